@@ -1,0 +1,266 @@
+"""J^T F, J^T J p and the preconditioner as gathers: maps over the unknowns, with no two points writing the same element.
+
+A residual at point I reads the unknown at the affine index a(I). Seen from the unknown's element y, that residual
+is at the I that solves a(I) = y (``symbolic.affine.invert``). For a stencil this shifts the residual so that the access falls on
+y, as in Opt; indices that the equation leaves free become loops. Every derivative is taken once, in the residual's own
+coordinates, and then shifted.
+
+Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least Squares Optimization", 2017, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from ..ir import (
+    Access,
+    Dim,
+    Domain,
+    Field,
+    InBounds,
+    Index,
+    IndexCondition,
+    IndexValue,
+    LocalName,
+    LocalSum,
+    Residual,
+    Role,
+    canonical_domain,
+    indices_of,
+)
+from ..symbolic.affine import Affine, Atom, Inverse, IsZero, invert
+from ..symbolic.count import count
+from ..symbolic.derivative import Derivative
+from ..symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
+from ..symbolic.factor import factor
+from ..symbolic.traverse import map_variables, variables
+from .vectors import vector
+
+Index_ = tuple[Affine, ...]
+
+
+def is_unknown(key: object) -> bool:
+    return isinstance(key, Access) and key.field.role is Role.UNKNOWN
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinearisedResidual:
+    """A residual's components with their derivatives, in the residual's own coordinates."""
+
+    residual: Residual
+    values: tuple[Expr, ...]
+    partials: tuple[dict[Access, Expr], ...]
+    """For each component, d component / d access for every access to an unknown."""
+    tangents: tuple[Expr, ...]
+    """For each component, (J p): the derivative along the vector field ``p``."""
+
+    @property
+    def accesses(self) -> list[Access]:
+        return list(dict.fromkeys(a for p in self.partials for a in p))
+
+
+def linearise(residual: Residual, direction: str = "p") -> LinearisedResidual:
+    values = factor(residual.components)
+    unknowns = [v for v in variables(values) if is_unknown(v.key)]
+    derivative = Derivative(values, unknowns)
+    partials = tuple({v.key: derivative.partial(e, v) for v in derivative.variables(e)} for e in values)
+    tangents = tuple(_tangent(derivative, e, p, direction) for e, p in zip(values, partials, strict=True))
+    return LinearisedResidual(residual, tuple(values), partials, tangents)
+
+
+def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr], direction: str) -> Expr:
+    """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
+    seeds = {var(a): var(along(a, direction)) for a in partials}
+    swept = factor([derivative.tangent(e, seeds)])
+    summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
+    # Both share the partials with the rest of the routine, so those count as present.
+    shared = list(partials.values())
+    return min(swept, summed, key=lambda roots: count([*roots, *shared]).cost)[0]
+
+
+def along(access: Access, direction: str) -> Access:
+    """The element of a solver's vector that belongs to an accessed element of an unknown."""
+    return Access(vector(direction, access.field), access.index, access.channel)
+
+
+# -- seen from the unknown ---------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """A residual seen from the element of the unknown that it reads at ``index``: how its coordinates are found."""
+
+    source: LinearisedResidual
+    index: Index_
+    inverse: Inverse
+    loops: Domain
+    guard: Expr
+
+    def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
+        """Expressions of the residual, in coordinates of the unknown (and of the free loops)."""
+        return shift(expressions, self.inverse.solution)
+
+
+def views(source: LinearisedResidual, dims: tuple[Dim, ...], first_loop: int) -> list[View]:
+    """One view for each distinct index at which the residual reads unknowns of the given grid."""
+    target = [Affine.of(i) for i in canonical_domain(dims)]
+    found: list[View] = []
+    for index in dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims):
+        # The residual's loop variables and the unknown's have the same names: rename before solving.
+        own = {i: Index(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
+        rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
+        inverse = invert([a.substitute(rename) for a in index], target, list(own.values()))
+        loops = {f: Index(f"k{first_loop + len(found)}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
+        relabel: dict[Atom, Affine] = {f: Affine.of(k) for f, k in loops.items()}
+        solution: dict[Atom, Affine] = {
+            i: inverse.solution[r].substitute(relabel) if r in inverse.solution else relabel[r] for i, r in own.items()
+        }
+        conditions = [map_key(IndexCondition(c), relabel) for c in inverse.conditions]
+        guard = mul(*conditions, *(in_bounds(solution[i], i.dim) for i in source.residual.domain))
+        found.append(View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard))
+    return found
+
+
+def _dim(atom: Atom) -> Dim:
+    assert isinstance(atom, Index)
+    return atom.dim
+
+
+def in_bounds(index: Affine, dim: Dim) -> Expr:
+    """The bound check, 1 where it holds by construction: a loop variable over the same dim."""
+    for atom in index.atoms:
+        if isinstance(atom, Index) and atom.dim == dim and index.offset_from(atom) == 0:
+            return ONE
+    return var(InBounds(index, dim))
+
+
+def map_key(key: object, replacement: Mapping[Atom, Affine]) -> Expr:
+    """A leaf with its loop variables replaced."""
+    match key:
+        case Access():
+            return var(Access(key.field, tuple(a.substitute(replacement) for a in key.index), key.channel))
+        case InBounds():
+            return in_bounds(key.index.substitute(replacement), key.dim)
+        case IndexValue():
+            return var(IndexValue(key.index.substitute(replacement)))
+        case IndexCondition():
+            return index_condition(key, replacement)
+        case _:
+            return var(key)  # type: ignore[arg-type]
+
+
+def index_condition(key: IndexCondition, replacement: Mapping[Atom, Affine]) -> Expr:
+    condition = key.condition
+    if isinstance(condition, IsZero):
+        value = condition.value.substitute(replacement)
+        if value.is_constant:
+            return ONE if value.constant == 0 else ZERO
+        return var(IndexCondition(IsZero(value)))
+    numerator = condition.numerator.substitute(replacement)
+    if all(c % condition.denominator == 0 for c in (numerator.constant, *(c for _, c in numerator.terms))):
+        return ONE
+    return var(IndexCondition(type(condition)(numerator, condition.denominator)))
+
+
+def shift(expressions: Iterable[Expr], replacement: Mapping[Atom, Affine]) -> list[Expr]:
+    return map_variables(expressions, lambda v: map_key(v.key, replacement))
+
+
+# -- sums over views ---------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(slots=True)
+class GatheredSum:
+    """Adds up contributions to named outputs; those under free loops become local sums."""
+
+    outputs: dict[Hashable, list[Expr]] = field(default_factory=dict)
+    locals: list[LocalSum] = field(default_factory=list)
+
+    def add(self, view: View, contributions: Mapping[Hashable, Expr]) -> None:
+        names = {k: e for k, e in contributions.items() if e is not ZERO}
+        if not view.loops:
+            for key, e in names.items():
+                self.outputs.setdefault(key, []).append(mul(view.guard, e))
+            return
+        outer, inner = _split_guard(view.guard, view.loops)
+        local_names = tuple(f"local{len(self.locals)}_{n}" for n in range(len(names)))
+        values = factor(mul(inner, e) for e in names.values())
+        self.locals.append(LocalSum(local_names, view.loops, outer, tuple(values)))
+        for name, key in zip(local_names, names, strict=True):
+            self.outputs.setdefault(key, []).append(var(LocalName(name)))
+
+    def total(self, key: Hashable) -> Expr:
+        return add(*self.outputs.get(key, []))
+
+
+def _split_guard(guard: Expr, loops: Domain) -> tuple[Expr, Expr]:
+    """The guard's factors without and with the loop variables."""
+    factors = [b for b, _ in guard.factors] if isinstance(guard, Product) else [guard]
+    inner = [b for b in factors if any(i in loops for v in variables([b]) for i in indices_of(v.key))]
+    return mul(*(b for b in factors if b not in inner)), mul(*inner)
+
+
+Element = tuple[Field, int]
+"""A channel of an unknown."""
+
+Contribution = Callable[[Mapping[Element, Expr], Mapping[Element, Expr], Expr, Expr], Mapping[Hashable, Expr]]
+"""``(column, full, value, tangent) -> {output: expression}``: what one residual component adds to the outputs at the
+element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
+
+
+def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contribution: Contribution) -> GatheredSum:
+    """The sum, over all residuals that read unknowns of a grid, of what each contributes to an element.
+
+    Args:
+        sources: the linearised residuals.
+        dims: the grid of the unknowns.
+        contribution: what one component adds.
+    """
+    total = GatheredSum()
+    n_loops = 0
+    for source in sources:
+        found = views(source, dims, n_loops)
+        n_loops += len(found)
+        for view in found:
+            for component in range(len(source.values)):
+                partials = _column(view, component)
+                if not partials:
+                    continue
+                value, tangent, *entries = view.seen(
+                    [source.values[component], source.tangents[component], *partials.values()]
+                )
+                column = dict(zip(partials, entries, strict=True))
+                full = _whole_entries(view, found, component, column)
+                total.add(view, contribution(column, full, value, tangent))
+    return total
+
+
+def _column(view: View, component: int) -> dict[Element, Expr]:
+    partials = view.source.partials[component]
+    return {(a.field, a.channel): d for a, d in partials.items() if a.index == view.index}
+
+
+def _whole_entries(
+    view: View, found: Sequence[View], component: int, column: Mapping[Element, Expr]
+) -> dict[Element, Expr]:
+    """The whole entry of J: other accesses of the same residual may fall on the same element (X[i] and X[2*i] at 0)."""
+    full = dict(column)
+    for other in found:
+        if other is view:
+            continue
+        same = mul(
+            *(
+                index_condition(IndexCondition(IsZero(a - b)), view.inverse.solution)
+                for a, b in zip(view.index, other.index, strict=True)
+            )
+        )
+        if same is ZERO:
+            continue
+        for element, d in _column(other, component).items():
+            full[element] = add(full.get(element, ZERO), mul(same, *view.seen([d])))
+    return full

@@ -1,0 +1,203 @@
+"""The routines of an energy: cost, evalF and modelcost over residuals; evalJTF and applyJTJ over unknowns.
+
+Names follow Opt. With cost = 1/2 ||F||^2: ``evalJTF`` is g = J^T F with the diagonal (or the blocks) C of J^T J in the
+same pass, ``applyJTJ`` is Ap = J^T J p (+ D p when damped) with the dot product p.Ap, ``modelcost`` is the decrease that the
+linear model predicts, -(J delta).(F + J delta / 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
+
+from ..ir import REAL, Access, Dim, Domain, Field, Reduce, Residual, Role, Routine, Store, canonical_domain, point
+from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power, var
+from ..symbolic.factor import factor
+from .gather import Element, GatheredSum, LinearisedResidual, gather, linearise
+from .vectors import at, block_channel, block_channels, here, vector
+
+HALF = const(Fraction(1, 2))
+
+Fixed = Mapping[Field, Expr]
+"""For each unknown, where its elements keep their value."""
+
+
+def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
+    groups: dict[Domain, list[Residual]] = {}
+    for r in residuals:
+        groups.setdefault(r.domain, []).append(r)
+    return groups
+
+
+def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
+    groups: dict[tuple[Dim, ...], list[Field]] = {}
+    for u in unknowns:
+        groups.setdefault(u.dims, []).append(u)
+    return groups
+
+
+# -- over residuals ----------------------------------------------------------------------------------------------
+
+
+def cost(residuals: Sequence[Residual]) -> list[Routine]:
+    """``1/2 sum r^2`` of each term."""
+    routines = []
+    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+        terms: dict[str, list[Expr]] = {}
+        for r in group:
+            terms.setdefault(r.term, []).extend(mul(HALF, power(c, 2)) for c in r.components)
+        values = factor(add(*squares) for squares in terms.values())
+        reductions = tuple(Reduce(f"cost:{t}", v) for t, v in zip(terms, values, strict=True))
+        routines.append(Routine(f"cost_{n}", domain, reductions=reductions))
+    return routines
+
+
+def residual_field(residual: Residual) -> Field:
+    dims = tuple(i.dim for i in residual.domain)
+    return Field(f"F_{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
+
+
+def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
+    """F itself, one field for each residual."""
+    routines = []
+    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+        stores = [
+            Store(at(residual_field(r), domain, k), value)
+            for r in group
+            for k, value in enumerate(factor(r.components))
+        ]
+        routines.append(Routine(f"evalF_{n}", domain, tuple(stores)))
+    return routines
+
+
+def model_cost(residuals: Sequence[Residual]) -> list[Routine]:
+    """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
+    routines = []
+    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+        parts = []
+        for source in (linearise(r, "delta") for r in group):
+            for value, tangent in zip(source.values, source.tangents, strict=True):
+                parts.append(mul(tangent, add(value, mul(HALF, tangent))))
+        reductions = (Reduce("model_cost_change", negate(add(*parts))),)
+        routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
+    return routines
+
+
+# -- over unknowns -----------------------------------------------------------------------------------------------
+
+
+def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
+    return [linearise(r) for r in residuals]
+
+
+def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
+    """e where the unknown is solved for, 0 where it is fixed (a zero column of J)."""
+    return mul(logical_not(fixed[unknown]), e) if unknown in fixed else e
+
+
+def eval_jtf(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool) -> list[Routine]:
+    """g = J^T F, and C: the diagonal of J^T J, or the upper triangle of each element's block."""
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        total = gather(sources, dims, _gradient_and_blocks if blocks else _gradient_and_diagonal)
+        domain = canonical_domain(dims)
+        targets: list[Access] = []
+        values: list[Expr] = []
+        for u in group:
+            for a in range(u.channels):
+                targets.append(at(vector("g", u), domain, a))
+                values.append(_free(fixed, u, total.total(("g", u, a))))
+            for entry, channel in _entries(u, blocks):
+                targets.append(at(vector("C", u, block_channels(u) if blocks else None), domain, channel))
+                values.append(_free(fixed, u, total.total(("C", u, *entry))))
+        values = factor(values)
+        gradient = [v for t, v in zip(targets, values, strict=True) if t.field.name.startswith("g_")]
+        reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
+        stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
+        name = "evalJTF_block" if blocks else "evalJTF"
+        routines.append(Routine(f"{name}_{n}", domain, stores, reductions, tuple(total.locals)))
+    return routines
+
+
+def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
+    n = range(unknown.channels)
+    if not blocks:
+        return [((a, a), a) for a in n]
+    return [((a, b), block_channel(unknown, a, b)) for a in n for b in n if a <= b]
+
+
+def _gradient(column: Mapping[Element, Expr], value: Expr) -> dict[Hashable, Expr]:
+    return {("g", u, a): mul(d, value) for (u, a), d in column.items()}
+
+
+def _gradient_and_diagonal(
+    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+) -> dict[Hashable, Expr]:
+    diagonal: dict[Hashable, Expr] = {("C", u, a, a): mul(d, full[u, a]) for (u, a), d in column.items()}
+    return _gradient(column, value) | diagonal
+
+
+def _gradient_and_blocks(
+    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+) -> dict[Hashable, Expr]:
+    blocks: dict[Hashable, Expr] = {
+        ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
+    }
+    return _gradient(column, value) | blocks
+
+
+def apply_jtj(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, damped: bool
+) -> list[Routine]:
+    """Ap = J^T J p, plus D p when damped; and the dot product p.Ap."""
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        total = gather(sources, dims, _times_tangent)
+        domain = canonical_domain(dims)
+        elements = [(u, a) for u in group for a in range(u.channels)]
+        values = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
+        if damped:
+            values = [add(v, mul(here(vector("D", u), a), here(vector("p", u), a))) for v, (u, a) in zip(values, elements, strict=True)]
+        stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
+        dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
+        name = "applyJTJ_damped" if damped else "applyJTJ"
+        routines.append(Routine(f"{name}_{n}", domain, stores, (Reduce("pAp", dot),), tuple(total.locals)))
+    return routines
+
+
+def _times_tangent(
+    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+) -> dict[Hashable, Expr]:
+    return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
+
+
+def blocks_are_diagonal(routines: Sequence[Routine]) -> bool:
+    """Whether every off-diagonal entry of the blocks vanishes symbolically: block-Jacobi is then Jacobi."""
+    for routine in routines:
+        for store in routine.stores:
+            f = store.target.field
+            if f.name.startswith("C_") and store.value is not ZERO and not _on_diagonal(f, store.target.channel):
+                return False
+    return True
+
+
+def _on_diagonal(block: Field, channel: int) -> bool:
+    n = 0
+    while n * (n + 1) // 2 < block.channels:
+        n += 1
+    return any(channel == a * n - a * (a - 1) // 2 for a in range(n))
+
+
+def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
+    """1 at every point of a grid where some unknown is solved for: the points that the solver visits."""
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        if all(u in fixed for u in group):
+            solved = logical_not(mul(*(fixed[u] for u in group)))
+            domain = canonical_domain(dims)
+            routines.append(Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),)))
+    return routines
+
+
+def solved_field(dims: tuple[Dim, ...]) -> Field:
+    return Field(f"solved_{'_'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

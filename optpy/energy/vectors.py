@@ -1,0 +1,43 @@
+"""The solver's vectors as fields: one for each unknown, of the unknown's layout.
+
+``p`` search direction, ``Ap`` = (J^T J + D) p, ``r`` linear residual, ``delta`` step, ``g`` gradient J^T F,
+``C`` diagonal (or blocks) of J^T J, ``D`` damping, ``M`` inverse of the preconditioner.
+"""
+
+from __future__ import annotations
+
+from ..ir import REAL, Access, Domain, Field, Role, canonical_domain, point
+from ..symbolic.expr import Expr, var
+
+VECTORS = ("p", "Ap", "r", "delta", "g", "C", "D", "M")
+
+
+def vector(kind: str, unknown: Field, channels: int | None = None) -> Field:
+    """The field of one of the solver's vectors that belongs to an unknown."""
+    n = unknown.channels if channels is None else channels
+    return Field(f"{kind}_{unknown.name}", unknown.dims, n, REAL, Role.VECTOR)
+
+
+def candidate(unknown: Field) -> Field:
+    """The unknown at the end of a step: x + delta."""
+    return vector("candidate", unknown)
+
+
+def block_channels(unknown: Field) -> int:
+    """Stored entries of a symmetric block: the upper triangle."""
+    return unknown.channels * (unknown.channels + 1) // 2
+
+
+def block_channel(unknown: Field, a: int, b: int) -> int:
+    """Position of entry (a, b) of the upper triangle, row by row."""
+    a, b = min(a, b), max(a, b)
+    return a * unknown.channels - a * (a - 1) // 2 + (b - a)
+
+
+def at(field: Field, domain: Domain, channel: int) -> Access:
+    return Access(field, point(domain), channel)
+
+
+def here(field: Field, channel: int) -> Expr:
+    """A field's channel at the current point of its own grid."""
+    return var(at(field, canonical_domain(field.dims), channel))

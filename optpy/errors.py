@@ -1,0 +1,59 @@
+"""Everything that optpy raises on purpose; each class says who can mend it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's own code: where an expression or a declaration was made."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @classmethod
+    def of_caller(cls) -> Self:
+        """The innermost frame outside optpy itself."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
+
+class OptpyError(Exception):
+    """Base of every error that optpy raises on purpose."""
+
+
+class _Located(OptpyError):
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        self.location = location
+        super().__init__(f"{location}: {message}" if location is not None else message)
+
+
+class EnergyError(_Located, ValueError):
+    """The energy as written makes no sense; found when it is built."""
+
+
+class DataError(_Located, ValueError):
+    """The data does not fit the energy: names, shapes, dtypes, non-finite values; found when it is bound."""
+
+
+class OptionError(OptpyError, ValueError):
+    """An option is unknown, out of range or not supported here."""
+
+
+class CompileError(OptpyError, RuntimeError):
+    """No compiler was found, or the compiler refused the generated source (its own message is in the text)."""
+
+
+class InternalError(OptpyError, AssertionError):
+    """A mistake of optpy itself; please report it."""

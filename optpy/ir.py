@@ -1,0 +1,305 @@
+"""The frozen records that every stage passes on: sizes, index spaces, leaves of expressions, routines.
+
+An energy is a list of ``Residual``s. The builders in ``energy/`` turn it into ``Routine``s: maps over an index
+space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import final
+
+from .errors import InternalError, Location
+from .symbolic.affine import Affine, Condition, Divides
+from .symbolic.expr import Expr
+from .symbolic.traverse import variables
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A symbolic size, bound from the data; two of the same name are the same."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A loop variable that runs over ``0 <= index < dim``."""
+
+    name: str
+    dim: Dim
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Domain = tuple[Index, ...]
+"""An index space: the box of all values of its loop variables, the last one fastest."""
+
+
+class Role(Enum):
+    """What a field is to the solver."""
+
+    UNKNOWN = "unknown"
+    DATA = "data"
+    STORED = "stored"
+    """An intermediate, computed once for each linearisation."""
+    VECTOR = "vector"
+    """A vector of the solver, of the layout of an unknown: gradient, step, search direction."""
+
+
+REAL = "real"
+"""The dtype name of fields in the solver's own precision."""
+
+DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An array over a grid, with a fixed number of channels at every point."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    channels: int
+    dtype: str
+    role: Role
+    vector: bool = False
+    """Whether users see a channel axis: shape (H, W, 1) is not (H, W)."""
+    location: Location | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One channel of a field at an affine index. Outside the field its value is 0."""
+
+    field: Field
+    index: tuple[Affine, ...]
+    channel: int
+
+    @property
+    def boolean(self) -> bool:
+        return self.field.dtype == "bool"
+
+    def __str__(self) -> str:
+        suffix = f".{self.channel}" if self.field.channels > 1 else ""
+        return f"{self.field.name}[{', '.join(map(str, self.index))}]{suffix}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InBounds:
+    """1 where ``0 <= index < dim``."""
+
+    index: Affine
+    dim: Dim
+    boolean = True
+
+    def __str__(self) -> str:
+        return f"in_bounds({self.index}, {self.dim})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IndexCondition:
+    """1 where an integer condition on loop variables holds (from inverting strided accesses)."""
+
+    condition: Condition
+    boolean = True
+
+    def __str__(self) -> str:
+        c = self.condition
+        return f"divides({c.denominator}, {c.numerator})" if isinstance(c, Divides) else f"is_zero({c.value})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """The value of an affine index, as a number."""
+
+    index: Affine
+    boolean = False
+
+    def __str__(self) -> str:
+        return f"value({self.index})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number given at run time: a param of the energy, or a scalar of the solver."""
+
+    name: str
+    location: Location | None = field(default=None, compare=False)
+    boolean = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalName:
+    """The result of a ``LocalSum`` of the same routine."""
+
+    name: str
+    boolean = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName
+
+
+# -- energies ----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """One residual vector at every point of a domain, with the boundary rule already applied.
+
+    Its components are scalar expressions over ``domain``'s loop variables.
+    """
+
+    term: str
+    """The keyword of ``Energy``: "reg"."""
+    label: str
+    """Unique: "reg[0]" for entries of a list, else the term's name."""
+    domain: Domain
+    components: tuple[Expr, ...]
+    shape: tuple[int, ...]
+    location: Location | None = field(default=None, compare=False)
+
+
+# -- routines ----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``target = value`` at every point of the routine's domain; the target's index is the point itself."""
+
+    target: Access
+    value: Expr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``total[name] += value`` over the domain, accumulated in float64. ``maximum``: the largest magnitude instead."""
+
+    name: str
+    value: Expr
+    maximum: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalSum:
+    """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0."""
+
+    names: tuple[str, ...]
+    loops: Domain
+    condition: Expr
+    values: tuple[Expr, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store."""
+
+    name: str
+    domain: Domain
+    stores: tuple[Store, ...] = ()
+    reductions: tuple[Reduce, ...] = ()
+    locals: tuple[LocalSum, ...] = ()
+
+    @property
+    def roots(self) -> list[Expr]:
+        outer = [s.value for s in self.stores] + [r.value for r in self.reductions]
+        return outer + [e for x in self.locals for e in (x.condition, *x.values)]
+
+    def accesses(self) -> list[Access]:
+        return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} over ({', '.join(f'{i}: {i.dim}' for i in self.domain)})"]
+        for x in self.locals:
+            lines.append(f"  where {x.condition!r}, sum over ({', '.join(f'{i}: {i.dim}' for i in x.loops)})")
+            lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
+        lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
+        lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
+        return "\n".join(lines)
+
+
+def point(domain: Domain) -> tuple[Affine, ...]:
+    """The index of the current point of a domain."""
+    return tuple(Affine.of(i) for i in domain)
+
+
+def canonical_domain(dims: Iterable[Dim]) -> Domain:
+    """The loop variables that routines over a grid use: i0, i1, ... in the order of the dims."""
+    return tuple(Index(f"i{n}", d) for n, d in enumerate(dims))
+
+
+def verify(routine: Routine) -> None:
+    """Check what later stages rely on; a failure is a mistake of optpy, not of the user."""
+    inner = {i for x in routine.locals for i in x.loops}
+    allowed = {*routine.domain, *inner}
+    names = {name for x in routine.locals for name in x.names}
+    for v in variables(routine.roots):
+        key = v.key
+        if isinstance(key, LocalName) and key.name not in names:
+            raise InternalError(f"{routine.name} reads the local {key.name}, which it does not compute")
+        for index in indices_of(key):
+            if index not in allowed:
+                raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
+    targets = [s.target for s in routine.stores]
+    if len(set(targets)) != len(targets):
+        raise InternalError(f"{routine.name} stores the same element twice")
+    for target in targets:
+        if target.index != point(routine.domain):
+            raise InternalError(f"{routine.name} stores {target} away from its own point")
+
+
+def affines_of(key: object) -> tuple[Affine, ...]:
+    """The affine indices inside a leaf."""
+    match key:
+        case Access():
+            return key.index
+        case InBounds() | IndexValue():
+            return (key.index,)
+        case IndexCondition():
+            return (key.condition.numerator if isinstance(key.condition, Divides) else key.condition.value,)
+        case _:
+            return ()
+
+
+def indices_of(key: object) -> list[Index]:
+    """The loop variables inside a leaf, also inside its divisions."""
+    found: list[Index] = []
+    pending = list(affines_of(key))
+    while pending:
+        for atom in pending.pop().atoms:
+            if isinstance(atom, Index):
+                found.append(atom)
+            elif not isinstance(atom, Dim):
+                pending.append(atom.numerator)  # type: ignore[attr-defined]
+    return found

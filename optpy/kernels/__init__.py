@@ -1,0 +1,1 @@
+"""Routine to C source to shared library to callable kernel."""

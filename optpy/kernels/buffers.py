@@ -1,0 +1,139 @@
+"""The memory that kernels work on: every field planar, rows padded, channels apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import REAL, Dim, Field
+from .slots import Dims, SegmentList, Slots
+
+_LINE = 64
+"""Bytes of a cache line, and of the widest vector register."""
+_SEGMENT = 2048
+"""Points of a segment at most: enough to hide its overhead, few enough to share evenly among threads."""
+_CHUNK = 64
+"""Runs of this many points are skipped where nothing is solved for."""
+
+SEGMENT = np.dtype([("row", np.int64), ("begin", np.int64), ("end", np.int64), ("before", np.int64)])
+
+
+def row_pitch(length: int) -> int:
+    """Elements from one row to the next: whole cache lines, and never near a multiple of 4 KiB.
+
+    Neighbouring rows that lie a power of two apart fall on the same few sets of the cache and evict one another.
+    """
+    if length < 64:
+        return length
+    pitch = -(-length // 16) * 16
+    return pitch + 16 if pitch * 4 % 1024 == 0 else pitch
+
+
+@final
+class Buffers:
+    """The storage of every field of a program at given sizes.
+
+    Args:
+        slots: the program's numbering.
+        sizes: of every dim.
+        dtype: the solver's precision.
+    """
+
+    def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str) -> None:
+        self._slots = slots
+        self._dtype = dtype
+        self.sizes = {d: sizes[d] for d in slots.sizes}
+        self.pitch = {dims: row_pitch(self.shape(dims)[1]) for dims in slots.grids}
+        self.plane: dict[Field, int] = {}
+        self._memory: dict[Field, NDArray[Any]] = {}
+        for f, slot in slots.fields.items():
+            self._allocate(f, slot)
+        self.partial: list[NDArray[np.float64]] = []
+
+    def shape(self, dims: Dims) -> tuple[int, int]:
+        """(rows, length) of a grid."""
+        sizes = [self.sizes[d] for d in dims]
+        return int(np.prod(sizes[:-1], dtype=np.int64)) if sizes else 1, sizes[-1] if sizes else 1
+
+    def _allocate(self, f: Field, slot: int) -> None:
+        dtype = storage_dtype(f, self._dtype)
+        rows = self.shape(f.dims)[0]
+        # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
+        line = _LINE // dtype.itemsize
+        plane = -(-(rows * self.pitch[f.dims]) // line) * line + line * (1 + slot % 7)
+        raw = np.zeros(plane * f.channels * dtype.itemsize + 2 * _LINE * (1 + slot % 61), np.uint8)
+        start = -raw.ctypes.data % _LINE + _LINE * (slot % 61)
+        self.plane[f] = plane
+        self._memory[f] = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
+
+    def address(self, f: Field) -> int:
+        return int(self._memory[f].ctypes.data)
+
+    def view(self, f: Field) -> NDArray[Any]:
+        """The field as (channels, rows, length), without the padding; writable."""
+        rows, length = self.shape(f.dims)
+        pitch = self.pitch[f.dims]
+        return self._memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
+
+    def write(self, f: Field, value: NDArray[Any]) -> None:
+        """Copy in an array of shape (*dims, channels) or, for one channel, (*dims)."""
+        rows, length = self.shape(f.dims)
+        np.copyto(self.view(f), np.moveaxis(value.reshape(rows, length, f.channels), 2, 0), casting="unsafe")
+
+    def read(self, f: Field) -> NDArray[Any]:
+        """A copy as (*dims, channels)."""
+        shape = tuple(self.sizes[d] for d in f.dims)
+        return np.ascontiguousarray(np.moveaxis(self.view(f), 0, 2)).reshape(*shape, f.channels)
+
+    def swap(self, a: Field, b: Field) -> None:
+        """Exchange the memory of two fields of the same layout."""
+        self._memory[a], self._memory[b] = self._memory[b], self._memory[a]
+        self.plane[a], self.plane[b] = self.plane[b], self.plane[a]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(m.nbytes for m in self._memory.values())
+
+
+def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
+    name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
+    return np.dtype(name)
+
+
+def all_segments(rows: int, length: int) -> NDArray[Any]:
+    """Every point of a grid, as an array of ``SEGMENT``."""
+    return _segments(np.repeat(np.arange(rows), 1), np.zeros(rows, np.int64), np.full(rows, length, np.int64))
+
+
+def solved_segments(solved: NDArray[Any]) -> NDArray[Any]:
+    """The runs of points that hold something to solve for, up to a few points more.
+
+    Args:
+        solved: (rows, length), nonzero where something is solved for.
+    """
+    rows, length = solved.shape
+    chunks = -(-length // _CHUNK)
+    padded = np.zeros((rows, chunks * _CHUNK), bool)
+    padded[:, :length] = solved != 0
+    active = np.zeros((rows, chunks + 2), np.int8)
+    active[:, 1:-1] = padded.reshape(rows, chunks, _CHUNK).any(axis=2)
+    edges = np.diff(active, axis=1)
+    row, begin = np.nonzero(edges == 1)
+    end = np.nonzero(edges == -1)[1]
+    return _segments(row, begin * _CHUNK, np.minimum(end * _CHUNK, length))
+
+
+def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+    """Cut runs into segments of bounded length."""
+    pieces = -(-(end - begin) // _SEGMENT)
+    n = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    result = np.zeros(len(n), SEGMENT)
+    result["row"] = np.repeat(row, pieces)
+    result["begin"] = np.repeat(begin, pieces) + n * _SEGMENT
+    result["end"] = np.minimum(result["begin"] + _SEGMENT, np.repeat(end, pieces))
+    lengths = result["end"] - result["begin"]
+    result["before"] = np.cumsum(lengths) - lengths
+    return result

@@ -1,0 +1,174 @@
+"""C source in, loaded library out: compiled once on this machine, then read from the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from optpy.errors import CompileError
+from optpy.kernels.cache import Cache, Entry, cache_folder, open_cache, temporary_cache
+from optpy.kernels.toolchain import (
+    Toolchain,
+    compile_flags,
+    compiler_environment,
+    find_toolchain,
+    link_flags,
+    processor_identity,
+)
+
+# Part of every key. Raise it when old libraries must no longer be used although their source is the same, for
+# example because the way they are called has changed.
+NATIVE_VERSION = 1
+
+_NATIVE = Path(__file__).parent / "native"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A library in this process, and what it took to get it.
+
+    `seconds` is the whole time of `compile_c`, hit or miss.
+    """
+
+    path: Path
+    library: ctypes.CDLL
+    seconds: float
+    cache_hit: bool
+    source_path: Path
+
+
+def native_header(name: str) -> str:
+    """The text of `optpy/kernels/native/NAME`, to be put into a source (so that the key covers it)."""
+    return (_NATIVE / name).read_text(encoding="utf-8")
+
+
+def compile_c(source: str, *, name: str, werror: bool = False) -> Compiled:
+    """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
+
+    Args:
+        source: everything, headers of ours included; only the standard headers may be `#include`d.
+        name: of the files; letters, digits and underscores.
+        werror: all warnings, as errors (for the tests).
+
+    Raises:
+        CompileError: no compiler runs, it refuses the source, or the library does not load. The text has the
+            compiler's own message, the command, and the path of the source, which is kept.
+    """
+    if not re.fullmatch(r"\w+", name, re.ASCII):
+        raise ValueError(f"the name of a library is letters, digits and underscores, not {name!r}")
+    started = time.perf_counter()
+    cache = open_cache()
+    toolchain = find_toolchain(cache.root)
+    key = _key(source, name, toolchain, werror)
+    loaded = _load_cached(cache, key)
+    if loaded is None and not cache.is_writable():
+        cache = temporary_cache(cache.root)
+        loaded = _load_cached(cache, key)
+    hit = loaded is not None
+    if loaded is None:
+        with cache.lock(key):
+            loaded = _load_cached(cache, key)  # another process may have built it while this one waited
+            hit = loaded is not None
+            if loaded is None:
+                cache.discard(key)  # damaged, or of a C library that is no longer there
+                loaded = _load(_build(cache, key, toolchain, source, werror))
+        cache.evict()
+    entry, library = loaded
+    return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
+
+
+def describe_toolchain() -> dict[str, str]:
+    """What `optpy doctor` shows: compiler, flags, processor, cache; an error is under "error", not raised."""
+    described = {"processor": processor_identity().splitlines()[0], "cache folder": str(cache_folder())}
+    try:
+        cache = open_cache()
+        entries, size = cache.size()
+        described["cache"] = f"{entries} libraries, {size / 2**20:.1f} MiB"
+        toolchain = find_toolchain(cache.root)
+    except CompileError as error:
+        return {**described, "error": str(error)}
+    return {
+        **described,
+        "compiler": toolchain.version.splitlines()[0],
+        "compiler command": shlex.join(toolchain.command),
+        "compiler found as": toolchain.origin,
+        "compiler flags": shlex.join([*compile_flags(werror=False), *link_flags()]),
+    }
+
+
+def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
+    parts = [
+        str(NATIVE_VERSION),
+        source,
+        *toolchain.command,
+        toolchain.version,
+        *compile_flags(werror=werror),
+        *link_flags(),
+        sys.platform,
+        platform.machine(),
+        processor_identity(),
+    ]
+    # Each part with its length: ["ab", "c"] and ["a", "bc"] are different keys.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _load_cached(cache: Cache, key: str) -> tuple[Entry, ctypes.CDLL] | None:
+    entry = cache.find(key)
+    if entry is not None:
+        with suppress(CompileError):  # for example evicted since, or its C library was upgraded: built again
+            return _load(entry)
+    return None
+
+
+def _load(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+    try:
+        return entry, ctypes.CDLL(str(entry.library))
+    except OSError as error:
+        raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
+
+
+def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bool) -> Entry:
+    built = cache.workspace(key)
+    folder = built.source.parent
+    built.source.write_text(source, encoding="utf-8")
+    command = [
+        *toolchain.command,
+        *compile_flags(werror=werror),
+        built.source.name,
+        "-o",
+        built.library.name,
+        *link_flags(),
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=compiler_environment(cache.root, folder),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:  # removed since it told its version, or no memory is left
+        raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
+    shutil.rmtree(folder / "zig", ignore_errors=True)
+    if done.returncode != 0 or not built.library.exists():
+        kept = cache.keep_failed(built, key)
+        raise CompileError(
+            f"{shlex.join(toolchain.command)} ended with status {done.returncode} on {kept}\n"
+            f"{done.stderr.strip() or done.stdout.strip() or '(it printed nothing)'}\n"
+            f"command, in {kept.parent}: {shlex.join(command)}"
+        )
+    return cache.publish(built, key)

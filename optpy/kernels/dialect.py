@@ -1,0 +1,45 @@
+"""How the C family of languages spells types and functions. A back end is a dialect and a harness; the bodies are the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from ..ir import REAL
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The spellings of one target and one precision.
+
+    Attributes:
+        real: the type of the solver's numbers.
+        suffix: of floating literals.
+        functions: spelling of each operation that is a function call, by the name in the table of operations.
+        types: storage type of each dtype.
+    """
+
+    real: str
+    suffix: str
+    functions: dict[str, str]
+    types: dict[str, str] = field(default_factory=dict)
+
+
+_C_NAMES = {
+    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
+    "exp": "exp", "log": "log", "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",
+    "minimum": "optpy_min", "maximum": "optpy_max", "sign": "optpy_sign",
+}  # fmt: skip
+
+
+def c_dialect(dtype: str) -> Dialect:
+    """C11 for the CPU, in float32 or float64."""
+    single = dtype == "float32"
+    functions = {op: name + ("f" if single else "") for op, name in _C_NAMES.items()}
+    real = "float" if single else "double"
+    types = {
+        REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
+    }  # fmt: skip
+    return Dialect(real, "f" if single else "", functions, types)

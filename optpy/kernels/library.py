@@ -1,0 +1,226 @@
+"""A compiled program bound to memory: calling kernels and the native conjugate gradient loop through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import Field
+from .buffers import Buffers
+from .program import Program
+from .slots import SegmentList
+
+_POINTS_PER_THREAD = 4096
+"""Below this much work for each, another thread costs more than it does."""
+
+
+class _Context(ctypes.Structure):
+    _fields_ = [  # noqa: RUF012 - as native/kernel.h
+        ("field", c_void_p),
+        ("plane", c_void_p),
+        ("size", c_void_p),
+        ("pitch", c_void_p),
+        ("segments", c_void_p),
+        ("count", c_void_p),
+        ("param", c_void_p),
+        ("partial", c_void_p),
+    ]
+
+
+class PcgKernels(ctypes.Structure):
+    """As native/pcg.h."""
+
+    _fields_ = [  # noqa: RUF012
+        ("grids", c_int64),
+        ("start", POINTER(c_int)),
+        ("direction", POINTER(c_int)),
+        ("apply", POINTER(c_int)),
+        ("update", POINTER(c_int)),
+        ("flush", POINTER(c_int)),
+        ("restart", POINTER(c_int)),
+        ("unknowns", c_int64),
+        ("p", POINTER(c_int)),
+        ("delta", POINTER(c_int)),
+    ]
+
+
+class PcgState(ctypes.Structure):
+    """As native/pcg.h."""
+
+    _fields_ = [  # noqa: RUF012
+        ("max_iterations", c_int64),
+        ("min_iterations", c_int64),
+        ("reset_period", c_int64),
+        ("eta", c_double),
+        ("r_tolerance", c_double),
+        ("slice", c_double),
+        ("time_left", c_double),
+        ("k", c_int64),
+        ("status", c_int64),
+        ("rho", c_double),
+        ("rho_0", c_double),
+        ("alpha", c_double),
+        ("beta", c_double),
+        ("pAp", c_double),
+        ("Q", c_double),
+        ("zeta", c_double),
+        ("trace", c_void_p),
+    ]
+
+
+def load(library: ctypes.CDLL) -> None:
+    """Declare the signatures of a compiled program."""
+    library.optpy_run.argtypes = [POINTER(_Context), c_int, c_void_p, c_int, c_int64, c_void_p]
+    library.optpy_run.restype = None
+    library.optpy_pcg.argtypes = [POINTER(_Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
+    library.optpy_pcg.restype = None
+
+
+@final
+class BoundProgram:
+    """A program with its memory.
+
+    Args:
+        program: what was compiled.
+        library: the loaded shared library.
+        buffers: the storage of its fields.
+        solver_scalars: names of the run-time scalars, in order.
+        threads: how many threads to use at most.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        library: ctypes.CDLL,
+        buffers: Buffers,
+        solver_scalars: Sequence[str],
+        threads: int,
+    ) -> None:
+        self.program = program
+        self.buffers = buffers
+        self.threads = threads
+        self._library = library
+        self._scalar_numbers = {name: n for n, name in enumerate(solver_scalars)}
+        slots = program.slots
+        self._field = np.zeros(len(slots.fields), np.int64)
+        self._plane = np.zeros(len(slots.fields), np.int64)
+        self._size = np.array([buffers.sizes[d] for d in slots.sizes], np.int64)
+        self._pitch = np.array([buffers.pitch[g] for g in slots.grids], np.int64)
+        self._param = np.zeros(max(len(slots.params), 1))
+        self._lists: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(slots.lists)
+        self._segments = np.zeros(len(slots.lists), np.int64)
+        self._count = np.zeros(len(slots.lists), np.int64)
+        self._partials: list[NDArray[np.float64]] = [np.zeros(1)] * len(slots.reductions)
+        self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
+        self._scalars = np.zeros(64)
+        self._totals = np.zeros(64)
+        tables = (self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial)
+        self._context = _Context(*(t.ctypes.data for t in tables))
+        for f in slots.fields:
+            self._locate(f)
+
+    def _locate(self, f: Field) -> None:
+        n = self.program.slots.fields[f]
+        self._field[n] = self.buffers.address(f)
+        self._plane[n] = self.buffers.plane[f]
+
+    def swap(self, a: Field, b: Field) -> None:
+        """Exchange the memory of two fields of the same layout."""
+        self.buffers.swap(a, b)
+        self._locate(a)
+        self._locate(b)
+
+    def set_params(self, params: Mapping[str, float]) -> None:
+        for name, n in self.program.slots.params.items():
+            self._param[n] = params[name]
+
+    def set_segments(self, number: int, segments: NDArray[Any]) -> None:
+        """The points that the kernels of a list visit; makes room for their sums."""
+        self._lists[number] = segments
+        self._segments[number] = segments.ctypes.data
+        self._count[number] = len(segments)
+        program = self.program
+        for kernel, of in enumerate(program.lists):
+            if of == number:
+                first = program.reductions[kernel]
+                for n in range(first, first + len(program.routine(kernel).reductions)):
+                    self._partials[n] = np.zeros(max(len(segments), 1))
+                    self._partial[n] = self._partials[n].ctypes.data
+
+    @property
+    def lists(self) -> list[SegmentList]:
+        return list(self.program.slots.lists)
+
+    def run(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
+        """Run the kernels of a group, ``repeat`` times each.
+
+        Args:
+            group: a name among ``program.groups``.
+            scalars: run-time scalars by name; the others are 0.
+
+        Returns:
+            The totals of the group's reductions by name: sums, or largest magnitudes, over all its kernels.
+        """
+        values = self._scalar_array(scalars or {})
+        totals: dict[str, float] = {}
+        for kernel in self.program.groups.get(group, ()):
+            self._library.optpy_run(
+                ctypes.byref(self._context), kernel, values.ctypes.data, self._threads_for(kernel), repeat,
+                self._totals.ctypes.data,
+            )  # fmt: skip
+            for n, reduction in enumerate(self.program.routine(kernel).reductions):
+                total = float(self._totals[n])
+                before = totals.get(reduction.name, 0.0)
+                totals[reduction.name] = _largest(before, total) if reduction.maximum else before + total
+        return totals
+
+    def pcg_kernels(self, damped: bool, blocks: bool, unknowns: Sequence[tuple[Field, Field]]) -> PcgKernels:
+        """The lines of the conjugate gradient loop.
+
+        Args:
+            damped: whether A = J^T J + D, or J^T J alone.
+            blocks: block-Jacobi instead of Jacobi.
+            unknowns: the fields (p, delta) of each unknown.
+        """
+        groups, slots = self.program.groups, self.program.slots
+        suffix = "_block" if blocks else ""
+        lines = [groups[f"{name}{suffix}"] for name in ("start", "direction", "update", "flush", "restart")]
+        start, direction, update, flush, restart = (_ints(line) for line in lines)
+        apply = _ints(groups["applyJTJ_damped" if damped else "applyJTJ"])
+        p, delta = _ints([slots.fields[a] for a, _ in unknowns]), _ints([slots.fields[b] for _, b in unknowns])
+        return PcgKernels(
+            len(lines[0]), start, direction, apply, update, flush, restart, len(unknowns), p, delta
+        )
+
+    def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
+        """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+        values = self._scalar_array({})
+        threads = max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
+        self._library.optpy_pcg(
+            ctypes.byref(self._context), ctypes.byref(kernels), ctypes.byref(state), values.ctypes.data, threads
+        )
+
+    def _threads_for(self, kernel: int) -> int:
+        segments = self._lists[self.program.lists[kernel]]
+        points = int(segments[-1]["before"] + segments[-1]["end"] - segments[-1]["begin"]) if len(segments) else 0
+        return max(1, min(self.threads, points // _POINTS_PER_THREAD))
+
+    def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:
+        self._scalars[:] = 0
+        for name, value in scalars.items():
+            self._scalars[self._scalar_numbers[name]] = value
+        return self._scalars
+
+
+def _largest(a: float, b: float) -> float:
+    return a if a > b or math.isnan(a) else b
+
+
+def _ints(values: Sequence[int]) -> Any:
+    return (c_int * len(values))(*values)

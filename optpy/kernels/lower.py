@@ -1,0 +1,80 @@
+"""Routine to kernel: the domain split into an interior, where every access is inside, and borders.
+
+In the interior the bound checks on stencil offsets are 1 and their branches vanish by the polynomial rules; the
+border keeps them. Accesses that are no fixed offset from the point (strides, mirrored or free indices) are checked
+everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from ..ir import Access, Domain, InBounds, Index, Routine, verify
+from ..symbolic.affine import Affine
+from ..symbolic.expr import ONE, Expr, Var
+from ..symbolic.factor import factor
+from ..symbolic.traverse import map_variables, variables
+from .rewrite import map_routine
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A routine ready to be printed.
+
+    Attributes:
+        border: the routine as it is.
+        interior: the routine with the bound checks that always hold there removed.
+        margins: for each loop variable, how far the interior stays away from the lower and the upper end.
+    """
+
+    border: Routine
+    interior: Routine
+    margins: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        return self.border.name
+
+    @property
+    def domain(self) -> Domain:
+        return self.border.domain
+
+
+def lower(routine: Routine) -> Kernel:
+    verify(routine)
+    low = dict.fromkeys(routine.domain, 0)
+    high = dict.fromkeys(routine.domain, 0)
+    for v in variables(routine.roots):
+        for index, d in _offsets(v.key, routine.domain):
+            low[index] = max(low[index], -d)
+            high[index] = max(high[index], d)
+    interior = map_routine(routine, lambda roots: factor(map_variables(roots, lambda v: _inside(v, routine.domain))))
+    return Kernel(routine, interior, tuple((low[i], high[i]) for i in routine.domain))
+
+
+def _offsets(key: object, domain: Domain) -> list[tuple[Index, int]]:
+    """The stencil offsets of a leaf: (loop variable, distance) for each axis that is one over the variable's own dim."""
+    match key:
+        case Access():
+            axes = list(zip(key.index, key.field.dims, strict=True))
+        case InBounds():
+            axes = [(key.index, key.dim)]
+        case _:
+            return []
+    found = [(loop_offset(a, domain), d) for a, d in axes]
+    return [f for f, d in found if f is not None and f[0].dim == d]
+
+
+def loop_offset(a: Affine, domain: Domain) -> tuple[Index, int] | None:
+    """(i, d) if the index is ``i + d`` for a loop variable of the domain."""
+    for i in domain:
+        d = a.offset_from(i)
+        if d is not None:
+            return i, d
+    return None
+
+
+def _inside(v: Var, domain: Domain) -> Expr:
+    return ONE if isinstance(v.key, InBounds) and _offsets(v.key, domain) else v

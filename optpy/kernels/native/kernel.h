@@ -1,0 +1,48 @@
+/* What every generated kernel sees: where its fields stand, which points it visits, where its sums go. */
+
+/* A run of points of one row: row is the flattened outer index, `before` the points in all segments before this one. */
+typedef struct {
+    int64_t row, begin, end, before;
+} Segment;
+
+typedef struct {
+    void *const *field;               /* first channel of each field */
+    const int64_t *plane;             /* elements from one channel of a field to the next */
+    const int64_t *size;              /* of each dim */
+    const int64_t *pitch;             /* of each grid: elements from one row to the next */
+    const Segment *const *segments;   /* of each list of segments */
+    const int64_t *count;             /* of each list of segments */
+    const double *param;              /* the energy's params */
+    double *const *partial;           /* of each reduction: one number for each segment */
+} Context;
+
+/* Visits the segments [first, last) of its list. */
+typedef void (*KernelRange)(const Context *c, const double *scalar, int64_t first, int64_t last);
+
+typedef struct {
+    KernelRange range;
+    int list;             /* of segments */
+    int reduction, reductions; /* first slot, number of slots */
+    unsigned maximum;     /* bit n: reduction n takes the largest, not the sum */
+} Kernel;
+
+/* Before a loop over points: no point reads what another one stores, so the loop may be vectorised without asking at
+ * run time whether its many arrays overlap. */
+#if defined(__clang__)
+#define OPTPY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+OPTPY_FN int64_t optpy_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+OPTPY_FN float optpy_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+OPTPY_FN double optpy_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+
+/* The bits of a magnitude are ordered as the magnitudes are, with NaN above all: a maximum of integers, which compilers
+ * vectorise, that loses no NaN. */
+typedef uint32_t optpy_bitsf_t;
+typedef uint64_t optpy_bits_t;
+OPTPY_FN optpy_bitsf_t optpy_bitsf(float x) { optpy_bitsf_t b; memcpy(&b, &x, sizeof b); return b; }
+OPTPY_FN optpy_bits_t optpy_bits(double x) { optpy_bits_t b; memcpy(&b, &x, sizeof b); return b; }
+OPTPY_FN float optpy_from_bitsf(optpy_bitsf_t b) { float x; memcpy(&x, &b, sizeof x); return x; }
+OPTPY_FN double optpy_from_bits(optpy_bits_t b) { double x; memcpy(&x, &b, sizeof x); return x; }

@@ -1,0 +1,255 @@
+/* sin, cos, exp and log without branches, tables or calls, so that loops over them become vector code: neither zig's
+ * clang nor a system without libmvec has vector versions of libm's. Within 2 units in the last place of the true value.
+ *
+ * sin and cos: angles up to 2^50 (10^15 radians). Beyond that the result is NaN, which stops a solve with a message;
+ * neighbouring doubles are there more than a tenth of a radian apart, and floats many whole turns.
+ * NaN and infinity behave as in C. A denormal argument of log and a denormal result of exp are exact to their unit.
+ *
+ * Compilers may regroup sums (-fassociative-math). Where the order of a sum matters, it is a fused multiply-add, which
+ * is never regrouped, or it stands in OPTPY_KEEP. A processor without fused multiply-add gets libm. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define OPTPY_MATH static inline __attribute__((unused, always_inline))
+
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+
+#if defined(__clang__)
+#define OPTPY_IN_ORDER _Pragma("clang fp reassociate(off)")
+#define OPTPY_KEEP(x) (x)
+#elif __GNUC__ >= 12
+#define OPTPY_IN_ORDER
+#define OPTPY_KEEP(x) __builtin_assoc_barrier(x)
+#else
+#define OPTPY_IN_ORDER
+#define OPTPY_KEEP(x) (x)
+#endif
+
+OPTPY_MATH float optpy_float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+OPTPY_MATH uint32_t optpy_bits_of_float(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+OPTPY_MATH double optpy_double_of(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+OPTPY_MATH uint64_t optpy_bits_of_double(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* --- sine and cosine ------------------------------------------------------------------------------------------ */
+
+/* x = turn * pi/2 + r, |r| <= pi/4; returns r, NaN outside the range.
+ *
+ * Cody and Waite's reduction with pi/2 as a sum of three doubles. The first difference is exact: for |x| >= pi/4 both
+ * terms are multiples of 2^-53, and their difference is below 1. The others are rounded relative to the result. */
+OPTPY_MATH double optpy_quarter_turns(double x, int32_t *turn) {
+    double k = __builtin_rint(x * 0x1.45f306dc9c883p-1);
+    double r = __builtin_fma(-k, 0x1.921fb54442d18p+0, x);
+    r = __builtin_fma(-k, 0x1.1a62633145c07p-54, r);
+    r = __builtin_fma(-k, -0x1.f1976b7ed8fbcp-110, r);
+    int in_range = __builtin_fabs(x) <= 0x1p50;
+    /* Modulo 4 while still a double: vector conversions to 64-bit integers are rare. */
+    double quarter = __builtin_fma(-4.0, __builtin_floor(k * 0.25), k);
+    *turn = (int32_t)(in_range ? quarter : 0.0);
+    return in_range ? r : __builtin_nan("");
+}
+
+/* sin(r + turn * pi/2), by fdlibm's polynomials on [-pi/4, pi/4]: the cosine in odd turns, negated in two of four. */
+OPTPY_MATH double optpy_sine_of_quarter(double r, int32_t turn) {
+    double z = r * r;
+    double s = 1.58969099521155010221e-10;
+    s = __builtin_fma(s, z, -2.50507602534068634195e-08);
+    s = __builtin_fma(s, z, 2.75573137070700676789e-06);
+    s = __builtin_fma(s, z, -1.98412698298579493134e-04);
+    s = __builtin_fma(s, z, 8.33333333332248946124e-03);
+    s = __builtin_fma(s, z, -1.66666666666666324348e-01);
+    s = __builtin_fma(s, z * r, r);
+    double c = -1.13596475577881948265e-11;
+    c = __builtin_fma(c, z, 2.08757232129817482790e-09);
+    c = __builtin_fma(c, z, -2.75573143513906633035e-07);
+    c = __builtin_fma(c, z, 2.48015872894767294178e-05);
+    c = __builtin_fma(c, z, -1.38888888888741095749e-03);
+    c = __builtin_fma(c, z, 4.16666666666666019037e-02);
+    c = __builtin_fma(c, z, -0.5);
+    c = __builtin_fma(c, z, 1.0);
+    double value = (turn & 1) ? c : s;
+    return (turn & 2) ? -value : value;
+}
+
+OPTPY_MATH double optpy_sin(double x) {
+    int32_t turn;
+    double r = optpy_quarter_turns(x, &turn);
+    return optpy_sine_of_quarter(r, turn);
+}
+
+OPTPY_MATH double optpy_cos(double x) {
+    int32_t turn;
+    double r = optpy_quarter_turns(x, &turn);
+    return optpy_sine_of_quarter(r, turn + 1);
+}
+
+/* The same in single precision; r has been reduced in double. */
+OPTPY_MATH float optpy_sine_of_quarterf(float r, int32_t turn) {
+    float z = r * r;
+    float s = 2.86567956e-6f;
+    s = __builtin_fmaf(s, z, -1.98559923e-4f);
+    s = __builtin_fmaf(s, z, 8.33338592e-3f);
+    s = __builtin_fmaf(s, z, -1.66666672e-1f);
+    s = __builtin_fmaf(s, z * r, r);
+    float c = 2.44677067e-5f;
+    c = __builtin_fmaf(c, z, -1.38877297e-3f);
+    c = __builtin_fmaf(c, z, 4.16666567e-2f);
+    c = __builtin_fmaf(c, z, -0.5f);
+    c = __builtin_fmaf(c, z, 1.0f);
+    float value = (turn & 1) ? c : s;
+    return (turn & 2) ? -value : value;
+}
+
+OPTPY_MATH float optpy_sinf(float x) {
+    int32_t turn;
+    float r = (float)optpy_quarter_turns((double)x, &turn);
+    return optpy_sine_of_quarterf(r, turn);
+}
+
+OPTPY_MATH float optpy_cosf(float x) {
+    int32_t turn;
+    float r = (float)optpy_quarter_turns((double)x, &turn);
+    return optpy_sine_of_quarterf(r, turn + 1);
+}
+
+/* --- exponential ---------------------------------------------------------------------------------------------- */
+
+/* exp(x) = 2^k exp(r), |r| <= log(2)/2; 2^k in two factors, since k may be beyond the exponents of normal numbers. */
+OPTPY_MATH double optpy_exp(double x) {
+    OPTPY_IN_ORDER
+    /* Beyond these the result is infinity and 0 anyway. A NaN passes through both. */
+    double y = x > 710.0 ? 710.0 : x;
+    y = y < -750.0 ? -750.0 : y;
+    double k = __builtin_rint(y * 0x1.71547652b82fep+0);
+    double r = __builtin_fma(-k, 0x1.62e42fefa39efp-1, y);
+    r = __builtin_fma(-k, 0x1.abc9e3b39803fp-56, r);
+    double p = 1.0 / 6227020800.0; /* Taylor's, to r^13 / 13!: off by 4e-18 */
+    p = __builtin_fma(p, r, 1.0 / 479001600.0);
+    p = __builtin_fma(p, r, 1.0 / 39916800.0);
+    p = __builtin_fma(p, r, 1.0 / 3628800.0);
+    p = __builtin_fma(p, r, 1.0 / 362880.0);
+    p = __builtin_fma(p, r, 1.0 / 40320.0);
+    p = __builtin_fma(p, r, 1.0 / 5040.0);
+    p = __builtin_fma(p, r, 1.0 / 720.0);
+    p = __builtin_fma(p, r, 1.0 / 120.0);
+    p = __builtin_fma(p, r, 1.0 / 24.0);
+    p = __builtin_fma(p, r, 1.0 / 6.0);
+    p = __builtin_fma(p, r, 0.5);
+    p = __builtin_fma(p, r, 1.0);
+    p = __builtin_fma(p, r, 1.0);
+    int32_t whole = (int32_t)(x == x ? k : 0.0); /* converting a NaN is undefined */
+    int32_t half = whole >> 1;
+    double first = optpy_double_of((uint64_t)(int64_t)(half + 1023) << 52);
+    double second = optpy_double_of((uint64_t)(int64_t)(whole - half + 1023) << 52);
+    return OPTPY_KEEP(p * first) * second;
+}
+
+OPTPY_MATH float optpy_expf(float x) {
+    OPTPY_IN_ORDER
+    float y = x > 89.0f ? 89.0f : x;
+    y = y < -105.0f ? -105.0f : y;
+    float k = __builtin_rintf(y * 1.44269502f);
+    float r = __builtin_fmaf(-k, 6.93145752e-1f, y);
+    r = __builtin_fmaf(-k, 1.42860677e-6f, r);
+    float p = 1.37805939e-3f;
+    p = __builtin_fmaf(p, r, 8.37312452e-3f);
+    p = __builtin_fmaf(p, r, 4.16695364e-2f);
+    p = __builtin_fmaf(p, r, 1.66664720e-1f);
+    p = __builtin_fmaf(p, r, 4.99999851e-1f);
+    p = __builtin_fmaf(p, r, 1.0f);
+    p = __builtin_fmaf(p, r, 1.0f);
+    int32_t whole = (int32_t)(x == x ? k : 0.0f);
+    int32_t half = whole >> 1;
+    float first = optpy_float_of((uint32_t)(half + 127) << 23);
+    float second = optpy_float_of((uint32_t)(whole - half + 127) << 23);
+    return OPTPY_KEEP(p * first) * second;
+}
+
+/* --- logarithm ------------------------------------------------------------------------------------------------ */
+
+/* C's values where x is not a positive number: -infinity at 0, NaN below, infinity and NaN as they are. */
+#define OPTPY_LOG_SPECIAL(x, value, inf, nan)                          \
+    ((x) > 0 ? ((x) < (inf) ? (value) : (inf)) : (x) == 0 ? -(inf) : (nan))
+
+/* x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); then fdlibm's series in s = f / (2 + f). */
+OPTPY_MATH double optpy_log(double x) {
+    OPTPY_IN_ORDER
+    int tiny = x < 0x1p-1022;
+    double y = tiny ? x * 0x1p54 : x;
+    uint64_t bits = optpy_bits_of_double(y);
+    uint64_t shifted = bits - 0x3fe6a09e00000000u;
+    int32_t exponent = (int32_t)(shifted >> 32) >> 20;
+    double m = optpy_double_of(bits - (shifted & 0xfff0000000000000u));
+    double k = (double)(exponent - (tiny ? 54 : 0));
+    double f = m - 1.0;
+    double s = f / (2.0 + f), z = s * s;
+    double p = 1.479819860511658591e-01;
+    p = __builtin_fma(p, z, 1.531383769920937332e-01);
+    p = __builtin_fma(p, z, 1.818357216161805012e-01);
+    p = __builtin_fma(p, z, 2.222219843214978396e-01);
+    p = __builtin_fma(p, z, 2.857142874366239149e-01);
+    p = __builtin_fma(p, z, 3.999999999940941908e-01);
+    p = __builtin_fma(p, z, 6.666666666666735130e-01);
+    double half_square = 0.5 * f * f;
+    /* log(1 + f) = f - (half_square - s (half_square + z p)) */
+    double low = __builtin_fma(s, __builtin_fma(z, p, half_square), k * 1.90821492927058770002e-10);
+    double rest = OPTPY_KEEP(half_square - low);
+    double value = __builtin_fma(k, 6.93147180369123816490e-01, OPTPY_KEEP(f - rest));
+    return OPTPY_LOG_SPECIAL(x, value, __builtin_inf(), __builtin_nan(""));
+}
+
+OPTPY_MATH float optpy_logf(float x) {
+    OPTPY_IN_ORDER
+    int tiny = x < 0x1p-126f;
+    float y = tiny ? x * 0x1p23f : x;
+    uint32_t bits = optpy_bits_of_float(y);
+    uint32_t exponent = (bits - 0x3f2aaaabu) & 0xff800000u;
+    float f = optpy_float_of(bits - exponent) - 1.0f; /* in [-1/3, 1/3] */
+    float k = (float)(((int32_t)exponent >> 23) - (tiny ? 23 : 0));
+    float z = f * f;
+    float even = -0.130310059f, odd = 0.140869141f;
+    even = __builtin_fmaf(even, z, -0.121489882f);
+    odd = __builtin_fmaf(odd, z, 0.139814854f);
+    even = __builtin_fmaf(even, z, -0.166846141f);
+    odd = __builtin_fmaf(odd, z, 0.200120345f);
+    even = __builtin_fmaf(even, z, -0.249996200f);
+    float p = __builtin_fmaf(odd, f, even);
+    p = __builtin_fmaf(p, f, 0.333331972f);
+    p = __builtin_fmaf(p, f, -0.5f);
+    p = __builtin_fmaf(p, z, f);
+    float value = __builtin_fmaf(k, 0.693147182f, p);
+    return OPTPY_LOG_SPECIAL(x, value, __builtin_inff(), __builtin_nanf(""));
+}
+
+#else
+
+OPTPY_MATH double optpy_sin(double x) { return sin(x); }
+OPTPY_MATH double optpy_cos(double x) { return cos(x); }
+OPTPY_MATH double optpy_exp(double x) { return exp(x); }
+OPTPY_MATH double optpy_log(double x) { return log(x); }
+OPTPY_MATH float optpy_sinf(float x) { return sinf(x); }
+OPTPY_MATH float optpy_cosf(float x) { return cosf(x); }
+OPTPY_MATH float optpy_expf(float x) { return expf(x); }
+OPTPY_MATH float optpy_logf(float x) { return logf(x); }
+
+#endif

@@ -1,0 +1,323 @@
+"""Kernels to C functions: the loop harness of the CPU around the bodies.
+
+Each kernel visits a range of segments (runs of points of one row). In a segment, points of the interior run in a
+plain inner loop over contiguous memory that compilers vectorise; the rest goes through a function of its own that
+checks its reads. Sums are kept in double, one for each segment, so that they do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import InternalError
+from ..ir import (
+    Access,
+    Dim,
+    Domain,
+    Field,
+    InBounds,
+    Index,
+    IndexCondition,
+    IndexValue,
+    LocalName,
+    Reduce,
+    Routine,
+    Scalar,
+)
+from ..symbolic.affine import Affine, Divides, FloorDiv
+from ..symbolic.expr import ONE, Expr
+from ..symbolic.traverse import variables
+from .body import Body
+from .dialect import Dialect
+from .lower import Kernel, loop_offset
+from .slots import Slots
+
+
+class KernelPrinter:
+    """Prints the functions of one kernel.
+
+    Args:
+        kernel: what to print.
+        slots: the numbering of the context.
+        dialect: the spellings.
+        solver_scalars: names of the run-time scalars, in order.
+        segments: slot of the list of segments that it visits.
+        first_reduction: slot of the kernel's first reduction.
+    """
+
+    def __init__(
+        self, kernel: Kernel, slots: Slots, dialect: Dialect, solver_scalars: tuple[str, ...],
+        segments: int, first_reduction: int,
+    ) -> None:
+        self._kernel = kernel
+        self._slots = slots
+        self._dialect = dialect
+        self._scalars = solver_scalars
+        self._segments = segments
+        self._first_reduction = first_reduction
+        self._domain = kernel.domain
+        self._inner = str(self._domain[-1]) if self._domain else "only"
+
+    def source(self) -> str:
+        has_border = any(m != (0, 0) for m in self._kernel.margins)
+        parts = [self._border_function()] if has_border else []
+        parts.append(self._range_function(has_border))
+        return "\n\n".join(parts)
+
+    # -- functions -----------------------------------------------------------------------------------------------
+
+    def _border_function(self) -> str:
+        routine = self._kernel.border
+        lines = [
+            f"static __attribute__((noinline)) void {routine.name}_border(const Context *c, const double *scalar,",
+            "        int64_t row, int64_t begin, int64_t end, double *sum) {",
+            *_indent(self._prologue(routine)),
+            *_indent(self._outer_indices()),
+            "    OPTPY_INDEPENDENT",
+            f"    for (int64_t {self._inner} = begin; {self._inner} < end; ++{self._inner}) {{",
+            *_indent(self._body(routine, checked=True, accumulate="sum[{}]"), 2),
+            "    }",
+            *_indent(_uses("scalar", "row", "sum")),
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def _range_function(self, has_border: bool) -> str:
+        routine = self._kernel.interior
+        n = len(routine.reductions)
+        loop = [
+            "OPTPY_INDEPENDENT",
+            f"for (int64_t {self._inner} = low; {self._inner} < high; ++{self._inner}) {{",
+            *_indent(self._body(routine, checked=False, accumulate="sum{}")),
+            "}",
+        ]
+        lines = [
+            f"static void {routine.name}(const Context *c, const double *scalar, int64_t first, int64_t last) {{",
+            *_indent(self._prologue(routine)),
+            f"    const Segment *segments = c->segments[{self._segments}];",
+            "    for (int64_t at = first; at < last; ++at) {",
+            "        const int64_t row = segments[at].row, begin = segments[at].begin, end = segments[at].end;",
+            *_indent(self._outer_indices(), 2),
+            *_indent([f"double sum[{n}] = {{0}};"] if n else [], 2),
+            *_indent([self._accumulator(k, r) for k, r in enumerate(routine.reductions)], 2),
+            *_indent(self._limits() if has_border else ["const int64_t low = begin, high = end;"], 2),
+            *_indent(self._border_calls(n) if has_border else [], 2),
+            *_indent(loop, 2),
+            *_indent([self._partial(k, r) for k, r in enumerate(routine.reductions)], 2),
+            *_indent(_uses("row"), 2),
+            "    }",
+            *_indent(_uses("scalar")),
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def _limits(self) -> list[str]:
+        """The interior [low, high) of this segment; empty on a border row."""
+        margins = self._kernel.margins
+        outer = [
+            f"{i} >= {low} && {i} < {self._size(i.dim)} - {high}"
+            for i, (low, high) in zip(self._domain[:-1], margins[:-1], strict=True)
+            if (low, high) != (0, 0)
+        ]
+        low, high = margins[-1]
+        inside = " && ".join(outer) or "1"
+        return [
+            f"const int inside = {inside};",
+            f"const int64_t from = begin > {low} ? begin : {low};",
+            f"const int64_t to = end < {self._size(self._domain[-1].dim)} - {high} ? end : {self._size(self._domain[-1].dim)} - {high};",
+            "const int64_t low = inside && from < to ? from : end, high = inside && from < to ? to : end;",
+        ]
+
+    def _border_calls(self, n: int) -> list[str]:
+        sums = "sum" if n else "NULL"
+        return [
+            f"if (begin < low) {self._kernel.name}_border(c, scalar, row, begin, low, {sums});",
+            f"if (high < end) {self._kernel.name}_border(c, scalar, row, high, end, {sums});",
+        ]
+
+    # -- what a function needs before its loops --------------------------------------------------------------------
+
+    def _prologue(self, routine: Routine) -> list[str]:
+        stored = {s.target.field for s in routine.stores}
+        channels: dict[tuple[Field, int], None] = {}
+        keys = [v.key for v in variables(routine.roots)]
+        for a in (*(k for k in keys if isinstance(k, Access)), *(s.target for s in routine.stores)):
+            channels[a.field, a.channel] = None
+        lines = [f"const int64_t {self._size(d)} = c->size[{n}];" for d, n in self._slots.sizes.items()]
+        lines += [f"const int64_t pitch{n} = c->pitch[{n}];" for n in self._slots.grids.values()]
+        for f, channel in channels:
+            const = "" if f in stored else "const "
+            ctype = self._dialect.types[f.dtype]
+            slot = self._slots.fields[f]
+            lines.append(
+                f"{const}{ctype} *restrict {self._array(f, channel)} = "
+                f"({const}{ctype} *)c->field[{slot}] + {channel} * c->plane[{slot}];  /* {f.name} */"
+            )
+        for name, text in self._scalar_values(keys).items():
+            lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
+        return lines + _uses(*(self._size(d) for d in self._slots.sizes), *(f"pitch{n}" for n in self._slots.grids.values()))
+
+    def _scalar_values(self, keys: list[object]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key in keys:
+            if isinstance(key, Scalar):
+                name = self._scalar(key)
+                if "." in key.name:
+                    found[name] = f"scalar[{self._scalars.index(key.name.partition('.')[2])}]"
+                else:
+                    found[name] = f"c->param[{self._slots.params[key.name]}]"
+        return found
+
+    def _outer_indices(self) -> list[str]:
+        outer = self._domain[:-1]
+        lines = []
+        rest = "row"
+        for n, i in enumerate(outer):
+            inner_rows = " * ".join(self._size(k.dim) for k in outer[n + 1 :])
+            if inner_rows:
+                lines.append(f"const int64_t {i} = ({rest}) / ({inner_rows});")
+                rest = f"({rest}) % ({inner_rows})"
+            else:
+                lines.append(f"const int64_t {i} = {rest};")
+        return lines + _uses(*map(str, outer))
+
+    # -- bodies --------------------------------------------------------------------------------------------------
+
+    def _body(self, routine: Routine, checked: bool, accumulate: str) -> list[str]:
+        body = Body(self._dialect, self._leaf_printer(checked, ()))
+        lines: list[str] = []
+        for n, x in enumerate(routine.locals):
+            lines += self._local_sum(x.names, x.loops, x.condition, x.values, checked, n)
+        values = body.compute([s.value for s in routine.stores] + [r.value for r in routine.reductions])
+        lines += body.lines
+        n_stores = len(routine.stores)
+        for store, value in zip(routine.stores, values, strict=False):
+            f, ctype = store.target.field, self._dialect.types[store.target.field.dtype]
+            target = f"{self._array(f, store.target.channel)}[{self._address(store.target)}]"
+            lines.append(f"{target} = {value};" if ctype == self._dialect.real else f"{target} = ({ctype})({value});")
+        for k, (reduction, value) in enumerate(zip(routine.reductions, values[n_stores:], strict=True)):
+            total = accumulate.format(k)
+            if reduction.maximum:
+                lines.append(self._take_maximum(total, value, checked))
+            else:
+                lines.append(f"{total} += (double)({value});")
+        return [*lines, *_uses(self._inner)]
+
+    def _take_maximum(self, total: str, value: str, checked: bool) -> str:
+        """The largest magnitude so far. NaN is kept: as bits, it is larger than every number, infinity included."""
+        magnitude = f"{self._dialect.functions['abs']}({value})"
+        if checked:
+            return f"{total} = optpy_max({total}, (double){magnitude});"
+        bits = f"optpy_bits{self._dialect.suffix}({magnitude})"
+        return f"{total} = {bits} > {total} ? {bits} : {total};"
+
+    def _accumulator(self, n: int, reduction: Reduce) -> str:
+        ctype = f"optpy_bits{self._dialect.suffix}_t" if reduction.maximum else "double"
+        return f"{ctype} sum{n} = 0;"
+
+    def _partial(self, n: int, reduction: Reduce) -> str:
+        """What a segment adds up to: its border and its interior."""
+        total = f"sum[{n}] + sum{n}"
+        if reduction.maximum:
+            total = f"optpy_max(sum[{n}], (double)optpy_from_bits{self._dialect.suffix}(sum{n}))"
+        return f"c->partial[{self._first_reduction + n}][at] = {total};"
+
+    def _local_sum(
+        self, names: tuple[str, ...], loops: Domain, condition: Expr, values: tuple[Expr, ...], checked: bool, n: int
+    ) -> list[str]:
+        lines = [f"{self._dialect.real} {name} = 0;" for name in names]
+        guard = Body(self._dialect, self._leaf_printer(checked, ()), f"g{n}_")
+        text = guard.compute([condition])[0]
+        body = Body(self._dialect, self._leaf_printer(checked, loops), f"l{n}_")
+        results = body.compute(values)
+        inner = body.lines + [f"{name} += {value};" for name, value in zip(names, results, strict=True)]
+        for i in reversed(loops):
+            inner = [f"for (int64_t {i} = 0; {i} < {self._size(i.dim)}; ++{i}) {{", *_indent(inner + _uses(str(i))), "}"]
+        if condition is not ONE:
+            inner = [f"if ({text}) {{", *_indent(inner), "}"]
+        return [*lines, *guard.lines, *inner]
+
+    def _leaf_printer(self, checked: bool, loops: Domain) -> Callable[[object], tuple[str, str]]:
+        return lambda key: self._leaf(key, checked, loops)
+
+    def _leaf(self, key: object, checked: bool, loops: Domain) -> tuple[str, str]:
+        """(C type, text) of a leaf."""
+        real = self._dialect.real
+        match key:
+            case Access():
+                ctype = self._dialect.types[key.field.dtype]
+                load = f"{self._array(key.field, key.channel)}[{self._address(key)}]"
+                checks = self._checks(key, checked, loops)
+                return ctype, f"({' && '.join(checks)}) ? {load} : 0" if checks else load
+            case Scalar():
+                return real, self._scalar(key)
+            case LocalName():
+                return real, key.name
+            case InBounds():
+                return "int", self._inside(key.index, key.dim)
+            case IndexValue():
+                return "int64_t", self._affine(key.index)
+            case IndexCondition():
+                c = key.condition
+                if isinstance(c, Divides):
+                    return "int", f"({self._affine(c.numerator)}) % {c.denominator} == 0"
+                return "int", f"({self._affine(c.value)}) == 0"
+        raise InternalError(f"no C for the leaf {key}")
+
+    def _checks(self, access: Access, checked: bool, loops: Domain) -> list[str]:
+        """The bound checks that a read needs: those axes that are not known to be inside."""
+        found = []
+        for a, dim in zip(access.index, access.field.dims, strict=True):
+            own, free = loop_offset(a, self._domain), loop_offset(a, loops)
+            inside = own is not None and own[0].dim == dim and (own[1] == 0 or not checked)
+            if not inside and not (free is not None and free[0].dim == dim and free[1] == 0):
+                found.append(self._inside(a, dim))
+        return found
+
+    def _inside(self, a: Affine, dim: Dim) -> str:
+        return f"(uint64_t)({self._affine(a)}) < (uint64_t){self._size(dim)}"
+
+    # -- names and addresses ---------------------------------------------------------------------------------------
+
+    def _address(self, access: Access) -> str:
+        if not access.index:
+            return "0"
+        text = ""
+        for a, dim in zip(access.index[:-1], access.field.dims[:-1], strict=True):
+            text = f"({text}) * {self._size(dim)} + ({self._affine(a)})" if text else self._affine(a)
+        last = self._affine(access.index[-1])
+        return f"({text}) * pitch{self._slots.grids[access.field.dims]} + {last}" if text else last
+
+    def _affine(self, a: Affine) -> str:
+        text = ""
+        for atom, c in a.terms:
+            if isinstance(atom, FloorDiv):
+                name = f"optpy_floordiv({self._affine(atom.numerator)}, {atom.denominator})"
+            elif isinstance(atom, Dim):
+                name = self._size(atom)
+            else:
+                assert isinstance(atom, Index)
+                name = atom.name
+            part = name if abs(c) == 1 else f"{abs(c)} * {name}"
+            text += (f" - {part}" if text else f"-{part}") if c < 0 else (f" + {part}" if text else part)
+        if a.constant or not text:
+            text += f" {'-' if a.constant < 0 else '+'} {abs(a.constant)}" if text else str(a.constant)
+        return text
+
+    def _size(self, dim: Dim) -> str:
+        return f"n_{dim.name}" if dim.name.isascii() and dim.name.isidentifier() else f"n{self._slots.sizes[dim]}"
+
+    def _array(self, f: Field, channel: int) -> str:
+        return f"f{self._slots.fields[f]}_{channel}"
+
+    def _scalar(self, key: Scalar) -> str:
+        return f"s_{key.name.replace('.', '_')}"
+
+
+def _indent(lines: list[str], depth: int = 1) -> list[str]:
+    return ["    " * depth + line for line in lines if line]
+
+
+def _uses(*names: str) -> list[str]:
+    """Marks names as used: not every body needs every size."""
+    return [f"{' '.join(f'(void){n};' for n in names)}"] if names else []

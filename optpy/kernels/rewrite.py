@@ -1,0 +1,20 @@
+"""Applying a rewrite of expressions to a whole routine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ..ir import Routine
+from ..symbolic.expr import Expr
+
+
+def map_routine(routine: Routine, rewrite: Callable[[list[Expr]], list[Expr]]) -> Routine:
+    """The routine with all its expressions rewritten together, so that shared nodes stay shared."""
+    new: Iterator[Expr] = iter(rewrite(routine.roots))
+    stores = tuple(replace(s, value=next(new)) for s in routine.stores)
+    reductions = tuple(replace(r, value=next(new)) for r in routine.reductions)
+    locals_ = tuple(
+        replace(x, condition=next(new), values=tuple(next(new) for _ in x.values)) for x in routine.locals
+    )
+    return replace(routine, stores=stores, reductions=reductions, locals=locals_)

@@ -1,0 +1,166 @@
+"""What is computed once for each linearisation and stored, instead of again in every product with J^T J.
+
+Stored are functions that cost much (``sin(Angle[i, j])``) and conditions on wide data (``Constraints[i, j] >= 0``) that depend on one
+point only: one evaluation instead of one for each neighbour, one byte instead of eight. Outside the grid, where a
+stored field reads as 0, the expression's own value there is put in its place, so the values do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from ..ir import REAL, Access, Dim, Domain, Field, InBounds, Role, Routine, Scalar, Store, canonical_domain, point
+from ..symbolic.affine import Affine
+from ..symbolic.expr import ONE, ZERO, Call, Expr, Product, Var, add, logical_and, logical_not, logical_or, mul, power, var
+from ..symbolic.traverse import map_variables, rebuild, topological, transform, variables
+from .rewrite import map_routine
+
+EXPENSIVE = 20
+"""Operations of at least this cost (see ``symbolic.operations``) are worth a load."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The one point that an expression depends on: an offset on a grid."""
+
+    dims: tuple[Dim, ...]
+    offset: tuple[int, ...]
+
+
+ANYWHERE = Place((), ())
+
+
+@final
+@dataclass(slots=True)
+class Storage:
+    """The stored fields chosen so far, with the expression that each one holds at its own point."""
+
+    fields: dict[Expr, Field] = field(default_factory=dict)
+
+    def access(self, e: Expr, place: Place) -> Expr:
+        """The stored value of e, in e's own coordinates."""
+        domain = canonical_domain(place.dims)
+        back = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
+        home = _moved(e, dict(back))
+        stored = self.fields.get(home)
+        if stored is None:
+            dtype = "bool" if e.boolean else REAL
+            stored = Field(f"stored{len(self.fields)}", place.dims, 1, dtype, Role.STORED)
+            self.fields[home] = stored
+        index = tuple(Affine.of(i) + d for i, d in zip(domain, place.offset, strict=True))
+        value = var(Access(stored, index, 0))
+        inside = mul(*(var(InBounds(a, i.dim)) for a, i, d in zip(index, domain, place.offset, strict=True) if d))
+        outside = _where_all_is_zero(e)
+        if inside is ONE or outside is ZERO:
+            return value
+        if e.boolean:
+            return logical_or(value, logical_and(logical_not(inside), outside))
+        return add(value, mul(logical_not(inside), outside))
+
+    def routines(self) -> list[Routine]:
+        """The routines that compute the stored fields: one for each grid."""
+        groups: dict[tuple[Dim, ...], list[Store]] = {}
+        for e, f in self.fields.items():
+            groups.setdefault(f.dims, []).append(Store(Access(f, point(canonical_domain(f.dims)), 0), e))
+        return [
+            Routine(f"precompute_{n}", canonical_domain(dims), tuple(stores))
+            for n, (dims, stores) in enumerate(groups.items())
+        ]
+
+
+def _moved(e: Expr, replacement: dict[object, Affine]) -> Expr:
+    def move(v: Var) -> Expr:
+        if isinstance(v.key, Access):
+            return var(Access(v.key.field, tuple(a.substitute(replacement) for a in v.key.index), v.key.channel))  # type: ignore[arg-type]
+        return v
+
+    return map_variables([e], move)[0]
+
+
+def _where_all_is_zero(e: Expr) -> Expr:
+    """The value of e where every array it reads is outside, and so 0."""
+    return map_variables([e], lambda v: ZERO if isinstance(v.key, Access) else v)[0]
+
+
+def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[Routine]:
+    """The routines reading stored fields in place of what is worth storing."""
+    return [map_routine(r, lambda roots, r=r: _stored(roots, r.domain, storage)) for r in routines]  # type: ignore[misc]
+
+
+def _stored(roots: list[Expr], domain: Domain, storage: Storage) -> list[Expr]:
+    places = _places(roots, domain)
+    wide = _fields_read_in_conditions_only(roots)
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        place = places.get(node, ANYWHERE)
+        if isinstance(node, Call) and place is not ANYWHERE and not node.boolean and node.op.cost >= EXPENSIVE:
+            return storage.access(node, place)
+        if isinstance(node, Product):
+            return _store_conditions(node, children, places, wide, storage)
+        return node if children == node.children else rebuild(node, children)
+
+    return transform(roots, rule)
+
+
+def _places(roots: Iterable[Expr], domain: Domain) -> dict[Expr, Place]:
+    """For each node that depends on a single point, that point; ``ANYWHERE`` for run-time scalars alone."""
+    places: dict[Expr, Place] = {}
+    for node in topological(roots):
+        if isinstance(node, Var):
+            place = _leaf_place(node.key, domain)
+            if place is not None:
+                places[node] = place
+            continue
+        found = {places.get(c) for c in node.children} - {ANYWHERE}
+        if None not in found and len(found) <= 1:
+            place = found.pop() if found else ANYWHERE
+            assert place is not None
+            places[node] = place
+    return places
+
+
+def _leaf_place(key: object, domain: Domain) -> Place | None:
+    if isinstance(key, Scalar):
+        return ANYWHERE
+    if not isinstance(key, Access) or key.field.role is Role.VECTOR or not key.field.dims:
+        return None
+    own = canonical_domain(key.field.dims)
+    if own != domain:
+        return None
+    offset = tuple(a.offset_from(i) for a, i in zip(key.index, own, strict=True))
+    return None if None in offset else Place(key.field.dims, tuple(d for d in offset if d is not None))
+
+
+def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
+    """Fields wider than a byte whose values are needed in comparisons only."""
+    numeric: set[Field] = set()
+    all_fields: set[Field] = set()
+    for node in topological(roots):
+        if isinstance(node, Var) and isinstance(node.key, Access):
+            all_fields.add(node.key.field)
+        if not node.boolean:
+            numeric |= {c.key.field for c in node.children if isinstance(c, Var) and isinstance(c.key, Access)}
+    numeric |= {r.key.field for r in roots if isinstance(r, Var) and isinstance(r.key, Access)}
+    return {f for f in all_fields - numeric if f.dtype not in ("uint8", "bool")}
+
+
+def _store_conditions(
+    node: Product, children: tuple[Expr, ...], places: dict[Expr, Place], wide: set[Field], storage: Storage
+) -> Expr:
+    """The product with the conditions that read wide data at one point replaced by one stored boolean."""
+    groups: dict[Place, list[Expr]] = {}
+    for b, exponent in node.factors:
+        if b.boolean and exponent == 1 and places.get(b, ANYWHERE) is not ANYWHERE:
+            groups.setdefault(places[b], []).append(b)
+    replaced: dict[Expr, Expr] = {}
+    for place, group in groups.items():
+        if {v.key.field for v in variables(group) if isinstance(v.key, Access)} & wide:
+            replaced |= dict.fromkeys(group, ONE) | {group[0]: storage.access(mul(*group), place)}
+    if not replaced and children == node.children:
+        return node
+    return mul(
+        *(replaced.get(b, power(child, x)) for (b, x), child in zip(node.factors, children, strict=True))
+    )

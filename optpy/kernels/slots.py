@@ -1,0 +1,91 @@
+"""Which number each field, size, grid, param and reduction has in the native context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar, final
+
+from ..ir import Access, Dim, Field, InBounds, Routine, Scalar, affines_of, indices_of
+from ..symbolic.affine import Affine, FloorDiv
+from ..symbolic.traverse import variables
+
+Dims = tuple[Dim, ...]
+_K = TypeVar("_K")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SegmentList:
+    """Which points of a grid a routine visits: all, or only those where some unknown is solved for."""
+
+    dims: Dims
+    solved_only: bool
+
+
+@final
+@dataclass(slots=True)
+class Slots:
+    """Numbers are given in the order of first use; the same energy always gives the same numbers."""
+
+    fields: dict[Field, int] = field(default_factory=dict)
+    sizes: dict[Dim, int] = field(default_factory=dict)
+    grids: dict[Dims, int] = field(default_factory=dict)
+    lists: dict[SegmentList, int] = field(default_factory=dict)
+    params: dict[str, int] = field(default_factory=dict)
+    reductions: list[tuple[str, str]] = field(default_factory=list)
+    """(routine, reduction) of each slot."""
+
+    def add(self, routine: Routine, solved_only: bool) -> None:
+        """Number whatever the routine uses."""
+        self._grid(tuple(i.dim for i in routine.domain))
+        _number(self.lists, segment_list(routine, solved_only))
+        for v in variables(routine.roots):
+            self._leaf(v.key)
+        for store in routine.stores:
+            self._field(store.target.field)
+        for x in routine.locals:
+            self._sizes(i.dim for i in x.loops)
+        self.reductions.extend((routine.name, r.name) for r in routine.reductions)
+
+    def _leaf(self, key: object) -> None:
+        self._sizes(i.dim for i in indices_of(key))
+        for affine in affines_of(key):
+            self._sizes(_dims_in(affine))
+        match key:
+            case Access():
+                self._field(key.field)
+            case InBounds():
+                self._sizes([key.dim])
+            case Scalar() if "." not in key.name:
+                _number(self.params, key.name)
+
+    def _field(self, f: Field) -> None:
+        _number(self.fields, f)
+        self._grid(f.dims)
+
+    def _grid(self, dims: Dims) -> None:
+        _number(self.grids, dims)
+        self._sizes(dims)
+
+    def _sizes(self, dims: Iterable[Dim]) -> None:
+        for d in dims:
+            _number(self.sizes, d)
+
+
+def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
+    return SegmentList(tuple(i.dim for i in routine.domain), solved_only)
+
+
+def _number(table: dict[_K, int], key: _K) -> None:
+    table.setdefault(key, len(table))
+
+
+def _dims_in(affine: Affine) -> list[Dim]:
+    found: list[Dim] = []
+    for atom in affine.atoms:
+        if isinstance(atom, Dim):
+            found.append(atom)
+        elif isinstance(atom, FloorDiv):
+            found.extend(_dims_in(atom.numerator))
+    return found

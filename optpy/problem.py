@@ -1,0 +1,239 @@
+"""A compiled energy bound to data, as the solver sees it: the protocol of ``solver.protocol`` on native kernels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .energy.routines import residual_field, solved_field
+from .energy.updates import SOLVER_SCALARS
+from .energy.vectors import candidate, vector
+from .errors import DataError
+from .ir import Dim, Field, Residual, Role
+from .kernels.buffers import Buffers, all_segments, solved_segments
+from .kernels.library import BoundProgram, PcgState
+from .kernels.program import Program
+from .solver.pcg import PCGScalars
+from .solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Step
+
+Preconditioner = Literal["jacobi", "block_jacobi"] | None
+
+_SLICE = 0.05
+"""Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
+
+
+@final
+class CompiledProblem:
+    """The state of one solve: the unknowns, the step, and everything computed at the linearisation point.
+
+    Args:
+        program: the energy's routines.
+        library: compiled from the program's source.
+        residuals: of the energy, for messages.
+        unknowns: fields of the unknowns, in order.
+        sizes: of every dim.
+        threads: how many threads to use at most.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        library: Any,
+        residuals: Sequence[Residual],
+        unknowns: Sequence[Field],
+        sizes: Mapping[Dim, int],
+        threads: int,
+    ) -> None:
+        self._residuals = residuals
+        self._terms = list(dict.fromkeys(r.term for r in residuals))
+        self._unknowns = unknowns
+        self._buffers = Buffers(program.slots, sizes, program.dtype)
+        self._bound = BoundProgram(program, library, self._buffers, SOLVER_SCALARS, threads)
+        self._groups = program.groups
+        self._preconditioner: Preconditioner = "jacobi"
+        self._damped = False
+        self._saved: list[NDArray[Any]] = []
+        self.trace: list[PCGScalars] | None = None
+
+    # -- data in and out -----------------------------------------------------------------------------------------------
+
+    def bind(self, arrays: Mapping[str, NDArray[Any]], params: Mapping[str, float]) -> None:
+        """Take over data, all of it or what has changed.
+
+        Args:
+            arrays: by name of the field, of shape (*dims, channels) or (*dims).
+            params: all params by name.
+        """
+        self._bound.set_params(params)
+        for f in self._bound.program.slots.fields:
+            if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
+                self._buffers.write(f, arrays[f.name])
+                if f.role is Role.UNKNOWN:
+                    self._buffers.write(candidate(f), arrays[f.name])
+        self._set_segments()
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None:
+        self._preconditioner = preconditioner
+
+    def _set_segments(self) -> None:
+        """Which points each list of segments visits; conditions of ``fixed`` are evaluated here."""
+        for number, of in enumerate(self._bound.lists):
+            if not of.solved_only:
+                self._bound.set_segments(number, all_segments(*self._buffers.shape(of.dims)))
+        self._bound.run("solved")
+        for number, of in enumerate(self._bound.lists):
+            if of.solved_only:
+                mask = solved_field(of.dims)
+                if mask in self._bound.program.slots.fields:
+                    self._bound.set_segments(number, solved_segments(self._buffers.view(mask)[0]))
+                else:
+                    self._bound.set_segments(number, all_segments(*self._buffers.shape(of.dims)))
+        # A point that is no longer visited must not keep an old gradient or direction.
+        for f in self._bound.program.slots.fields:
+            if f.role is Role.VECTOR and not f.name.startswith(("candidate_", "F_")):
+                self._buffers.view(f)[...] = 0
+
+    def read(self, unknown: Field) -> NDArray[Any]:
+        """A copy of an unknown, as (*dims, channels)."""
+        return self._buffers.read(unknown)
+
+    def read_vector(self, kind: str, unknown: Field) -> NDArray[Any]:
+        """A copy of one of the solver's vectors (see ``energy.vectors``)."""
+        return self._buffers.read(vector(kind, unknown))
+
+    @property
+    def nbytes(self) -> int:
+        return self._buffers.nbytes
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    def evaluate(self) -> Cost:
+        cost = self._cost()
+        if not cost.is_finite:
+            raise DataError(self._explain(cost))
+        return cost
+
+    def _cost(self) -> Cost:
+        totals = self._bound.run("cost")
+        by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
+        return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
+
+    def linearise(self) -> float:
+        self._bound.run("precompute")
+        return self._bound.run("evalJTF_block" if self._blocks else "evalJTF")["gradient_max"]
+
+    @property
+    def _blocks(self) -> bool:
+        return self._preconditioner == "block_jacobi" and "evalJTF_block" in self._groups
+
+    def damp(self, damping: Damping) -> None:
+        self._damped = not math.isinf(damping.radius)
+        scalars = {
+            "radius": damping.radius if self._damped else 1.0,
+            "min_lm_diagonal": damping.min_lm_diagonal,
+            "max_lm_diagonal": damping.max_lm_diagonal,
+            "jacobi_scaling": float(damping.jacobi_scaling),
+            "damped": float(self._damped),
+            "preconditioned": float(self._preconditioner is not None),
+        }
+        self._bound.run("damp_block" if self._blocks else "damp", scalars)
+
+    def solve_linear(self, limits: LinearLimits) -> LinearSummary:
+        vectors = [(vector("p", u), vector("delta", u)) for u in self._unknowns]
+        kernels = self._bound.pcg_kernels(self._damped, self._blocks, vectors)
+        rows = np.zeros((limits.max_iterations, 7)) if self.trace is not None else None
+        state = PcgState(
+            max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
+            reset_period=limits.residual_reset_period, eta=limits.eta, r_tolerance=limits.r_tolerance, slice=_SLICE,
+            rho_0=-1.0, trace=None if rows is None else rows.ctypes.data,
+        )  # fmt: skip
+        while state.status == 0:
+            left = None if limits.deadline is None else limits.deadline - time.perf_counter()
+            state.time_left = -1.0 if left is None else max(left, 0.0)
+            self._bound.pcg(kernels, state)
+        if rows is not None and self.trace is not None:
+            self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
+        return _linear_summary(state, limits)
+
+    def model_cost_change(self) -> float:
+        return self._bound.run("modelcost")["model_cost_change"]
+
+    def try_step(self) -> Step:
+        totals = self._bound.run("step")
+        self._swap()
+        try:
+            cost = self._cost()
+        finally:
+            self._swap()
+        return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]))
+
+    def accept(self) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        for u in self._unknowns:
+            self._bound.swap(u, candidate(u))
+
+    def save(self) -> None:
+        self._saved = [self._buffers.read(u) for u in self._unknowns]
+
+    def restore(self) -> None:
+        for u, value in zip(self._unknowns, self._saved, strict=True):
+            self._buffers.write(u, value)
+            self._buffers.write(candidate(u), value)
+
+    # -- measuring and explaining ----------------------------------------------------------------------------------
+
+    def benchmark(self, group: str, repeat: int) -> float:
+        """Seconds for one run of a group of routines on the bound data."""
+        started = time.perf_counter()
+        self._bound.run(group, repeat=repeat)
+        return (time.perf_counter() - started) / repeat
+
+    def residuals(self) -> dict[str, NDArray[Any]]:
+        """evalF: each residual, as (*domain, components)."""
+        self._bound.run("evalF")
+        return {r.label: self._buffers.read(residual_field(r)) for r in self._residuals}
+
+    def _explain(self, cost: Cost) -> str:
+        """Which term and which element of it is not finite."""
+        terms = cost.non_finite_terms
+        values = self.residuals()
+        for r in self._residuals:
+            bad = ~np.isfinite(values[r.label])
+            if r.term in terms and bad.any():
+                at = np.argwhere(bad)[0]
+                where = ", ".join(f"{i.dim}={n}" for i, n in zip(r.domain, at, strict=False))
+                value = values[r.label][tuple(at)]
+                line = f" (written at {r.location})" if r.location else ""
+                return (
+                    f"the residual '{r.label}'{line} is {value} at [{where}], component {at[-1]}; {int(bad.sum())} of its "
+                    f"{bad.size} values are not finite at the initial values. Guard the expression with op.where, or "
+                    "start elsewhere"
+                )
+        return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.program.dtype}: scale the energy"
+
+
+_ENDINGS: dict[int, tuple[LinearStatus, str]] = {
+    1: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    2: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    3: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
+    4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    6: (LinearStatus.CONVERGED, "r.z = 0."),
+    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) < r_tolerance = {limits.r_tolerance:.3e}."),
+    8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+}
+
+
+def _linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
+    status, message = _ENDINGS[state.status]
+    if status is LinearStatus.BREAKDOWN and state.k == 0:
+        status = LinearStatus.FAILURE
+    return LinearSummary(state.k, status, message.format(s=state, limits=limits))

@@ -1,0 +1,87 @@
+"""Levenberg-Marquardt as a trust-region method."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from optpy.solver.options import SolveOptions
+from optpy.solver.proposal import Proposal
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem
+from optpy.solver.result import Status
+from optpy.solver.termination import Ending, non_finite
+from optpy.solver.trust_region import TrustRegion
+
+
+@final
+class LevenbergMarquardt:
+    """(J^T J + D) delta = -g with D ~ diag(J^T J) / radius; a step is taken only if the cost falls enough.
+
+        model_cost_change = cost - 1/2 ||F + J delta||^2
+        relative_decrease = (cost - cost(x + delta)) / model_cost_change
+        relative_decrease > min_relative_decrease: take the step, adapt the radius
+        otherwise: keep x, shrink the radius
+
+    A candidate whose cost is not finite is rejected like any other bad one: a shorter step may be finite.
+    A linear solve that gives no usable step (numerical failure, or a model that predicts no decrease) is
+    *invalid*: the radius shrinks too, but `max_consecutive_invalid_steps` of these in a row end the solve.
+
+    Reference: Ceres, trust_region_minimizer.cc and levenberg_marquardt_strategy.cc; N&W section 10.3.
+    """
+
+    def __init__(self, options: SolveOptions) -> None:
+        self._options = options
+        self._region = TrustRegion(options.initial_radius, options.max_radius)
+        self._invalid_steps = 0
+        self._non_finite: Cost | None = None  # a candidate's, until a finite one differs from x
+
+    @property
+    def radius(self) -> float:
+        """See `Method.radius`."""
+        return self._region.radius
+
+    def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
+        """See `Method.propose`."""
+        problem.damp(self._damping())  # D
+        linear = problem.solve_linear(limits)  # (J^T J + D) delta = -g
+        if linear.status is LinearStatus.FAILURE:
+            return self._invalid(linear, f"The linear solve failed: {linear.message}")
+        model_cost_change = problem.model_cost_change()
+        if not 0 < model_cost_change < math.inf:
+            reason = f"The model predicts no decrease: {model_cost_change:.3e} of {cost:.3e}."
+            return self._invalid(linear, reason)
+        self._invalid_steps = 0
+        step = problem.try_step()  # x + delta
+        if not step.cost.is_finite:
+            self._non_finite = step.cost
+        elif step.cost.total != cost:
+            self._non_finite = None
+        relative_decrease = (cost - step.cost.total) / model_cost_change
+        if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
+            self._region = self._region.accepted(relative_decrease)
+            return Proposal(linear, step, accepted=True, tr_ratio=relative_decrease)
+        self._region = self._region.rejected()
+        return Proposal(linear, step, tr_ratio=relative_decrease, ending=self._smallest_region())
+
+    def _damping(self) -> Damping:
+        o = self._options
+        return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
+
+    def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
+        self._region = self._region.rejected()
+        self._invalid_steps += 1
+        retry = self._invalid_steps < self._options.max_consecutive_invalid_steps
+        if retry and self._region.radius > self._options.min_radius:
+            return Proposal(linear)
+        message = f"{self._invalid_steps} linear solves in a row gave no usable step. {reason}"
+        return Proposal(linear, ending=Ending(Status.FAILURE, message))
+
+    def _smallest_region(self) -> Ending | None:
+        """The radius is at its minimum: x cannot be improved in this arithmetic, or nothing is finite."""
+        radius, least = self._region.radius, self._options.min_radius
+        if radius > least:
+            return None
+        if self._non_finite is not None:
+            message = f"However short the step, {non_finite(self._non_finite)} after it."
+            return Ending(Status.FAILURE, message)
+        return Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value} = {radius:.3e} <= {least:.3e}.")

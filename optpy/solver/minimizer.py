@@ -1,0 +1,289 @@
+"""The loop of nonlinear iterations: linearise, propose a step, take it or not, test for the end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from optpy.errors import DataError
+from optpy.solver.gauss_newton import GaussNewton
+from optpy.solver.levenberg_marquardt import LevenbergMarquardt
+from optpy.solver.options import SolveOptions
+from optpy.solver.proposal import Method, Proposal
+from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
+from optpy.solver.report import TABLE_HEADER, table_row
+from optpy.solver.result import IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.termination import (
+    Ending,
+    function_test,
+    gradient_test,
+    limit_test,
+    non_finite,
+    parameter_test,
+)
+from optpy.solver.timed import Timed
+
+_RUNNING = Ending(Status.RUNNING, f"{Status.RUNNING.value}.")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The scalars of a solve; the unknowns themselves stay in the problem."""
+
+    initial: Cost
+    final: Cost
+    status: Status
+    message: str
+    iterations: tuple[IterationRecord, ...]
+    timing: Timing
+
+    @property
+    def nit(self) -> int:
+        """Nonlinear iterations, rejected ones included."""
+        return self.iterations[-1].iteration
+
+
+@final
+class Minimizer:
+    """Minimises 1/2 ||F(x)||^2 from the problem's current point, one `step` at a time or in one `run`.
+
+    At the end the problem stands at the best point met: with Levenberg-Marquardt that is the last one; with
+    Gauss-Newton, whose cost may rise, the point is saved when it is about to be left for a worse one, and
+    restored if nothing better came.
+
+    Ctrl-C ends the solve with `Status.INTERRUPTED`, and what was reached so far stands (before the initial
+    cost is known there is nothing to return, and the KeyboardInterrupt goes through).
+
+    After a change of the data make a new Minimizer: it starts from where the problem stands.
+
+    Args:
+        problem: see `NonlinearProblem`.
+        options: see `SolveOptions`.
+        read_x: gives callbacks the unknowns, by name, as copies.
+    """
+
+    def __init__(
+        self,
+        problem: NonlinearProblem,
+        options: SolveOptions,
+        *,
+        read_x: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        self._problem = Timed(problem)
+        self._options = options
+        self._read_x = read_x
+        self._method: Method = LevenbergMarquardt(options) if options.method == "lm" else GaussNewton(options)
+        self._ending = _RUNNING
+        self._iterations: list[IterationRecord] = []
+        self._initial: Cost | None = None
+        self._cost = Cost(math.nan, {})
+        self._gradient_norm = math.nan
+        self._saved: Cost | None = None  # the cost of the point that the problem has saved
+        self._moving = False  # x and self._cost may not belong together
+        self._elapsed = 0.0  # seconds in `step`, those in the running one excluded
+        self._entered = 0.0
+
+    @property
+    def status(self) -> Status:
+        """RUNNING until a test ends the solve."""
+        return self._ending.status
+
+    @property
+    def message(self) -> str:
+        """The status as a sentence, with the numbers."""
+        return self._ending.message
+
+    @property
+    def cost(self) -> Cost:
+        """At the problem's current point."""
+        return self._cost
+
+    @property
+    def iterations(self) -> tuple[IterationRecord, ...]:
+        """The records so far; the first is the starting point's."""
+        return tuple(self._iterations)
+
+    def run(self) -> Summary:
+        """Iterate to the end.
+
+        Raises:
+            DataError: the initial cost is not finite.
+        """
+        try:
+            while not self.status.finished:
+                self.step()
+            if self._options.verbose:
+                print(f"{self.status.name}: {self.message}", flush=True)
+        except KeyboardInterrupt:  # outside a step
+            if self._initial is None:
+                raise
+            self._interrupted()
+            self._return_best()
+        return self.summary()
+
+    def step(self) -> IterationRecord:
+        """One nonlinear iteration (the first call also evaluates the starting point).
+
+        Once the solve has ended (`status.finished`) nothing is left to do, and the last record is returned.
+        If the starting point already satisfies the gradient test, its record is what is returned.
+
+        Raises:
+            DataError: the initial cost is not finite.
+        """
+        if not self.status.finished:
+            self._guarded_step()
+        return self._iterations[-1]
+
+    def _guarded_step(self) -> None:
+        """A step with the clock running, and Ctrl-C caught."""
+        self._entered = time.perf_counter()
+        try:
+            if not self._iterations:
+                self._begin()
+            if not self.status.finished:
+                self._iterate()
+        except KeyboardInterrupt:
+            if self._initial is None:
+                raise
+            self._interrupted()
+        if self.status.finished:
+            self._return_best()
+        self._elapsed = self._now()
+
+    def summary(self) -> Summary:
+        """The solve so far; at least one `step` must have been made."""
+        assert self._initial is not None, "no step has been made"
+        seconds = self._problem.seconds
+        timing = Timing(
+            residual=seconds["residual"],
+            linearise=seconds["linearise"],
+            linear_solve=seconds["linear_solve"],
+            total=self._elapsed,
+        )
+        return Summary(self._initial, self._cost, self.status, self.message, tuple(self._iterations), timing)
+
+    def _begin(self) -> None:
+        """Iteration 0: the starting point."""
+        cost = self._problem.evaluate()
+        if not cost.is_finite:
+            raise DataError(f"At the starting point {non_finite(cost)}.")
+        self._initial = self._cost = cost
+        self._gradient_norm = self._problem.linearise()
+        self._record(None)
+        self._ending = (
+            gradient_test(self._gradient_norm, self._options)
+            or limit_test(0, self._now(), self._options)
+            or _RUNNING
+        )
+
+    def _iterate(self) -> None:
+        before = self._cost.total
+        proposal = self._method.propose(self._problem, before, self._limits())
+        if proposal.accepted and proposal.step is not None:
+            self._take(proposal.step)
+            self._gradient_norm = self._problem.linearise()
+        self._record(proposal, before)
+        self._ending = (
+            proposal.ending
+            or self._convergence(proposal, before)
+            or limit_test(self._iterations[-1].iteration, self._now(), self._options)
+            or _RUNNING
+        )
+        self._call_back()
+
+    def _take(self, step: Step) -> None:
+        """x <- x + delta; a point better than what comes next, and than what was saved, is saved first."""
+        worse = step.cost.total > self._cost.total
+        if worse and (self._saved is None or self._cost.total < self._saved.total):
+            self._saved = None  # an interrupted copy must not count as one
+            self._problem.save()
+            self._saved = self._cost
+        self._moving = True
+        self._problem.accept()
+        self._cost = step.cost
+        self._moving = False
+
+    def _convergence(self, proposal: Proposal, before: float) -> Ending | None:
+        """The tests that only an accepted step may pass."""
+        if not proposal.accepted or proposal.step is None:
+            return None
+        if ending := gradient_test(self._gradient_norm, self._options):
+            return ending
+        if proposal.linear.status is LinearStatus.TIME_LIMIT:
+            return None  # a step cut short says nothing by being small
+        return function_test(before, before - self._cost.total, self._options) or parameter_test(
+            proposal.step, self._options
+        )
+
+    def _limits(self) -> LinearLimits:
+        o = self._options
+        deadline = None if o.max_time is None else self._entered + o.max_time - self._elapsed
+        return LinearLimits(
+            max_iterations=o.linear_iterations,
+            min_iterations=o.min_linear_iterations,
+            eta=o.eta,
+            r_tolerance=o.r_tolerance,
+            residual_reset_period=o.residual_reset_period,
+            deadline=deadline,
+        )
+
+    def _record(self, proposal: Proposal | None, before: float = math.nan) -> None:
+        step = proposal.step if proposal is not None else None
+        now = self._now()
+        last = self._iterations[-1].total_time if self._iterations else 0.0
+        record = IterationRecord(
+            iteration=len(self._iterations),
+            cost=self._cost.total,
+            cost_change=before - step.cost.total if step is not None else math.nan,
+            gradient_norm=self._gradient_norm,
+            step_norm=step.step_norm if step is not None else math.nan,
+            tr_ratio=proposal.tr_ratio if proposal is not None else math.nan,
+            tr_radius=self._method.radius,
+            linear_iterations=proposal.linear.iterations if proposal is not None else 0,
+            linear_status=proposal.linear.status if proposal is not None else None,
+            accepted=proposal.accepted if proposal is not None else False,
+            time=now - last,
+            total_time=now,
+        )
+        self._iterations.append(record)
+        if self._options.verbose == 2:
+            if proposal is None:
+                print(TABLE_HEADER)
+            print(table_row(record), flush=True)
+
+    def _call_back(self) -> None:
+        if self._options.callback is None:
+            return
+        try:
+            self._options.callback(IntermediateResult(self._iterations[-1], self._cost, self._read_x))
+        except StopIteration as stop:
+            if not self.status.finished:
+                reason = f": {stop}." if str(stop) else "."
+                self._ending = Ending(Status.CALLBACK, f"{Status.CALLBACK.value}{reason}")
+
+    def _interrupted(self) -> None:
+        if self._moving:  # the cost is known, but of which of the two points is not
+            self._cost = self._problem.evaluate()
+            self._moving = False
+        if not self._iterations:
+            self._record(None)
+        if not self.status.finished:
+            at = f" in iteration {len(self._iterations)}"
+            self._ending = Ending(Status.INTERRUPTED, f"{Status.INTERRUPTED.value}{at}.")
+
+    def _return_best(self) -> None:
+        while self._saved is not None and self._saved.total < self._cost.total:
+            try:
+                self._problem.restore()
+                self._cost, self._saved = self._saved, None
+            except KeyboardInterrupt:
+                continue  # the solve has ended already; the copy must be whole
+            message = f"{self._ending.message} The best point is returned, not the last."
+            self._ending = Ending(self._ending.status, message)
+
+    def _now(self) -> float:
+        return self._elapsed + time.perf_counter() - self._entered

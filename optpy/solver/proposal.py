@@ -1,0 +1,39 @@
+"""What a method (Gauss-Newton, Levenberg-Marquardt) makes of one iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from optpy.solver.protocol import LinearLimits, LinearSummary, NonlinearProblem, Step
+from optpy.solver.termination import Ending
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A step, tried but not yet taken.
+
+    linear: how the linear solve went.
+    step: the candidate, None if the linear solve gave nothing to try.
+    accepted: take the step.
+    tr_ratio: cost change / model cost change (NaN where the method has no model).
+    ending: the method itself can go no further.
+    """
+
+    linear: LinearSummary
+    step: Step | None = None
+    accepted: bool = False
+    tr_ratio: float = float("nan")
+    ending: Ending | None = None
+
+
+class Method(Protocol):
+    """Which step to take from a linearised problem, and whether to take it."""
+
+    @property
+    def radius(self) -> float:
+        """Of the trust region as it is now; infinite if there is none."""
+
+    def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
+        """One linear solve and the trial of its step; `cost` is that of the current point."""

@@ -1,0 +1,155 @@
+"""What the solver asks of a problem. The vectors live in the problem; only scalars cross this line.
+
+The problem holds the current point `x`, the step `delta` and the candidate `x + delta`, on whatever device it
+likes. Sums are accumulated in float64. A `KeyboardInterrupt` may come out of any call; `x` is then whole: the
+point before the call or the one after it, never a mixture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """cost = 1/2 ||F||^2, and each term's share of it (their sum is the total)."""
+
+    total: float
+    by_term: Mapping[str, float]
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.total)
+
+    @property
+    def non_finite_terms(self) -> tuple[str, ...]:
+        """Names of the terms that are NaN or infinite."""
+        return tuple(name for name, cost in self.by_term.items() if not math.isfinite(cost))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Damping:
+    """The diagonal D of (J^T J + D). With c = diag(J^T J), and s the scaling of the unknowns:
+
+        s = 1 / (1 + sqrt(c)) with Jacobi scaling, else 1
+        D = clamp(c s^2, min_lm_diagonal, max_lm_diagonal) / (radius s^2)
+
+    `radius = inf` means D = 0: Gauss-Newton.
+
+    Reference: Ceres, levenberg_marquardt_strategy.cc and trust_region_minimizer.cc.
+    """
+
+    radius: float
+    min_lm_diagonal: float
+    max_lm_diagonal: float
+    jacobi_scaling: bool
+
+    def diagonal(self, c: NDArray[Any]) -> NDArray[Any]:
+        """D for the given c = diag(J^T J); same shape."""
+        if math.isinf(self.radius):
+            return np.zeros_like(c)
+        s = 1 / (1 + np.sqrt(c)) if self.jacobi_scaling else np.ones_like(c)
+        D: NDArray[Any] = np.clip(c * s**2, self.min_lm_diagonal, self.max_lm_diagonal) / (self.radius * s**2)
+        return D
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinearLimits:
+    """When the conjugate gradients stop; k counts iterations from 1, Q is the quadratic model.
+
+    max_iterations: stop when k reaches it.
+    min_iterations: no test of convergence before that many.
+    eta: stop when k (Q_k - Q_{k-1}) / Q_k < eta (Nash and Sofer 1990); 0 never stops.
+    r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
+    residual_reset_period: r is computed afresh every so many iterations; 0 never.
+    deadline: a value of `time.perf_counter()`; stop at the first iteration that ends after it.
+    """
+
+    max_iterations: int
+    min_iterations: int = 0
+    eta: float = 0.0
+    r_tolerance: float = 0.0
+    residual_reset_period: int = 0
+    deadline: float | None = None
+
+
+class LinearStatus(Enum):
+    """How a linear solve ended."""
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "iteration limit reached"
+    TIME_LIMIT = "time limit reached"
+    BREAKDOWN = "no more progress can be made; the step so far is usable"
+    FAILURE = "numerical failure; there is no usable step"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinearSummary:
+    """The outcome of a linear solve; `message` is a sentence with the numbers that decided it."""
+
+    iterations: int
+    status: LinearStatus
+    message: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, and ||x||_2 before the step."""
+
+    cost: Cost
+    step_norm: float
+    x_norm: float
+
+
+class NonlinearProblem(Protocol):
+    """A nonlinear least-squares problem at its current point x."""
+
+    def evaluate(self) -> Cost:
+        """The cost at x.
+
+        Raises:
+            DataError: the cost at x is not finite; names the term and the element.
+        """
+
+    def linearise(self) -> float:
+        """At x: store F, whatever J needs, g, and the diagonal or the blocks of J^T J.
+
+        Returns:
+            max_i |g_i|; NaN or infinite if any g_i is.
+        """
+
+    def damp(self, damping: Damping) -> None:
+        """Set D, and from it the preconditioner, with what the last `linearise` stored.
+
+        Where the diagonal of J^T J + D is zero (nothing depends on the unknown) the preconditioner is 1.
+        """
+
+    def solve_linear(self, limits: LinearLimits) -> LinearSummary:
+        """Conjugate gradients on (J^T J + D) delta = -g from delta = 0; at least one iteration if g != 0."""
+
+    def model_cost_change(self) -> float:
+        """cost - 1/2 ||F + J delta||^2, computed without cancellation as -(J delta).(F + J delta / 2)."""
+
+    def try_step(self) -> Step:
+        """candidate = x + delta, and its cost. Never raises for a cost that is not finite."""
+
+    def accept(self) -> None:
+        """x <- candidate."""
+
+    def save(self) -> None:
+        """Keep a copy of x. Only a method that lets the cost rise (Gauss-Newton) asks for it."""
+
+    def restore(self) -> None:
+        """x <- the saved copy."""

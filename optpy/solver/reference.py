@@ -1,0 +1,153 @@
+"""The problem protocol in plain NumPy: residuals and Jacobians from callables, J formed.
+
+Small problems can be solved with it as they stand; compiled problems are compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.errors import DataError
+from optpy.solver.pcg import PCGScalars, Vector, pcg
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
+
+Real: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.intp]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReferenceTerm:
+    """A term: from x (n,) its residuals (m,) and their Jacobian (m, n), an array or a SciPy sparse matrix."""
+
+    residual: Callable[[Real], Real]
+    jacobian: Callable[[Real], Any]
+
+
+@final
+class ReferenceProblem:
+    """A `NonlinearProblem` over one float64 vector x.
+
+    Args:
+        terms: name to term.
+        x: (n,) the starting point; copied.
+        preconditioner: None, "jacobi", or "block_jacobi" with `blocks`.
+        blocks: for "block_jacobi": the indices of each unknown element's components; together range(n).
+
+    Attributes:
+        x: (n,) the current point.
+        trace: the scalars of the last linear solve, one record for each iteration.
+    """
+
+    def __init__(
+        self,
+        terms: Mapping[str, ReferenceTerm],
+        x: Any,
+        *,
+        preconditioner: Literal["jacobi", "block_jacobi"] | None = "jacobi",
+        blocks: Sequence[Sequence[int] | Indices] | None = None,
+    ) -> None:
+        if (preconditioner == "block_jacobi") != (blocks is not None):
+            raise DataError("blocks belong to preconditioner='block_jacobi', and it needs them")
+        self.x: Real = np.array(x, np.float64)
+        self.trace: list[PCGScalars] = []
+        self._terms = dict(terms)
+        self._preconditioner = preconditioner
+        self._blocks = [] if blocks is None else [np.asarray(block, np.intp) for block in blocks]
+        self._delta: Real = np.zeros_like(self.x)
+        self._saved: Real = self.x
+
+    def evaluate(self) -> Cost:
+        """See `NonlinearProblem.evaluate`."""
+        for name, term in self._terms.items():
+            if len(bad := np.flatnonzero(~np.isfinite(term.residual(self.x)))):
+                raise DataError(f"term '{name}': residual {bad[0]} is not finite")
+        return self._cost(self.x)
+
+    def linearise(self) -> float:
+        """See `NonlinearProblem.linearise`."""
+        self._F = [np.asarray(term.residual(self.x), np.float64) for term in self._terms.values()]
+        self._J = [term.jacobian(self.x) for term in self._terms.values()]
+        self._g: Real = sum((J.T @ F for J, F in zip(self._J, self._F, strict=True)), np.zeros_like(self.x))
+        self._c: Real = sum((_column_squares(J) for J in self._J), np.zeros_like(self.x))
+        return float(np.max(np.abs(self._g)))
+
+    def damp(self, damping: Damping) -> None:
+        """See `NonlinearProblem.damp`."""
+        self._D: Real = damping.diagonal(self._c)
+        diagonal = self._c + self._D
+        self._inverse: Real = 1 / np.where(diagonal > 0, diagonal, 1)
+        self._block_inverses = [self._block_inverse(block) for block in self._blocks]
+
+    def solve_linear(self, limits: LinearLimits) -> LinearSummary:
+        """See `NonlinearProblem.solve_linear`."""
+        self.trace = []
+        self._delta, summary = pcg(self, -self._g, limits, self.trace)  # type: ignore[assignment]
+        return summary
+
+    def model_cost_change(self) -> float:
+        """See `NonlinearProblem.model_cost_change`."""
+        J_delta = [J @ self._delta for J in self._J]
+        return float(-sum(Jd @ (F + Jd / 2) for Jd, F in zip(J_delta, self._F, strict=True)))
+
+    def try_step(self) -> Step:
+        """See `NonlinearProblem.try_step`."""
+        return Step(
+            self._cost(self.x + self._delta),
+            float(np.linalg.norm(self._delta)),
+            float(np.linalg.norm(self.x)),
+        )
+
+    def accept(self) -> None:
+        """See `NonlinearProblem.accept`."""
+        self.x = self.x + self._delta
+
+    def save(self) -> None:
+        """See `NonlinearProblem.save`."""
+        self._saved = self.x.copy()
+
+    def restore(self) -> None:
+        """See `NonlinearProblem.restore`."""
+        self.x = self._saved.copy()
+
+    def apply(self, p: Vector) -> Vector:
+        """(J^T J + D) p."""
+        return sum((J.T @ (J @ p) for J in self._J), self._D * p)
+
+    def precondition(self, r: Vector) -> Vector:
+        """M^-1 r."""
+        if self._preconditioner == "jacobi":
+            return self._inverse * r
+        if self._preconditioner is None:
+            return r.copy()
+        z = np.zeros_like(r)
+        for block, inverse in zip(self._blocks, self._block_inverses, strict=True):
+            z[block] = inverse @ r[block]
+        return z
+
+    def _cost(self, x: Real) -> Cost:
+        with np.errstate(all="ignore"):  # a candidate may be anywhere
+            F = {name: np.asarray(term.residual(x), np.float64) for name, term in self._terms.items()}
+            by_term = {name: 0.5 * float(np.vdot(f, f)) for name, f in F.items()}
+        return Cost(sum(by_term.values()), by_term)
+
+    def _block_inverse(self, block: Indices) -> Real:
+        columns = [J[:, block] for J in self._J]
+        A = sum((_dense(C.T @ C) for C in columns), np.diag(self._D[block]))
+        A[np.diag_indices_from(A)] += np.where(np.diag(A) > 0, 0, 1)
+        return np.asarray(np.linalg.inv(A), np.float64)
+
+
+def _column_squares(J: Any) -> Real:
+    """diag(J^T J), dense or sparse."""
+    squares = J.multiply(J) if hasattr(J, "multiply") else J * J
+    return np.asarray(squares.sum(axis=0), np.float64).ravel()
+
+
+def _dense(A: Any) -> Real:
+    return np.asarray(A.toarray() if hasattr(A, "toarray") else A, np.float64)

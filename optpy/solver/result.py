@@ -1,0 +1,153 @@
+"""What comes out of a solve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal, final
+
+from optpy.solver.options import SolveOptions
+from optpy.solver.protocol import Cost, LinearStatus
+from optpy.solver.report import full_report
+
+
+class Status(Enum):
+    """How a solve ended; the value is the sentence, without the numbers."""
+
+    RUNNING = "Not ended yet"
+    GRADIENT_TOLERANCE = "Converged: gradient tolerance reached, max |g|"
+    FUNCTION_TOLERANCE = "Converged: function tolerance reached, |cost change| / cost"
+    PARAMETER_TOLERANCE = "Converged: parameter tolerance reached, relative step norm"
+    MIN_RADIUS = "Converged: no step lowers the cost any more, trust region radius"
+    MAX_ITERATIONS = "Not converged: iteration limit reached"
+    TIME_LIMIT = "Not converged: time limit reached"
+    CALLBACK = "Not converged: the callback raised StopIteration"
+    INTERRUPTED = "Not converged: interrupted"
+    FAILURE = "Failed"
+
+    @property
+    def success(self) -> bool:
+        """The solve converged."""
+        return self in (
+            Status.GRADIENT_TOLERANCE,
+            Status.FUNCTION_TOLERANCE,
+            Status.PARAMETER_TOLERANCE,
+            Status.MIN_RADIUS,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """The solve has ended, well or not."""
+        return self is not Status.RUNNING
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IterationRecord:
+    """One nonlinear iteration. Iteration 0 is the starting point.
+
+    cost: at x after the iteration.
+    cost_change: cost before minus the candidate's, whether taken or not (NaN if there was no candidate).
+    gradient_norm: max_i |g_i| at x after the iteration.
+    step_norm: ||delta||_2 of the candidate (NaN if there was none).
+    tr_ratio: cost change / model cost change; NaN for Gauss-Newton.
+    tr_radius: of the trust region after the iteration; infinite for Gauss-Newton.
+    time, total_time: seconds in this iteration, and since the solve began.
+    accepted: the step was taken.
+    """
+
+    iteration: int
+    cost: float
+    cost_change: float
+    gradient_norm: float
+    step_norm: float
+    tr_ratio: float
+    tr_radius: float
+    linear_iterations: int
+    linear_status: LinearStatus | None
+    accepted: bool
+    time: float
+    total_time: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds in each stage.
+
+    residual: costs, of the point and of the candidates, and the model's.
+    linearise: the gradient, what the Jacobian needs, and the preconditioner.
+    total: of the solve, callbacks included; compiling and binding are not.
+    cache: whether the compiled routines came from the cache; None where nothing was compiled.
+    """
+
+    compile: float = 0.0
+    bind: float = 0.0
+    residual: float = 0.0
+    linearise: float = 0.0
+    linear_solve: float = 0.0
+    total: float = 0.0
+    cache: Literal["hit", "miss"] | None = None
+
+
+@final
+class IntermediateResult:
+    """What a callback gets after every iteration.
+
+    Attributes:
+        iteration: the record of the iteration.
+        nit: its number.
+        cost, cost_by_term: at the current point.
+    """
+
+    def __init__(
+        self, iteration: IterationRecord, cost: Cost, read_x: Callable[[], dict[str, Any]] | None
+    ) -> None:
+        self.iteration = iteration
+        self.nit = iteration.iteration
+        self.cost = cost.total
+        self.cost_by_term = dict(cost.by_term)
+        self._read_x = read_x
+
+    @cached_property
+    def x(self) -> dict[str, Any]:
+        """Name to a copy of the unknown's current values; fetched from the device when first asked for,
+        so ask during the callback."""
+        if self._read_x is None:
+            raise AttributeError("this problem does not offer its unknowns to callbacks")
+        return self._read_x()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SolveResult:
+    """The outcome of `solve`.
+
+    x: name to array, of the kind that came in: the best point met.
+    cost, initial_cost, cost_by_term, initial_cost_by_term: 1/2 sum of squares, at x and at the start.
+    success: converged; see `status` and the sentence in `message`.
+    nit: nonlinear iterations, rejected ones included.
+    iterations: a record each, the first for the starting point.
+    facts: what the report says of the problem: label to text.
+    """
+
+    x: dict[str, Any] = field(repr=False)
+    cost: float
+    initial_cost: float
+    cost_by_term: dict[str, float]
+    initial_cost_by_term: dict[str, float]
+    success: bool
+    status: Status
+    message: str
+    nit: int
+    iterations: tuple[IterationRecord, ...] = field(repr=False)
+    timing: Timing
+    device: str
+    options: SolveOptions = field(repr=False)
+    facts: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def report(self) -> str:
+        """The whole story as text: problem, costs, iterations, times, and how it ended."""
+        return full_report(self)

@@ -1,0 +1,68 @@
+"""When the minimisation ends, and the sentence that says why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from optpy.solver.options import SolveOptions
+from optpy.solver.protocol import Cost, Step
+from optpy.solver.result import Status
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A status and the sentence, with the numbers, that goes with it."""
+
+    status: Status
+    message: str
+
+
+def gradient_test(gradient_norm: float, options: SolveOptions) -> Ending | None:
+    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite ends the solve too."""
+    if not math.isfinite(gradient_norm):
+        return Ending(Status.FAILURE, "The gradient is not finite, though the cost is.")
+    if gradient_norm > options.gradient_tolerance:
+        return None
+    message = f"{Status.GRADIENT_TOLERANCE.value} = {gradient_norm:.3e} <= {options.gradient_tolerance:.3e}."
+    return Ending(Status.GRADIENT_TOLERANCE, message)
+
+
+def function_test(cost: float, cost_change: float, options: SolveOptions) -> Ending | None:
+    """|cost change| <= function_tolerance * cost, the cost before the step."""
+    if options.function_tolerance == 0 or abs(cost_change) > options.function_tolerance * cost:
+        return None
+    relative = abs(cost_change) / cost if cost else 0.0
+    message = f"{Status.FUNCTION_TOLERANCE.value} = {relative:.3e} <= {options.function_tolerance:.3e}."
+    return Ending(Status.FUNCTION_TOLERANCE, message)
+
+
+def parameter_test(step: Step, options: SolveOptions) -> Ending | None:
+    """||step|| <= parameter_tolerance (||x|| + parameter_tolerance)."""
+    scale = step.x_norm + options.parameter_tolerance
+    if options.parameter_tolerance == 0 or step.step_norm > options.parameter_tolerance * scale:
+        return None
+    relative = step.step_norm / scale
+    message = f"{Status.PARAMETER_TOLERANCE.value} = {relative:.3e} <= {options.parameter_tolerance:.3e}."
+    return Ending(Status.PARAMETER_TOLERANCE, message)
+
+
+def limit_test(iteration: int, elapsed: float, options: SolveOptions) -> Ending | None:
+    """The limits on iterations and on time."""
+    if iteration >= options.max_iterations:
+        return Ending(Status.MAX_ITERATIONS, f"{Status.MAX_ITERATIONS.value}: {options.max_iterations}.")
+    if options.max_time is not None and elapsed >= options.max_time:
+        return Ending(
+            Status.TIME_LIMIT, f"{Status.TIME_LIMIT.value}: {elapsed:.3g} s >= {options.max_time:.3g} s."
+        )
+    return None
+
+
+def non_finite(cost: Cost) -> str:
+    """Which terms of a cost are not finite, as the subject of a sentence."""
+    terms = cost.non_finite_terms
+    if not terms:
+        return f"the cost is {cost.total}"
+    return f"the cost is {cost.total} (term{'s' * (len(terms) > 1)} {', '.join(map(repr, terms))})"

@@ -1,0 +1,63 @@
+"""A problem with a clock on every call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, NonlinearProblem, Step
+
+
+@final
+class Timed:
+    """The same problem; `seconds` says how long its calls took, by stage (the fields of `Timing`)."""
+
+    def __init__(self, problem: NonlinearProblem) -> None:
+        self._problem = problem
+        self.seconds = {"residual": 0.0, "linearise": 0.0, "linear_solve": 0.0}
+
+    @contextmanager
+    def _clock(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] += time.perf_counter() - started
+
+    def evaluate(self) -> Cost:
+        with self._clock("residual"):
+            return self._problem.evaluate()
+
+    def linearise(self) -> float:
+        with self._clock("linearise"):
+            return self._problem.linearise()
+
+    def damp(self, damping: Damping) -> None:
+        with self._clock("linearise"):
+            self._problem.damp(damping)
+
+    def solve_linear(self, limits: LinearLimits) -> LinearSummary:
+        with self._clock("linear_solve"):
+            return self._problem.solve_linear(limits)
+
+    def model_cost_change(self) -> float:
+        with self._clock("residual"):
+            return self._problem.model_cost_change()
+
+    def try_step(self) -> Step:
+        with self._clock("residual"):
+            return self._problem.try_step()
+
+    def accept(self) -> None:
+        with self._clock("residual"):
+            self._problem.accept()
+
+    def save(self) -> None:
+        with self._clock("residual"):
+            self._problem.save()
+
+    def restore(self) -> None:
+        with self._clock("residual"):
+            self._problem.restore()

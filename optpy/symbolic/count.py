@@ -1,0 +1,80 @@
+"""Operation counts of expressions, shared subexpressions counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from .expr import Call, Expr, Number, Product, Sum, Var
+from .traverse import topological
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OperationCount:
+    """How many of each kind of operation one evaluation takes."""
+
+    add: int = 0
+    multiply: int = 0
+    divide: int = 0
+    function: int = 0
+    """Square roots, sines, exponentials, ..."""
+    boolean: int = 0
+    select: int = 0
+    load: int = 0
+    cost: int = 0
+    """All of them weighted, in additions."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.add} add, {self.multiply} mul, {self.divide} div, {self.function} function, "
+            f"{self.boolean} boolean, {self.select} select, {self.load} load"
+        )
+
+
+DIVIDE_COST = 8
+ROOT_COST = 10
+
+
+def count(roots: Iterable[Expr]) -> OperationCount:
+    total: dict[str, int] = {}
+    for node in topological(roots):
+        for kind, n in _operations(node).items():
+            total[kind] = total.get(kind, 0) + n
+    return OperationCount(**total)
+
+
+def _operations(node: Expr) -> dict[str, int]:
+    if isinstance(node, Var):
+        return {"load": 1, "cost": 1}
+    if isinstance(node, Sum):
+        additions = len(node.terms) - (node.constant == 0)
+        multiplications = sum(c not in (1, -1) for c, _ in node.terms)
+        return {"add": additions, "multiply": multiplications, "cost": additions + multiplications}
+    if isinstance(node, Product):
+        return _product_operations(node)
+    if isinstance(node, Call):
+        kind = "boolean" if node.boolean else "function"
+        return {kind: 1 if node.op.cost else 0, "cost": node.op.cost}
+    return {}
+
+
+def _product_operations(node: Product) -> dict[str, int]:
+    guards = sum(b.boolean and x == 1 for b, x in node.factors)
+    numeric = [x for b, x in node.factors if not (b.boolean and x == 1)]
+    divide = int(any(x < 0 for x in numeric))
+    roots = sum(not isinstance(x, int) for x in numeric)
+    multiply = max(len(numeric) - 1, 0) - divide + sum(_power_multiplications(x) for x in numeric)
+    multiply = max(multiply, 0)
+    select = int(guards > 0 and bool(numeric))
+    boolean = max(guards - 1, 0)
+    cost = multiply + select + boolean + DIVIDE_COST * divide + ROOT_COST * roots
+    return {
+        "multiply": multiply, "divide": divide, "function": roots, "select": select, "boolean": boolean, "cost": cost,
+    }  # fmt: skip
+
+
+def _power_multiplications(exponent: Number) -> int:
+    n = int(abs(exponent))
+    return max(n.bit_length() - 1 + bin(n).count("1") - 1, 0)

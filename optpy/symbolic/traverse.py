@@ -1,0 +1,73 @@
+"""Walks over the DAG. All are iterative: expressions may be deeper than Python's stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from .expr import Call, Expr, Product, Sum, Var, call, linear, logical_not, mul, power
+from .operations import OPERATIONS
+
+
+def topological(roots: Iterable[Expr]) -> list[Expr]:
+    """Every node once, children before parents, in an order that depends on the structure alone."""
+    order: list[Expr] = []
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children) if c not in seen)
+    return order
+
+
+def variables(roots: Iterable[Expr]) -> list[Var]:
+    return [node for node in topological(roots) if isinstance(node, Var)]
+
+
+def rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
+    """The node with other children, simplified anew."""
+    if isinstance(node, Sum):
+        return linear(node.constant, [(c, e) for (c, _), e in zip(node.terms, children, strict=True)])
+    if isinstance(node, Product):
+        return mul(*(power(b, x) for b, (_, x) in zip(children, node.factors, strict=True)))
+    if isinstance(node, Call):
+        if node.op is OPERATIONS["not"]:
+            return logical_not(children[0])
+        return call(node.op, *children)
+    return node
+
+
+def transform(roots: Iterable[Expr], rule: Callable[[Expr, tuple[Expr, ...]], Expr]) -> list[Expr]:
+    """Rewrite bottom-up: ``rule(node, new_children)`` gives the node's replacement."""
+    roots = list(roots)
+    new: dict[Expr, Expr] = {}
+    for node in topological(roots):
+        new[node] = rule(node, tuple(new[c] for c in node.children))
+    return [new[r] for r in roots]
+
+
+def substitute(roots: Iterable[Expr], replacement: Mapping[Expr, Expr]) -> list[Expr]:
+    """Replace nodes, everywhere they occur."""
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        found = replacement.get(node)
+        if found is not None:
+            return found
+        return node if children == node.children else rebuild(node, children)
+
+    return transform(roots, rule)
+
+
+def map_variables(roots: Iterable[Expr], function: Callable[[Var], Expr]) -> list[Expr]:
+    """Replace every leaf variable by ``function(variable)``."""
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        if isinstance(node, Var):
+            return function(node)
+        return node if children == node.children else rebuild(node, children)
+
+    return transform(roots, rule)

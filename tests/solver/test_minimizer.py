@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+from scipy.sparse import csr_array
+
+from optpy.errors import DataError
+from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status, Summary
+from optpy.solver.protocol import LinearStatus
+from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from tests.solver.known_problems import Known, linear, misra, powell_singular, rosenbrock, two_exponentials
+
+TIGHT = dict(eta=0.0, r_tolerance=1e-12, function_tolerance=0.0, parameter_tolerance=0.0)
+
+
+def solve(problem: ReferenceProblem, **options: Any) -> Summary:
+    return Minimizer(problem, SolveOptions.of(**options)).run()
+
+
+def scalar(f: Callable[[float], float], df: Callable[[float], float], x: float) -> ReferenceProblem:
+    """One residual of one unknown."""
+    return ReferenceProblem(
+        {"fit": ReferenceTerm(lambda x: np.array([f(x[0])]), lambda x: np.array([[df(x[0])]]))}, [x]
+    )
+
+
+# Against SciPy and known minima
+
+
+@pytest.mark.parametrize("known", [rosenbrock(), misra(), two_exponentials(), linear()], ids=lambda k: k.name)
+@pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi"])
+@pytest.mark.parametrize("jacobi_scaling", [True, False])
+def test_lm_finds_the_minimum_that_scipy_finds(
+    known: Known, preconditioner: Any, jacobi_scaling: bool
+) -> None:
+    n = len(known.start)
+    blocks = np.arange(n).reshape(-1, 2) if preconditioner == "block_jacobi" else None
+    problem = known.problem(preconditioner=preconditioner, blocks=blocks)
+    options = dict(max_iterations=300, function_tolerance=1e-14, eta=0.0, r_tolerance=1e-10)
+    summary = solve(problem, jacobi_scaling=jacobi_scaling, **options)
+    scipy = least_squares(
+        known.term.residual, known.start, known.term.jacobian, method="lm", xtol=1e-14, ftol=1e-14, gtol=1e-14
+    )
+    assert summary.status.success, summary.message
+    np.testing.assert_allclose(problem.x, scipy.x, rtol=1e-5, atol=1e-6)
+    assert summary.final.total == pytest.approx(scipy.cost, rel=1e-9, abs=1e-12)
+    if np.isfinite(known.minimum).all():
+        np.testing.assert_allclose(problem.x, known.minimum, rtol=1e-5, atol=1e-6)
+
+
+def test_lm_on_a_jacobian_that_is_singular_at_the_minimum() -> None:
+    problem = powell_singular().problem()
+    summary = solve(problem, max_iterations=200, gradient_tolerance=1e-12, **TIGHT)
+    assert summary.status is Status.GRADIENT_TOLERANCE
+    assert summary.final.total < 1e-14
+    assert np.abs(problem.x).max() < 1e-3
+
+
+def test_the_default_options_solve_too() -> None:
+    problem = rosenbrock().problem()
+    summary = solve(problem)
+    assert summary.status.success
+    np.testing.assert_allclose(problem.x, 1, atol=1e-4)
+
+
+def test_sparse_and_dense_jacobians_agree_step_by_step() -> None:
+    known = two_exponentials()
+    sparse = ReferenceTerm(known.term.residual, lambda x: csr_array(known.term.jacobian(x)))
+    block: dict[str, Any] = dict(preconditioner="block_jacobi", blocks=[[0, 1], [2, 3]])
+    for options in (dict(preconditioner="jacobi"), block):
+        a = solve(known.problem(**options))
+        b = solve(ReferenceProblem({"fit": sparse}, known.start, **options))
+        assert [r.cost for r in a.iterations] == pytest.approx([r.cost for r in b.iterations], rel=1e-9)
+
+
+def test_terms_add_up() -> None:
+    known = rosenbrock()
+    halves = {
+        "valley": ReferenceTerm(lambda x: known.term.residual(x)[:1], lambda x: known.term.jacobian(x)[:1]),
+        "slope": ReferenceTerm(lambda x: known.term.residual(x)[1:], lambda x: known.term.jacobian(x)[1:]),
+    }
+    split, whole = solve(ReferenceProblem(halves, known.start)), solve(known.problem())
+    assert split.final.total == pytest.approx(whole.final.total)
+    assert split.initial.by_term == pytest.approx({"valley": 9.68, "slope": 2.42})
+    assert split.nit == whole.nit
+
+
+# Gauss-Newton
+
+
+def test_gauss_newton_solves_a_linear_problem_in_one_step() -> None:
+    known = linear()
+    problem = known.problem()
+    minimizer = Minimizer(problem, SolveOptions(method="gn", eta=0, r_tolerance=1e-13))
+    minimizer.step()
+    np.testing.assert_allclose(problem.x, known.minimum, rtol=1e-9)
+    assert minimizer.run().status.success
+    assert len(minimizer.iterations) <= 3
+
+
+def test_gauss_newton_lets_the_cost_rise_and_returns_the_best_point() -> None:
+    problem = rosenbrock().problem()  # its second full step climbs to a cost of about 1e3
+    minimizer = Minimizer(problem, SolveOptions(method="gn", max_iterations=1, eta=0, r_tolerance=1e-13))
+    summary = minimizer.run()
+    assert summary.iterations[1].accepted
+    assert summary.iterations[1].cost > summary.initial.total
+    assert summary.final == summary.initial
+    assert "best point" in summary.message
+    np.testing.assert_array_equal(problem.x, rosenbrock().start)
+    assert problem.evaluate() == summary.final
+
+
+def test_gauss_newton_keeps_the_last_point_when_it_is_the_best() -> None:
+    problem = rosenbrock().problem()
+    summary = solve(problem, method="gn", eta=0, r_tolerance=1e-13)
+    costs = [r.cost for r in summary.iterations]
+    assert max(costs) > costs[0]
+    assert summary.final.total == min(costs) == costs[-1]
+    np.testing.assert_allclose(problem.x, 1, atol=1e-10)
+    assert "best point" not in summary.message
+
+
+def test_gauss_newton_has_no_trust_region() -> None:
+    record = solve(rosenbrock().problem(), method="gn").iterations[1]
+    assert math.isinf(record.tr_radius)
+    assert math.isnan(record.tr_ratio)
+
+
+def test_gauss_newton_stops_before_a_point_that_is_not_finite() -> None:
+    problem = scalar(lambda x: np.log(x) + 5, lambda x: 1 / x, 3.0)  # the full step leads to x < 0
+    summary = solve(problem, method="gn")
+    assert summary.status is Status.FAILURE
+    assert "'fit'" in summary.message
+    assert problem.x[0] == 3.0
+    assert summary.final == summary.initial
+    assert not summary.iterations[-1].accepted
+
+
+# Levenberg-Marquardt
+
+
+def test_lm_never_lets_the_cost_rise_and_rejected_steps_leave_x_alone() -> None:
+    problem = rosenbrock().problem()
+    minimizer = Minimizer(problem, SolveOptions())
+    rejected = 0
+    while not minimizer.status.finished:
+        x, cost = problem.x.copy(), minimizer.cost.total
+        record = minimizer.step()
+        if not record.accepted and record.iteration:
+            rejected += 1
+            np.testing.assert_array_equal(problem.x, x)
+            assert record.cost_change < 0 or record.tr_ratio <= 1e-3
+        assert math.isnan(cost) or record.cost <= cost
+    assert rejected
+
+
+def test_the_radius_follows_ceres() -> None:
+    records = solve(rosenbrock().problem()).iterations
+    radius, factor = 1e4, 2.0
+    for record in records[1:]:
+        if record.accepted:
+            radius = min(1e16, radius / max(1 / 3, 1 - (2 * min(record.tr_ratio, 1) - 1) ** 3))
+            factor = 2.0
+        else:
+            radius, factor = radius / factor, 2 * factor
+        assert record.tr_radius == pytest.approx(radius)
+
+
+def test_lm_gets_past_candidates_that_are_not_finite() -> None:
+    def log(x: float) -> float:
+        return float(np.log(x)) + 5
+
+    problem = scalar(log, lambda x: 1 / x, 3.0)
+    summary = solve(problem, max_iterations=100)
+    assert summary.status.success
+    assert problem.x[0] == pytest.approx(math.exp(-5), rel=1e-3)
+    assert any(not r.accepted and not math.isfinite(r.cost_change) for r in summary.iterations[1:])
+
+
+# Each status
+
+
+def test_gradient_tolerance_at_the_start() -> None:
+    known = linear()
+    problem = ReferenceProblem({"fit": known.term}, known.minimum)
+    minimizer = Minimizer(problem, SolveOptions(gradient_tolerance=1e-8))
+    assert minimizer.status is Status.RUNNING
+    summary = minimizer.run()
+    assert summary.status is Status.GRADIENT_TOLERANCE
+    assert summary.nit == 0
+    assert minimizer.step() == summary.iterations[0]
+    assert minimizer.summary() == summary
+
+
+def test_function_tolerance() -> None:
+    summary = solve(two_exponentials().problem(), gradient_tolerance=0, parameter_tolerance=0)
+    last = summary.iterations[-1]
+    assert summary.status is Status.FUNCTION_TOLERANCE
+    assert last.accepted
+    assert abs(last.cost_change) <= 1e-6 * summary.iterations[-2].cost
+
+
+def test_parameter_tolerance() -> None:
+    problem = two_exponentials().problem()
+    summary = solve(
+        problem, gradient_tolerance=0, function_tolerance=0, parameter_tolerance=1e-3, max_iterations=200
+    )
+    last = summary.iterations[-1]
+    assert summary.status is Status.PARAMETER_TOLERANCE
+    assert last.accepted
+    assert last.step_norm <= 1e-3 * (np.linalg.norm(problem.x) + 1e-3) * 1.01
+
+
+def test_min_radius() -> None:
+    wrong = ReferenceTerm(lambda x: x + 2, lambda x: -np.eye(1))  # the wrong sign: always uphill
+    problem = ReferenceProblem({"fit": wrong}, [3.0])
+    summary = solve(problem)
+    assert summary.status is Status.MIN_RADIUS
+    assert not any(r.accepted for r in summary.iterations)
+    assert problem.x[0] == 3.0
+
+
+def test_max_iterations() -> None:
+    summary = solve(rosenbrock().problem(), max_iterations=3)
+    assert (summary.status, summary.nit, len(summary.iterations)) == (Status.MAX_ITERATIONS, 3, 4)
+    assert not summary.status.success
+    none = solve(rosenbrock().problem(), max_iterations=0)
+    assert (none.status, none.nit, none.final) == (Status.MAX_ITERATIONS, 0, none.initial)
+
+
+def test_time_limit() -> None:
+    summary = solve(rosenbrock().problem(), max_time=1e-9)
+    assert summary.status is Status.TIME_LIMIT
+    assert summary.nit == 0
+
+
+def test_a_linear_solve_cut_short_by_the_time_limit_is_not_convergence() -> None:
+    class Slow(ReferenceProblemWith):
+        def solve_linear(self, limits: Any) -> Any:
+            assert limits.deadline is not None
+            while time.perf_counter() < limits.deadline:
+                pass
+            return self.inner.solve_linear(limits)
+
+    import time
+
+    slow = Slow(rosenbrock().problem(preconditioner=None))
+    options = SolveOptions(max_time=0.05, function_tolerance=0.999, parameter_tolerance=100)
+    summary = Minimizer(slow, options).run()
+    assert summary.iterations[-1].linear_status is LinearStatus.TIME_LIMIT
+    assert summary.status is Status.TIME_LIMIT
+    assert summary.nit == 1
+
+
+def test_callback_sees_every_iteration_and_ends_the_solve() -> None:
+    problem = rosenbrock().problem()
+    seen: list[IntermediateResult] = []
+
+    def callback(intermediate_result: IntermediateResult) -> None:
+        seen.append(intermediate_result)
+        assert intermediate_result.x["x"] is intermediate_result.x["x"]
+        np.testing.assert_array_equal(intermediate_result.x["x"], problem.x)
+        if intermediate_result.nit == 4:
+            raise StopIteration("enough")
+
+    options = SolveOptions(callback=callback)
+    summary = Minimizer(problem, options, read_x=lambda: {"x": problem.x.copy()}).run()
+    assert summary.status is Status.CALLBACK
+    assert "enough" in summary.message
+    assert [s.nit for s in seen] == [1, 2, 3, 4]
+    assert [s.iteration for s in seen] == list(summary.iterations[1:])
+    assert seen[-1].cost == summary.final.total
+    assert seen[-1].cost_by_term == summary.final.by_term
+
+
+def test_callback_that_stops_a_converged_solve_leaves_it_converged() -> None:
+    def callback(intermediate_result: IntermediateResult) -> None:
+        if intermediate_result.iteration.gradient_norm < 1e-10:
+            raise StopIteration
+
+    summary = solve(linear().problem(), callback=callback, eta=0.0, r_tolerance=1e-14, initial_radius=1e16)
+    assert summary.status.success
+
+
+def test_errors_of_a_callback_go_through() -> None:
+    def callback(intermediate_result: IntermediateResult) -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        solve(rosenbrock().problem(), callback=callback)
+
+
+def test_a_callback_without_a_reader_is_told_so() -> None:
+    def callback(intermediate_result: IntermediateResult) -> None:
+        assert intermediate_result.x
+
+    with pytest.raises(AttributeError, match="unknowns"):
+        solve(rosenbrock().problem(), callback=callback)
+
+
+# Failures
+
+
+def test_a_starting_point_that_is_not_finite_raises() -> None:
+    def log(x: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(np.log(x))
+
+    with pytest.raises(DataError, match="'fit'"):
+        solve(scalar(log, lambda x: 1 / x, -1.0))
+
+
+def test_a_gradient_that_is_not_finite_fails() -> None:
+    def slope(x: float) -> float:
+        return math.inf if x == 0 else 0.5 / math.sqrt(x)
+
+    summary = solve(scalar(lambda x: math.sqrt(x) + 1, slope, 0.0))
+    assert summary.status is Status.FAILURE
+    assert "gradient" in summary.message
+    assert summary.nit == 0
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_a_linear_solve_that_keeps_failing_fails(method: str) -> None:
+    class Broken(ReferenceProblemWith):
+        def solve_linear(self, limits: Any) -> Any:
+            from optpy.solver import LinearSummary
+
+            return LinearSummary(0, LinearStatus.FAILURE, "p.Ap = nan")
+
+    summary = Minimizer(Broken(rosenbrock().problem()), SolveOptions.of(method=method)).run()
+    assert summary.status is Status.FAILURE
+    assert "p.Ap = nan" in summary.message
+    assert summary.nit == (5 if method == "lm" else 1)
+    assert summary.final == summary.initial
+
+
+def test_a_model_that_predicts_no_decrease_is_retried_then_fails() -> None:
+    class Flat(ReferenceProblemWith):
+        def model_cost_change(self) -> float:
+            return 0.0
+
+    summary = Minimizer(Flat(rosenbrock().problem()), SolveOptions(max_consecutive_invalid_steps=3)).run()
+    assert summary.status is Status.FAILURE
+    assert summary.nit == 3
+    assert summary.iterations[1].tr_radius == 5e3
+
+
+def test_a_cost_that_is_nowhere_finite_fails() -> None:
+    def only_here(x: Real) -> Real:
+        return np.where(x == 3.0, x, np.nan)
+
+    problem = ReferenceProblem({"fit": ReferenceTerm(only_here, lambda x: np.eye(1))}, [3.0])
+    summary = solve(problem)
+    assert summary.status is Status.FAILURE
+    assert "'fit'" in summary.message
+    assert problem.x[0] == 3.0
+
+
+# Ctrl-C
+
+
+class ReferenceProblemWith:
+    """A reference problem whose calls a test can replace."""
+
+    def __init__(self, inner: ReferenceProblem) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Interrupted(ReferenceProblemWith):
+    """Ctrl-C arrives at the n-th call, before or after it has done its work."""
+
+    def __init__(self, inner: ReferenceProblem, at: int, before: bool) -> None:
+        super().__init__(inner)
+        self.at, self.before, self.calls = at, before, 0
+        self.name = ""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(*args: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.at and self.before:
+                self.name = name
+                raise KeyboardInterrupt
+            out = method(*args)
+            if self.calls == self.at:
+                self.name = name
+                raise KeyboardInterrupt
+            return out
+
+        return call
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_an_interrupt_out_of_any_call_leaves_the_best(method: str, before: bool, stepwise: bool) -> None:
+    interrupted = set()
+    for at in range(2, 28):
+        problem = rosenbrock().problem()
+        broken = Interrupted(problem, at, before)
+        minimizer = Minimizer(broken, SolveOptions.of(method=method, max_iterations=4))
+        while stepwise and not minimizer.status.finished:
+            minimizer.step()
+        summary = minimizer.run()
+        interrupted.add(broken.name)
+        if broken.name and broken.name != "restore":
+            assert summary.status is Status.INTERRUPTED
+            assert not summary.status.success
+            assert "interrupted" in summary.message
+        assert summary.final == problem.evaluate(), (at, broken.name)
+        assert summary.final.total <= min(r.cost for r in summary.iterations)
+    assert {"linearise", "damp", "solve_linear", "try_step", "accept"} <= interrupted
+    assert ("save" in interrupted) == (method == "gn")
+
+
+def test_an_interrupt_before_the_first_cost_goes_through() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Minimizer(Interrupted(rosenbrock().problem(), 1, True), SolveOptions()).run()
+
+
+def test_an_interrupt_in_a_callback() -> None:
+    def callback(intermediate_result: IntermediateResult) -> None:
+        raise KeyboardInterrupt
+
+    summary = solve(rosenbrock().problem(), callback=callback)
+    assert (summary.status, summary.nit) == (Status.INTERRUPTED, 1)
+
+
+def test_stepping_is_running() -> None:
+    a, b = rosenbrock().problem(), rosenbrock().problem()
+    stepped = Minimizer(a, SolveOptions())
+    while not stepped.status.finished:
+        record = stepped.step()
+        assert record is stepped.iterations[-1]
+    ran = Minimizer(b, SolveOptions()).run()
+    assert [r.cost for r in stepped.iterations] == [r.cost for r in ran.iterations]
+    assert (stepped.status, stepped.message) == (ran.status, ran.message)
+    np.testing.assert_array_equal(a.x, b.x)
