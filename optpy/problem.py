@@ -195,6 +195,12 @@ class CompiledProblem:
         self._bound.run(group, repeat=repeat)
         return (time.perf_counter() - started) / repeat
 
+    def benchmark_pcg(self, iterations: int) -> float:
+        """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
+        started = time.perf_counter()
+        summary = self.solve_linear(LinearLimits(max_iterations=iterations))
+        return (time.perf_counter() - started) / max(summary.iterations, 1)
+
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
         self._bound.run("evalF")

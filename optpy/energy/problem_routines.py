@@ -8,7 +8,6 @@ from ..ir import Field, Residual, Routine
 from .routines import (
     Fixed,
     apply_jtj,
-    blocks_are_diagonal,
     cost,
     eval_f,
     eval_jtf,
@@ -40,16 +39,14 @@ def problem_routines(residuals: Sequence[Residual], unknowns: Sequence[Field], f
         "evalF": eval_f(residuals),
         "modelcost": model_cost(residuals),
         "solved": fixed_masks(unknowns, fixed),
-        "evalJTF": eval_jtf(sources, unknowns, fixed, blocks=False),
-        "applyJTJ": apply_jtj(sources, unknowns, fixed, damped=False),
-        "applyJTJ_damped": apply_jtj(sources, unknowns, fixed, damped=True),
+        **eval_jtf(sources, unknowns, fixed),
+        **apply_jtj(sources, unknowns, fixed),
         "damp": damping(unknowns, blocks=False),
         "step": step(unknowns),
         **pcg_routines(unknowns, blocks=False),
     }
-    with_blocks = eval_jtf(sources, unknowns, fixed, blocks=True)
-    if not blocks_are_diagonal(with_blocks):
-        groups |= {"evalJTF_block": with_blocks, "damp_block": damping(unknowns, blocks=True)}
+    if "evalJTF_block" in groups:
+        groups["damp_block"] = damping(unknowns, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
     return {name: routines for name, routines in groups.items() if routines}
 

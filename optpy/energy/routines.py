@@ -95,28 +95,44 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
     return mul(logical_not(fixed[unknown]), e) if unknown in fixed else e
 
 
-def eval_jtf(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool) -> list[Routine]:
-    """g = J^T F, and C: the diagonal of J^T J, or the upper triangle of each element's block."""
-    routines = []
+def eval_jtf(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed) -> dict[str, list[Routine]]:
+    """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
+
+    The variant with blocks, "evalJTF_block", is there only if some entry off the diagonal is not zero by its form.
+    """
+    routines: dict[str, list[Routine]] = {"evalJTF": [], "evalJTF_block": []}
+    diagonal = True
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, _gradient_and_blocks if blocks else _gradient_and_diagonal)
-        domain = canonical_domain(dims)
-        targets: list[Access] = []
-        values: list[Expr] = []
-        for u in group:
-            for a in range(u.channels):
-                targets.append(at(vector("g", u), domain, a))
-                values.append(_free(fixed, u, total.total(("g", u, a))))
-            for entry, channel in _entries(u, blocks):
-                targets.append(at(vector("C", u, block_channels(u) if blocks else None), domain, channel))
-                values.append(_free(fixed, u, total.total(("C", u, *entry))))
-        values = factor(values)
-        gradient = [v for t, v in zip(targets, values, strict=True) if t.field.name.startswith("g_")]
-        reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
-        stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
-        name = "evalJTF_block" if blocks else "evalJTF"
-        routines.append(Routine(f"{name}_{n}", domain, stores, reductions, tuple(total.locals)))
-    return routines
+        total = gather(sources, dims, _gradient_and_blocks)
+        diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
+        routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
+        routines["evalJTF_block"].append(_gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True))
+    return {"evalJTF": routines["evalJTF"]} if diagonal else routines
+
+
+def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
+    n = range(u.channels)
+    return {(a, b): total.total(("C", u, a, b)) for a in n for b in n if a <= b}
+
+
+def _gradient_routine(
+    name: str, dims: tuple[Dim, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
+) -> Routine:
+    domain = canonical_domain(dims)
+    targets: list[Access] = []
+    values: list[Expr] = []
+    for u in group:
+        for a in range(u.channels):
+            targets.append(at(vector("g", u), domain, a))
+            values.append(_free(fixed, u, total.total(("g", u, a))))
+        for entry, channel in _entries(u, blocks):
+            targets.append(at(vector("C", u, block_channels(u) if blocks else None), domain, channel))
+            values.append(_free(fixed, u, total.total(("C", u, *entry))))
+    values = factor(values)
+    gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
+    reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
+    stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
+    return Routine(name, domain, stores, reductions, tuple(total.locals))
 
 
 def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
@@ -126,66 +142,43 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
     return [((a, b), block_channel(unknown, a, b)) for a in n for b in n if a <= b]
 
 
-def _gradient(column: Mapping[Element, Expr], value: Expr) -> dict[Hashable, Expr]:
-    return {("g", u, a): mul(d, value) for (u, a), d in column.items()}
-
-
-def _gradient_and_diagonal(
-    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
-) -> dict[Hashable, Expr]:
-    diagonal: dict[Hashable, Expr] = {("C", u, a, a): mul(d, full[u, a]) for (u, a), d in column.items()}
-    return _gradient(column, value) | diagonal
-
-
 def _gradient_and_blocks(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
+    gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
     blocks: dict[Hashable, Expr] = {
         ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
     }
-    return _gradient(column, value) | blocks
+    return gradient | blocks
 
 
-def apply_jtj(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, damped: bool
-) -> list[Routine]:
-    """Ap = J^T J p, plus D p when damped; and the dot product p.Ap."""
-    routines = []
+def apply_jtj(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed) -> dict[str, list[Routine]]:
+    """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap."""
+    routines: dict[str, list[Routine]] = {"applyJTJ": [], "applyJTJ_damped": []}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(sources, dims, _times_tangent)
-        domain = canonical_domain(dims)
         elements = [(u, a) for u in group for a in range(u.channels)]
-        values = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
-        if damped:
-            values = [add(v, mul(here(vector("D", u), a), here(vector("p", u), a))) for v, (u, a) in zip(values, elements, strict=True)]
-        stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
-        dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
-        name = "applyJTJ_damped" if damped else "applyJTJ"
-        routines.append(Routine(f"{name}_{n}", domain, stores, (Reduce("pAp", dot),), tuple(total.locals)))
+        plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
+        damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
+        damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
+        for name, values in (("applyJTJ", plain), ("applyJTJ_damped", damped)):
+            routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
     return routines
+
+
+def _product_routine(
+    name: str, dims: tuple[Dim, ...], elements: Sequence[Element], values: Sequence[Expr], total: GatheredSum
+) -> Routine:
+    domain = canonical_domain(dims)
+    stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
+    dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
+    return Routine(name, domain, stores, (Reduce("pAp", dot),), tuple(total.locals))
 
 
 def _times_tangent(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
-
-
-def blocks_are_diagonal(routines: Sequence[Routine]) -> bool:
-    """Whether every off-diagonal entry of the blocks vanishes symbolically: block-Jacobi is then Jacobi."""
-    for routine in routines:
-        for store in routine.stores:
-            f = store.target.field
-            if f.name.startswith("C_") and store.value is not ZERO and not _on_diagonal(f, store.target.channel):
-                return False
-    return True
-
-
-def _on_diagonal(block: Field, channel: int) -> bool:
-    n = 0
-    while n * (n + 1) // 2 < block.channels:
-        n += 1
-    return any(channel == a * n - a * (a - 1) // 2 for a in range(n))
 
 
 def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:

@@ -26,10 +26,11 @@ class Dialect:
     types: dict[str, str] = field(default_factory=dict)
 
 
+# Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
 _C_NAMES = {
-    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
+    "sin": "optpy_sin", "cos": "optpy_cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-    "exp": "exp", "log": "log", "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",
+    "exp": "optpy_exp", "log": "optpy_log", "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",
     "minimum": "optpy_min", "maximum": "optpy_max", "sign": "optpy_sign",
 }  # fmt: skip
 

@@ -24,7 +24,12 @@ from hashlib import blake2b
 from typing import Any, Final, Protocol, final
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 Number = int | Fraction | float
+
+_SHORT: Final = 4096
+"""Binary fractions with denominators up to this are kept exact; 0.1 and the like stay floats."""
 
 
 class Key(Protocol):
@@ -140,15 +145,26 @@ def _order(e: Expr) -> bytes:
 
 
 def normal(value: Number) -> Number:
-    """The canonical form of a number: integers as ``int`` however they came."""
-    if isinstance(value, Fraction):
-        return value.numerator if value.denominator == 1 else value
+    """The canonical form of a number: integers as ``int``, short binary fractions as ``Fraction``, however they came.
+
+    Equal numbers get one form: 0.5 and 1/2 are one node with one digest, whichever came first.
+    """
+    if type(value) is int:  # by far the most frequent
+        return value
     if isinstance(value, float):
         if math.isnan(value):
             raise ValueError("a constant is NaN")
         if value.is_integer() and abs(value) < 2**53:
             return int(value)
-        return value
+        if math.isinf(value) or value * _SHORT % 1:
+            return value
+        value = Fraction(value)
+    if isinstance(value, Fraction):
+        denominator = value.denominator
+        if denominator == 1:
+            return value.numerator
+        long_binary = denominator > _SHORT and denominator & (denominator - 1) == 0
+        return float(value) if long_binary and Fraction(float(value)) == value else value
     return int(value)
 
 
@@ -419,8 +435,9 @@ def call(op: Operation, *args: Expr) -> Expr:
     if len(args) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
     if op.name != "stop_gradient" and all(isinstance(a, Const) for a in args):
-        value = op.evaluate(*(float(a.value) for a in args))  # type: ignore[attr-defined]
-        if not math.isnan(value):
+        with np.errstate(all="ignore"):
+            value = op.evaluate(*(float(a.value) for a in args))  # type: ignore[attr-defined]
+        if math.isfinite(value):
             return const(float(value))
     return make_call(op, args)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from .expr import Call, Expr, Product, Sum, Var, call, linear, logical_not, mul, power
-from .operations import OPERATIONS
+from .operations import OPERATIONS, equal
 
 
 def topological(roots: Iterable[Expr]) -> list[Expr]:
@@ -37,6 +37,8 @@ def rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
     if isinstance(node, Call):
         if node.op is OPERATIONS["not"]:
             return logical_not(children[0])
+        if node.op is OPERATIONS["equal"]:
+            return equal(*children)  # the order of its arguments follows theirs
         return call(node.op, *children)
     return node
 

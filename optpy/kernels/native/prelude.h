@@ -21,7 +21,7 @@ OPTPY_FN int optpy_isfinite(double x) {
     return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
 }
 
-/* NumPy's minimum and maximum: a NaN on either side is the result (fmin would lose it). One compare and two blends. */
+/* NumPy's minimum and maximum: a NaN on either side is the result (fmin would lose it). */
 OPTPY_FN float optpy_minf(float a, float b) { return a < b || a != a ? a : b; }
 OPTPY_FN float optpy_maxf(float a, float b) { return a > b || a != a ? a : b; }
 OPTPY_FN double optpy_min(double a, double b) { return a < b || a != a ? a : b; }

@@ -7,8 +7,8 @@
  *     }
  *     int ran_with = team_run(threads, body, arg);
  *
- * The body learns the number of threads from the team: it is smaller than what was asked for where the system refuses
- * a thread. C11 and POSIX threads; compile with _GNU_SOURCE defined. */
+ * The body learns the number of threads from the team: it is smaller than what was asked for where the system
+ * refuses a thread. C11 and POSIX threads; compile with _GNU_SOURCE defined. */
 
 #include <pthread.h>
 #include <signal.h>
@@ -122,7 +122,8 @@ TEAM_FN int team_start(TeamMember *members, pthread_t *workers, int threads) {
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     int started = 1; /* the caller is thread 0 */
-    while (started < threads && pthread_create(&workers[started], NULL, team_member, &members[started]) == 0) started++;
+    while (started < threads && pthread_create(&workers[started], NULL, team_member, &members[started]) == 0)
+        started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }

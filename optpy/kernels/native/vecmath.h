@@ -1,8 +1,8 @@
-/* sin, cos, exp and log without branches, tables or calls, so that loops over them become vector code: neither zig's
- * clang nor a system without libmvec has vector versions of libm's. Within 2 units in the last place of the true value.
+/* sin, cos, exp and log without branches, tables or calls, so that loops over them become vector code: neither
+ * zig's clang nor a system without libmvec has vector versions of libm's. Within 2 units in the last place.
  *
- * sin and cos: angles up to 2^50 (10^15 radians). Beyond that the result is NaN, which stops a solve with a message;
- * neighbouring doubles are there more than a tenth of a radian apart, and floats many whole turns.
+ * sin and cos: angles up to 2^50 (10^15 radians). Beyond that the result is NaN, which is seen, and not a value that
+ * means nothing: neighbouring doubles are there more than a tenth of a radian apart, and floats many whole turns.
  * NaN and infinity behave as in C. A denormal argument of log and a denormal result of exp are exact to their unit.
  *
  * Compilers may regroup sums (-fassociative-math). Where the order of a sum matters, it is a fused multiply-add, which

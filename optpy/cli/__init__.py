@@ -1,0 +1,23 @@
+"""The command line: `optpy solve`, `optpy inspect`, `optpy doctor`."""
+
+from __future__ import annotations
+
+import click
+
+from optpy.cli.doctor import doctor
+from optpy.cli.inspect import inspect
+from optpy.cli.solve import solve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="optpy")
+def main() -> None:
+    """Nonlinear least squares over images, from an energy of ten lines.
+
+    An ENERGY_FILE is a Python file with an optpy.Energy at its top level.
+    """
+
+
+main.add_command(solve)
+main.add_command(inspect)
+main.add_command(doctor)

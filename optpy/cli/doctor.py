@@ -1,0 +1,168 @@
+"""`optpy doctor`: compiler, cache and CUDA: what works, what does not, and why."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import stat
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from optpy.errors import CompileError
+from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
+from optpy.kernels.compiler import compile_c, describe_toolchain
+
+_NEVER_FOLD = 4096
+"""Columns where nobody looks: a path in a log should stay in one piece."""
+
+_TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
+
+
+class Verdict(Enum):
+    """What a row of the table says."""
+
+    WORKS = "[green]works[/]"
+    ABSENT = "[yellow]absent[/]"
+    """Not there, and optpy does without."""
+    LIMITED = "[yellow]limited[/]"
+    """It works, but not as well as it could."""
+    BROKEN = "[red]broken[/]"
+    FACT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row."""
+
+    subject: str
+    verdict: Verdict
+    detail: str
+
+
+@click.command()
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Show what works here, what does not, and why; ends with status 1 if optpy cannot solve."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_NEVER_FOLD)
+    findings: list[Finding] = []
+    for title, examine in _SECTIONS.items():
+        rows = list(examine())
+        findings += rows
+        console.print(_table(title, rows))
+        console.print()
+    broken = [row.subject for row in findings if row.verdict is Verdict.BROKEN]
+    if broken:
+        console.print(f"[red]optpy cannot solve here: see {', '.join(broken)}.[/]")
+        context.exit(1)
+    console.print("[green]optpy can solve here, on the CPU.[/]")
+
+
+def _table(title: str, rows: list[Finding]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    for column in range(3):
+        table.add_column(overflow="fold", no_wrap=column < 2)
+    for row in rows:
+        table.add_row(row.subject, row.verdict.value, Text(row.detail))
+    return table
+
+
+def _examine_versions() -> Iterator[Finding]:
+    yield Finding("Python", Verdict.FACT, f"{platform.python_version()} on {platform.platform()}")
+    for package in ("optpy", "numpy", "scipy", "sympy", "ziglang"):
+        yield Finding(package, Verdict.FACT, _version(package))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except (
+        PackageNotFoundError
+    ):  # optpy itself runs from the checkout too, and other compilers replace ziglang
+        return "not installed"
+
+
+def _examine_compiler() -> Iterator[Finding]:
+    described = describe_toolchain()
+    error = described.pop("error", None)
+    for subject, detail in described.items():
+        if not subject.startswith("cache"):
+            yield Finding(subject, Verdict.FACT, detail)
+    if error is not None:
+        yield Finding("compiler", Verdict.BROKEN, error)
+    else:
+        yield _try_to_compile()
+
+
+def _try_to_compile() -> Finding:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # an unwritable cache has its own row
+            compiled = compile_c(_TRIAL, name="doctor")
+    except CompileError as error:
+        return Finding("trial", Verdict.BROKEN, str(error))
+    how = "found in the cache" if compiled.cache_hit else "compiled"
+    return Finding("trial", Verdict.WORKS, f"{how} and loaded in {compiled.seconds:.2f} s")
+
+
+def _examine_cache() -> Iterator[Finding]:
+    folder = cache_folder()
+    yield Finding("folder", Verdict.FACT, f"{folder} (another one: {CACHE_VARIABLE})")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            cache = open_cache()
+    except CompileError as error:
+        yield Finding("access", Verdict.BROKEN, str(error))
+        return
+    except RuntimeWarning as warning:
+        yield Finding("access", Verdict.LIMITED, str(warning))
+        return
+    entries, size = cache.size()
+    yield Finding("size", Verdict.FACT, f"{entries} libraries, {size / 2**20:.1f} MiB")
+    yield _examine_access(cache)
+
+
+def _examine_access(cache: Cache) -> Finding:
+    permissions = stat.filemode(Path(cache.root).stat().st_mode)
+    if not cache.is_writable():
+        return Finding(
+            "access", Verdict.LIMITED, f"{permissions}: not writable, every process compiles again"
+        )
+    return Finding("access", Verdict.WORKS, f"{permissions}: readable and writable")
+
+
+def _examine_cuda() -> Iterator[Finding]:
+    if importlib.util.find_spec("cupy") is None:
+        reason = "CuPy is not installed: pip install 'optpy[cuda12]' or 'optpy[cuda13]'"
+        yield Finding("CuPy", Verdict.ABSENT, reason)
+        return
+    try:
+        import cupy
+
+        yield Finding("CuPy", Verdict.WORKS, cupy.__version__)
+        count = cupy.cuda.runtime.getDeviceCount()
+        names = [cupy.cuda.runtime.getDeviceProperties(k)["name"].decode() for k in range(count)]
+    except Exception as error:  # CuPy's own and the loader's: whatever it is, it is the answer
+        yield Finding("device", Verdict.ABSENT, f"{type(error).__name__}: {error}")
+        return
+    yield Finding("device", Verdict.WORKS if names else Verdict.ABSENT, ", ".join(names) or "none")
+    yield Finding("solves", Verdict.ABSENT, "this release of optpy solves on the CPU only")
+
+
+_SECTIONS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "Versions": _examine_versions,
+    "Compiler": _examine_compiler,
+    "Cache": _examine_cache,
+    "CUDA": _examine_cuda,
+}

@@ -1,0 +1,1 @@
+"""What users write, and the routines that follow from it."""

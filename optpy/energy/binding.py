@@ -1,0 +1,208 @@
+"""Data bound to an energy: names, shapes, sizes, dtypes and values checked, and brought into the layout that solvers read."""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .. import ir
+from ..errors import DataError
+from .array_kinds import Kind, to_numpy
+from .casting import cast
+from .declarations import shape_text
+
+if TYPE_CHECKING:
+    from .energy import Energy
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The data of one solve. Arrays may share memory with the user's: they are read, never written.
+
+    Attributes:
+        sizes: of every dim.
+        arrays: by name, C-contiguous, as users lay them out: (*dims) or (*dims, channels); in their declared dtype or the
+            solver's.
+        params: by name.
+        kinds: of each array as it came in, by name.
+        dtype: the solver's.
+    """
+
+    sizes: dict[ir.Dim, int]
+    arrays: dict[str, NDArray[Any]]
+    params: dict[str, float]
+    kinds: dict[str, Kind]
+
+    def shape(self, field: ir.Field) -> tuple[int, ...]:
+        """The shape in which users see a field."""
+        grid = tuple(self.sizes[d] for d in field.dims)
+        return (*grid, field.channels) if field.vector else grid
+
+    def give_back(self, name: str, array: NDArray[Any]) -> Any:
+        """A result of the kind and shape in which the array of that name came in."""
+        return self.kinds[name].give(array.reshape(self.arrays[name].shape))
+
+
+def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64) -> Bound:
+    """Check the data and bring it into shape.
+
+    Args:
+        energy: what the data is for.
+        data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for params.
+        dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own.
+
+    Raises:
+        DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose values,
+            or a value is not finite.
+    """
+    _check_names(energy, data)
+    solver = np.dtype(dtype)
+    sizes: dict[ir.Dim, int] = {}
+    bound_by: dict[ir.Dim, ir.Field] = {}
+    arrays, kinds = {}, {}
+    for f in energy.fields:
+        raw, kinds[f.name] = to_numpy(f.name, data[f.name])
+        _bind_sizes(f, raw.shape, sizes, bound_by)
+        arrays[f.name] = _values(f, raw, solver)
+    params = {p.name: _number(p, data[p.name], solver) for p in energy.params}
+    return Bound(sizes, arrays, params, kinds)
+
+
+def bind_update(
+    energy: Energy, bound: Bound, changes: Mapping[str, Any], dtype: DTypeLike
+) -> tuple[Bound, dict[str, NDArray[Any]]]:
+    """Change some of the data; sizes stay.
+
+    Returns:
+        The data after the change, and the changed arrays alone.
+
+    Raises:
+        DataError: as ``bind``.
+    """
+    _check_known(energy, changes)
+    solver = np.dtype(dtype)
+    arrays, kinds = {}, {}
+    for f in energy.fields:
+        if f.name in changes:
+            raw, kinds[f.name] = to_numpy(f.name, changes[f.name])
+            _bind_sizes(f, raw.shape, dict(bound.sizes), {})
+            arrays[f.name] = _values(f, raw, solver)
+    params = {p.name: _number(p, changes[p.name], solver) for p in energy.params if p.name in changes}
+    new = Bound(bound.sizes, {**bound.arrays, **arrays}, {**bound.params, **params}, {**bound.kinds, **kinds})
+    return new, arrays
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def _names(energy: Energy) -> dict[str, ir.Field | ir.Scalar]:
+    return {s.name: s for s in (*energy.fields, *energy.params)}
+
+
+def _check_names(energy: Energy, data: Mapping[str, Any]) -> None:
+    _check_known(energy, data)
+    missing = [s for name, s in _names(energy).items() if name not in data]
+    if missing:
+        wanted = ", ".join(_wanted(s) for s in missing)
+        given = ", ".join(repr(k) for k in data) or "nothing"
+        raise DataError(f"the data lacks {wanted}; it has {given}", missing[0].location)
+
+
+def _check_known(energy: Energy, data: Mapping[str, Any]) -> None:
+    if not isinstance(data, Mapping):
+        raise DataError(f"data is a mapping from names to arrays and numbers, not a {type(data).__name__}")
+    known = _names(energy)
+    unknown = [k for k in data if k not in known]
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), known, n=1)
+        cure = f"did you mean {close[0]!r}?" if close else f"it reads {', '.join(map(repr, known))}"
+        raise DataError(f"the energy reads no {', '.join(map(repr, unknown))}; {cure}")
+
+
+def _wanted(s: ir.Field | ir.Scalar) -> str:
+    return f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {shape_text(s)})"
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _bind_sizes(
+    f: ir.Field, shape: tuple[int, ...], sizes: dict[ir.Dim, int], bound_by: dict[ir.Dim, ir.Field]
+) -> None:
+    rank = len(f.dims) + f.vector
+    if len(shape) != rank or (f.vector and shape[-1] != f.channels):
+        raise DataError(f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location)
+    for dim, n in zip(f.dims, shape, strict=False):
+        if n == 0:
+            raise DataError(f"{f.name!r} has shape {shape}: the size {dim} is 0, and an empty domain has no solution", f.location)
+        if sizes.setdefault(dim, n) != n:
+            source = f" from {bound_by[dim].name!r}" if dim in bound_by else ""
+            raise DataError(
+                f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}: {dim} is {sizes[dim]}{source}, but {n} "
+                f"here",
+                f.location,
+            )
+        bound_by.setdefault(dim, f)
+
+
+def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
+    grid = len(f.dims)
+    if not f.vector and len(shape) == grid + 1:
+        return f"; for a vector at every point declare it with {shape[-1]} channels"
+    if f.vector and len(shape) == grid + 1 and shape[0] == f.channels:
+        return "; channels come last: np.moveaxis(a, 0, -1)"
+    if f.vector and f.channels == 1 and len(shape) == grid:
+        return "; add the axis of the channels: a[..., None]"
+    return ""
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def _values(f: ir.Field, raw: NDArray[Any], solver: np.dtype[Any]) -> NDArray[Any]:
+    target = solver if f.dtype == ir.REAL else np.dtype(f.dtype)
+    array = cast(f, raw, target)
+    if target.kind == "f":
+        _check_finite(f, raw, array)
+    return array
+
+
+def _check_finite(f: ir.Field, raw: NDArray[Any], array: NDArray[Any]) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    first = tuple(int(n) for n in np.argwhere(~finite)[0])
+    n = int(finite.size - np.count_nonzero(finite))
+    given = raw[first]
+    overflow = f" (does not fit into {array.dtype})" if raw.dtype.kind == "f" and np.isfinite(given) else ""
+    count = "the only such value" if n == 1 else f"the first of {n} such values"
+    place = ", ".join(map(str, first))
+    raise DataError(f"{f.name}[{place}] = {given} is not finite{overflow}; it is {count}", f.location)
+
+
+def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any]) -> float:
+    if not isinstance(value, numbers.Real | np.bool_):
+        value = _item(p, value)
+    number = float(value)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(solver.type(number)):
+            reason = "is not finite" if not np.isfinite(number) else f"does not fit into {solver}"
+            raise DataError(f"the param {p.name!r} = {number} {reason}", p.location)
+    return number
+
+
+def _item(p: ir.Scalar, value: Any) -> Any:
+    """The number in an array without axes."""
+    shape = getattr(value, "shape", None)
+    item = value.item() if shape is not None and len(shape) == 0 and hasattr(value, "item") else None
+    if not isinstance(item, numbers.Real):
+        what = f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape else "")
+        raise DataError(f"the param {p.name!r} must be a real number, got {what}", p.location)
+    return item

@@ -1,0 +1,64 @@
+"""Which dtypes of data may become which, without loss that nobody asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..ir import Field
+
+
+def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
+    """The array in the target dtype, C-contiguous; no copy if it already is.
+
+    Floats may be rounded to the precision of other floats. Whole numbers become floats or other whole numbers only
+    exactly, and bool where uint8, or 0 and 1.
+
+    Raises:
+        DataError: the values cannot become the target's, with the conversion to write.
+    """
+    if raw.dtype == target:
+        return np.ascontiguousarray(raw) if raw.ndim else raw
+    kind = raw.dtype.kind
+    if kind not in "biuf":
+        raise DataError(f"{f.name!r} has dtype {raw.dtype}: only real numbers and bool can be bound", f.location)
+    if kind == "f" and target.kind != "f":
+        raise DataError(
+            f"{f.name!r} has dtype {raw.dtype}, but is declared {target}: convert it yourself, {_conversion(target)}, "
+            f"or declare it without a dtype",
+            f.location,
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = raw.astype(target, order="C")
+    if kind in "iu" and not _kept(raw, array):
+        raise DataError(
+            f"{f.name!r} has dtype {raw.dtype} and values from {raw.min()} to {raw.max()}, which {target} cannot hold exactly; "
+            f"convert it yourself, {_conversion(target)}",
+            f.location,
+        )
+    return array
+
+
+def _conversion(target: np.dtype[Any]) -> str:
+    if target.kind == "b":
+        return "a != 0"
+    return f"a.astype(np.{target}), or np.rint(a).astype(np.{target})" if target.kind in "iu" else f"a.astype(np.{target})"
+
+
+def _kept(raw: NDArray[Any], array: NDArray[Any]) -> bool:
+    if array.dtype.kind == "b":
+        # A mask of bytes is 0 or 255 as often as 0 or 1; wider integers are more likely no mask at all.
+        return raw.dtype == np.uint8 or bool(((raw == 0) | (raw == 1)).all())
+    if np.can_cast(raw.dtype, array.dtype, "safe"):
+        return True
+    if array.dtype.kind == "f":
+        # Back in the integers' own type: comparing them as floats would round both.
+        limit = 2 ** (np.finfo(array.dtype).nmant + 1)
+        if -limit <= int(raw.min()) and int(raw.max()) <= limit:
+            return True
+        return all(int(a) == int(b) for a, b in zip(array.ravel().tolist(), raw.ravel().tolist(), strict=True))
+    info = np.iinfo(array.dtype)
+    return bool(info.min <= int(raw.min()) and int(raw.max()) <= info.max)

@@ -1,0 +1,232 @@
+"""Arrays, unknowns and params: the names that an energy reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn, final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .. import ir
+from ..errors import EnergyError, Location
+from ..symbolic.affine import Affine
+from ..symbolic.expr import var
+from .expression import Expression
+from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
+
+
+class GridArray:
+    """What arrays and unknowns share: values on a grid, read at affine indices."""
+
+    __slots__ = ("field",)
+    __array_ufunc__ = None
+    field: ir.Field
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return tuple(Dim(d.name) for d in self.field.dims)
+
+    @property
+    def channels(self) -> int | None:
+        """The length of the vector at every point; None for scalars."""
+        return self.field.channels if self.field.vector else None
+
+    def __getitem__(self, key: Any) -> Expression:
+        """The value at an index: a scalar, or a vector of the channels."""
+        f = self.field
+        entries = key if isinstance(key, tuple) else (key,)
+        if len(entries) != len(f.dims):
+            raise EnergyError(
+                f"{self._text} takes {_count(len(f.dims), 'index', 'indices')}, got {len(entries)}: write "
+                f"{self._example}" + (f", and {self._example}[0] for a channel" if f.vector else ""),
+                Location.of_caller(),
+            )
+        index = tuple(as_affine(k, f"axis {n} of '{f.name}'") for n, k in enumerate(entries))
+        for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
+            self._check_axis(n, a, dim)
+        components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
+        return Expression((f.channels,) if f.vector else (), components, (f,))
+
+    def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
+        if index.is_constant and index.constant < 0:
+            raise EnergyError(
+                f"axis {axis} of '{self.name}' is read at {index}, which is always outside: the last element is at "
+                f"{dim} - 1",
+                Location.of_caller(),
+            )
+        variables = [a for a in index.atoms if isinstance(a, LoopVariable)]
+        # Strided and mirrored reads over another grid are meant; a plain neighbour over another grid is a mistake.
+        if len(variables) == 1 and abs(index.coefficient(variables[0])) == 1 and dim not in index.atoms:
+            over = variables[0].dim
+            if over != dim:
+                raise EnergyError(
+                    f"axis {axis} of {self._text} runs over {dim}, but the index {index} there runs over {over}: index "
+                    f"it by k = op.indices({dim}), or declare '{self.name}' over {over} if the two sizes are one",
+                    Location.of_caller(),
+                )
+
+    @property
+    def _example(self) -> str:
+        return f"{self.name}[{', '.join('ijkl'[: len(self.field.dims)]) or '()'}]"
+
+    @property
+    def _text(self) -> str:
+        return f"'{self.name}' of shape {shape_text(self.field)}"
+
+    @property
+    def unindexed_message(self) -> str:
+        return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
+
+    def _unindexed(self, *_: object) -> NoReturn:
+        raise EnergyError(self.unindexed_message, Location.of_caller())
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
+    __pow__ = __rpow__ = __neg__ = __abs__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _unindexed
+    __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = __iter__ = __len__ = __array__ = _unindexed
+
+    def __eq__(self, other: object) -> bool:
+        return self.field == other.field if isinstance(other, GridArray) else self._unindexed()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.field)
+
+    def __repr__(self) -> str:
+        dtype = "" if self.field.dtype == ir.REAL else f", dtype={self.field.dtype}"
+        channels = f", {self.field.channels}" if self.field.vector else ""
+        dims = ", ".join(d.name for d in self.field.dims) + ("," if len(self.field.dims) == 1 else "")
+        return f"{type(self).__name__}({self.name!r}, ({dims}){channels}{dtype})"
+
+
+@final
+class Array(GridArray):
+    """Data on a grid.
+
+    Args:
+        name: its key in the data.
+        dims: of its grid, such as (H, W); () for a single value.
+        channels: length of the vector at every point, the last axis of the data; None for a scalar.
+        dtype: float32, float64, uint8, int32 or bool; None takes the solver's own precision.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, name: str, dims: Dim | Iterable[Dim], channels: int | None = None, dtype: DTypeLike | None = None
+    ) -> None:
+        self.field = _field(name, dims, channels, _dtype_name(name, dtype), ir.Role.DATA)
+
+
+@final
+class Unknown(GridArray):
+    """Values on a grid that are solved for, in the solver's own precision.
+
+    Args:
+        name: its key in the data (the initial values) and in the result.
+        dims: of its grid, such as (H, W); () for a single global value.
+        channels: length of the vector at every point, the last axis of the data; None for a scalar.
+        dtype: None; the precision of a solve is chosen for all unknowns together, by ``dtype`` of ``op.solve``.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, name: str, dims: Dim | Iterable[Dim], channels: int | None = None, dtype: DTypeLike | None = None
+    ) -> None:
+        if dtype is not None:
+            raise EnergyError(
+                f"the unknown {name!r} is declared with a dtype: unknowns have the solver's precision, "
+                "op.solve(..., dtype=np.float64)",
+                Location.of_caller(),
+            )
+        self.field = _field(name, dims, channels, ir.REAL, ir.Role.UNKNOWN)
+
+    @classmethod
+    def of(cls, field: ir.Field) -> Unknown:
+        unknown = cls.__new__(cls)
+        unknown.field = field
+        return unknown
+
+
+@final
+class Param(Expression):
+    """A number given with the data, changeable between solves. Make them with ``op.params``."""
+
+    __slots__ = ("scalar",)
+
+    def __init__(self, name: str) -> None:
+        check_name(name, "a param")
+        self.scalar = ir.Scalar(name, Location.of_caller())
+        super().__init__((), (var(self.scalar),), (self.scalar,))
+
+    @property
+    def name(self) -> str:
+        return self.scalar.name
+
+
+def params(names: str) -> Any:
+    """Numbers given with the data.
+
+    Args:
+        names: separated by spaces or commas: ``w_fit, w_reg = op.params("w_fit w_reg")``.
+
+    Returns:
+        A ``Param`` for a single name, else a tuple of them.
+    """
+    return one_or_more(names, Param, 'op.params("w_fit w_reg")')
+
+
+def _field(name: str, dims: Dim | Iterable[Dim], channels: int | None, dtype: str, role: ir.Role) -> ir.Field:
+    check_name(name, "an array")
+    location = Location.of_caller()
+    grid = (dims,) if isinstance(dims, Dim) else tuple(dims) if isinstance(dims, Iterable) else (dims,)
+    for d in grid:
+        if not isinstance(d, Dim):
+            raise EnergyError(
+                f"the dims of {name!r} are symbolic sizes, as in (H, W) with H, W = op.dims(\"H W\"), then the number of "
+                f"channels by itself; got {describe(d)}",
+                location,
+            )
+    if channels is not None and (isinstance(channels, bool) or not isinstance(channels, int | np.integer) or channels < 1):
+        raise EnergyError(
+            f"the number of channels of {name!r} is a whole number from 1 on, or None for a scalar; got "
+            f"{describe(channels)}",
+            location,
+        )
+    n = 1 if channels is None else int(channels)
+    return ir.Field(name, tuple(d.size for d in grid), n, dtype, role, channels is not None, location)
+
+
+def _dtype_name(name: str, dtype: DTypeLike | None) -> str:
+    if dtype is None:
+        return ir.REAL
+    try:
+        found = np.dtype(dtype).name
+    except TypeError:
+        found = describe(dtype)
+    if found not in ir.DTYPES or found == ir.REAL:
+        known = ", ".join(d for d in ir.DTYPES if d != ir.REAL)
+        raise EnergyError(
+            f"the array {name!r} cannot have dtype {found}: choose {known}, or None for the solver's own precision",
+            Location.of_caller(),
+        )
+    return found
+
+
+def shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
+    """``(H, W, 2)``, or ``(H=512, W=512, 2)`` where the sizes are known."""
+    parts = [d.name if sizes is None or d not in sizes else f"{d}={sizes[d]}" for d in field.dims]
+    if field.vector:
+        parts.append(str(field.channels))
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"

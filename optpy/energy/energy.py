@@ -1,0 +1,198 @@
+"""The energy: named residual terms, made canonical, checked, and with the boundary rule applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import ir
+from ..errors import EnergyError, Location
+from ..symbolic.expr import Expr
+from ..symbolic.traverse import variables
+from .canonical import canonical_residual
+from .declarations import GridArray, Unknown, shape_text
+from .expression import Expression, Source, as_expression
+from .fixed import canonical_fixed
+from .index import describe
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+@final
+class Energy:
+    """``cost = 1/2 sum of squares`` of all residuals over their whole domains.
+
+    Args:
+        fixed: for unknowns, a condition at each element; where it holds the element keeps its initial value.
+        terms: each keyword names a term: an expression, or a list of them. A vector counts once for each entry.
+
+    Raises:
+        EnergyError: the energy makes no sense as written.
+
+    Attributes:
+        terms: the names of the terms, in order.
+        residual_terms: every residual, entries of lists one by one, over canonical loop variables.
+        unknowns: in the order in which the terms first mention them.
+        fields: of the unknowns and arrays that are read, in order of first mention.
+        params: that are read, in order of first mention.
+        dims: all sizes, bound by the fields.
+        fixed: for the field of an unknown, its condition over ``ir.canonical_domain(field.dims)``.
+        compiled: the solvers made from this energy, kept by those who compile.
+        location: where it was made.
+    """
+
+    def __init__(self, *, fixed: Mapping[Unknown, Any] | None = None, **terms: Any) -> None:
+        self.location = Location.of_caller()
+        self.compiled: dict[Any, Any] = {}
+        if not terms:
+            raise EnergyError("an energy needs a term: op.Energy(fit=X[i, j] - A[i, j])", self.location)
+        entries = [e for name, value in terms.items() for e in _entries(name, value, self.location)]
+        self.terms = tuple(terms)
+        self.residual_terms = tuple(canonical_residual(*e) for e in entries)
+        conditions = _conditions(fixed, self.location)
+        mentioned = _mentioned([e for _, _, e in entries], conditions)
+        self.fixed = {u.field: canonical_fixed(u.field, c) for u, c in conditions.items()}
+        read = _read([c for r in self.residual_terms for c in r.components])
+        read_at_all = read | _read(self.fixed.values())
+        self.fields = tuple(s for s in mentioned if isinstance(s, ir.Field) and s in read_at_all)
+        self.params = tuple(s for s in mentioned if isinstance(s, ir.Scalar) and s in read_at_all)
+        self.unknowns = tuple(Unknown.of(f) for f in self.fields if f.role is ir.Role.UNKNOWN and f in read)
+        for u in conditions:
+            if u not in self.unknowns:
+                known = ", ".join(x.name for x in self.unknowns)
+                raise EnergyError(f"fixed names '{u.name}', which no term reads; the unknowns are {known}", self.location)
+        self.dims = tuple(dict.fromkeys(d for f in self.fields for d in f.dims))
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        roots = [(r.label, r.location, r.domain, r.components) for r in self.residual_terms]
+        fixed = [(f"fixed of '{f}'", self.location, (), (c,)) for f, c in self.fixed.items()]
+        for label, location, domain, components in (*roots, *fixed):
+            for d in [*(i.dim for i in domain), *_sizes(components)]:
+                if d not in self.dims:
+                    raise EnergyError(
+                        f"the size {d} in '{label}' is bound by no data: no array or unknown that the energy reads has an "
+                        f"axis over {d}",
+                        location,
+                    )
+
+    @property
+    def unknown_fields(self) -> tuple[ir.Field, ...]:
+        return tuple(u.field for u in self.unknowns)
+
+    # -- looking inside --------------------------------------------------------------------------------------------
+
+    def cost(self, data: Mapping[str, Any]) -> float:
+        """``1/2 sum of squares`` of all residuals, by the NumPy interpreter in float64."""
+        return 0.5 * sum(float(np.sum(np.square(r))) for r in self.residuals(data).values())
+
+    def residuals(self, data: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ``reg[1]``, ..."""
+        from .evaluation import residuals
+
+        return residuals(self, data)
+
+    def jacobian(self, data: Mapping[str, Any]) -> csr_matrix:
+        """The derivatives of all residuals by all unknowns, in float64.
+
+        Returns:
+            Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each raveled in C
+            order; those of fixed elements are empty.
+        """
+        from .evaluation import jacobian
+
+        return jacobian(self, data)
+
+    def to_sympy(self, name: str) -> Any:
+        """A term in SymPy: an expression, a ``Matrix`` for vectors and matrices, a list of them for a list.
+
+        Args:
+            name: of a term, ``"reg"``, or of an entry of a list, ``"reg[0]"``.
+        """
+        from .describe import to_sympy
+
+        return to_sympy(self, name)
+
+    def _repr_latex_(self) -> str:
+        from .describe import to_latex
+
+        return to_latex(self)
+
+    def __repr__(self) -> str:
+        from .describe import summary
+
+        return summary(self)
+
+
+def _entries(name: str, value: Any, location: Location) -> list[tuple[str, str, Expression]]:
+    if isinstance(value, Iterable) and not isinstance(value, Expression | np.ndarray | GridArray | str | Mapping):
+        entries = list(value)
+        if not entries:
+            raise EnergyError(f"the term '{name}' is an empty list", location)
+        labels = [f"{name}[{n}]" for n in range(len(entries))]
+    else:
+        entries, labels = [value], [name]
+    for label, entry in zip(labels, entries, strict=True):
+        if isinstance(entry, list | tuple):
+            raise EnergyError(
+                f"'{label}' is {describe(entry)}: the entries of a list of residuals are expressions; a vector is "
+                "op.vector(...)",
+                location,
+            )
+    return [(name, label, as_expression(e)) for label, e in zip(labels, entries, strict=True)]
+
+
+def _conditions(fixed: Any, location: Location) -> dict[Unknown, Expression]:
+    if fixed is None:
+        return {}
+    if not isinstance(fixed, Mapping):
+        raise EnergyError(
+            f"fixed is no term but says which elements keep their value: fixed={{X: condition}}; got {describe(fixed)}",
+            location,
+        )
+    for key in fixed:
+        if not isinstance(key, Unknown):
+            what = f"'{key.name}', which is an array" if isinstance(key, GridArray) else describe(key)
+            raise EnergyError(f"fixed takes unknowns themselves as keys, fixed={{X: condition}}; got {what}", location)
+    return {u: as_expression(c) for u, c in fixed.items()}
+
+
+def _mentioned(terms: list[Expression], conditions: Mapping[Unknown, Expression]) -> tuple[Source, ...]:
+    """All declarations in the order of first mention, each name once."""
+    every = [*terms, *conditions.values()]
+    found: dict[str, Source] = {}
+    for s in (s for e in every for s in e.sources):
+        other = found.setdefault(s.name, s)
+        if other != s:
+            raise EnergyError(
+                f"the name '{s.name}' is declared twice: as {_declaration(other)} and as {_declaration(s)}; names are the "
+                "keys of the data, so choose another",
+                s.location,
+            )
+    return tuple(found.values())
+
+
+def _declaration(s: Source) -> str:
+    if isinstance(s, ir.Scalar):
+        return f"a param ({s.location})"
+    kind = "an unknown" if s.role is ir.Role.UNKNOWN else f"an array of dtype {s.dtype}"
+    return f"{kind} of shape {shape_text(s)} ({s.location})"
+
+
+def _read(roots: Iterable[Expr]) -> set[Source]:
+    keys = [v.key for v in variables(roots)]
+    return {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+
+
+def _sizes(roots: Iterable[Expr]) -> list[ir.Dim]:
+    """The sizes that stand inside indices and bound checks."""
+    found = []
+    for v in variables(roots):
+        found += [a for affine in ir.affines_of(v.key) for a in affine.atoms if isinstance(a, ir.Dim)]
+        if isinstance(v.key, ir.InBounds):
+            found.append(v.key.dim)
+    return found

@@ -1,0 +1,228 @@
+"""Symbolic sizes and loop variables, and the affine algebra on them that users write: ``i + 1``, ``2*i - k``, ``H - 1 - i``."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, final
+
+from .. import ir
+from ..errors import EnergyError, Location
+from ..symbolic.affine import Affine
+
+_serials = itertools.count()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoopVariable:
+    """A user's index: unique, ordered by declaration. Energies rename them to ``ir.Index`` term by term."""
+
+    serial: int
+    dim: ir.Dim
+    location: Location | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.dim.name.lower()}_{self.serial}"
+
+
+class IndexExpression:
+    """An integer that is affine in loop variables and sizes. Plain integers are ones, too."""
+
+    __slots__ = ("affine",)
+    __array_ufunc__ = None  # NumPy's integers on the left leave the operation to this class
+
+    def __init__(self, affine: Affine) -> None:
+        self.affine = affine
+
+    def __add__(self, other: object) -> IndexExpression:
+        return IndexExpression(self.affine + _operand(other, "+"))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> IndexExpression:
+        return IndexExpression(self.affine - _operand(other, "-"))
+
+    def __rsub__(self, other: object) -> IndexExpression:
+        return IndexExpression(_operand(other, "-") - self.affine)
+
+    def __mul__(self, other: object) -> IndexExpression:
+        factor = _operand(other, "*")
+        if not factor.is_constant:
+            raise EnergyError(
+                f"({self.affine}) * ({factor}) is not affine: an index may be multiplied by whole numbers only",
+                Location.of_caller(),
+            )
+        return IndexExpression(self.affine * factor.constant)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> IndexExpression:
+        return IndexExpression(self.affine * -1)
+
+    def __pos__(self) -> IndexExpression:
+        return self
+
+    def _not_affine(self, *_: object) -> NoReturn:
+        raise EnergyError(
+            f"the index {self.affine} allows + and - and * by whole numbers only; for its value as a number "
+            "write op.value(i)",
+            Location.of_caller(),
+        )
+
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _not_affine
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __abs__ = _not_affine
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_affine
+
+    def _not_comparable(self, other: object) -> NoReturn:
+        raise EnergyError(
+            f"the index {self.affine} cannot be compared as it is: write op.value(i), for example op.value(i) == 0",
+            Location.of_caller(),
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _not_comparable
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise EnergyError(
+            f"the index {self.affine} has no truth value: write a condition, for example op.value(i) != 0",
+            Location.of_caller(),
+        )
+
+    def __index__(self) -> int:
+        raise EnergyError(
+            f"the index {self.affine} is symbolic and has no value while the energy is written", Location.of_caller()
+        )
+
+    __int__ = __float__ = __index__
+
+    def __repr__(self) -> str:
+        return str(self.affine)
+
+
+@final
+class Index(IndexExpression):
+    """A loop variable over ``0 <= i < dim``. Make them with ``op.indices``."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, dim: ir.Dim, location: Location | None) -> None:
+        self.variable = LoopVariable(next(_serials), dim, location)
+        super().__init__(Affine.of(self.variable))
+
+
+@final
+class Dim(IndexExpression):
+    """A symbolic size, bound from the data. Make them with ``op.dims``; two of the same name are the same."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, name: str) -> None:
+        check_name(name, "a dim")
+        self.size = ir.Dim(name)
+        super().__init__(Affine.of(self.size))
+
+    @property
+    def name(self) -> str:
+        return self.size.name
+
+    def __eq__(self, other: object) -> bool:
+        return self.size == other.size if isinstance(other, Dim) else self._not_comparable(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.size)
+
+
+def _operand(value: object, symbol: str) -> Affine:
+    if isinstance(value, IndexExpression):
+        return value.affine
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise EnergyError(
+            f"an index {symbol} {describe(value)} is not an index: indices are whole numbers. For the value of an "
+            "index inside a formula write op.value(i)",
+            Location.of_caller(),
+        )
+    return Affine(operator.index(value))
+
+
+def as_affine(value: object, what: str) -> Affine:
+    """What a user wrote as an index.
+
+    Args:
+        value: an index, a size, an integer, or a sum of them.
+        what: the start of the message, such as "axis 0 of 'X'".
+
+    Raises:
+        EnergyError: it is something else.
+    """
+    if isinstance(value, IndexExpression):
+        return value.affine
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return Affine(operator.index(value))
+    if isinstance(value, slice) or value is Ellipsis:
+        cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"
+    elif isinstance(value, tuple | list):
+        cure = "indices of several axes stand side by side, as in X[i, j] or X[n] with n = (i, j)"
+    else:
+        cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
+    raise EnergyError(f"{what} is indexed by {describe(value)}; {cure}", Location.of_caller())
+
+
+def describe(value: object) -> str:
+    """A short text of any object, for messages."""
+    if isinstance(value, slice | type(Ellipsis)):
+        return "a slice" if isinstance(value, slice) else "..."
+    if isinstance(value, str | bytes | int | float | complex | tuple | list):
+        text = repr(value)
+        return text if len(text) <= 40 else f"a {type(value).__name__}"
+    kind = type(value)
+    module = "" if kind.__module__ in ("builtins", "numpy") or kind.__module__.startswith("optpy") else f"{kind.__module__}."
+    return f"a {module}{kind.__qualname__}"
+
+
+def check_name(name: object, what: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise EnergyError(
+            f"{describe(name)} cannot name {what}: names are words of letters, digits and _, as in \"w_fit\"",
+            Location.of_caller(),
+        )
+
+
+def dims(names: str) -> Any:
+    """Symbolic sizes.
+
+    Args:
+        names: separated by spaces or commas: ``H, W = op.dims("H W")``.
+
+    Returns:
+        A ``Dim`` for a single name, else a tuple of them (as ``sympy.symbols``; "N," gives a tuple of one).
+    """
+    return one_or_more(names, Dim, 'op.dims("H W")')
+
+
+def one_or_more(names: object, make: Callable[[str], Any], example: str) -> Any:
+    if not isinstance(names, str) or not names.replace(",", " ").split():
+        raise EnergyError(f"names are given in one string: {example}; got {describe(names)}", Location.of_caller())
+    made = tuple(make(n) for n in names.replace(",", " ").split())
+    return made[0] if len(made) == 1 and "," not in names else made
+
+
+def indices(*dims: Dim) -> Any:
+    """Loop variables, one over each dim: ``i, j = op.indices(H, W)``.
+
+    Returns:
+        An ``Index`` for a single dim, else a tuple of them. Every call makes new ones.
+    """
+    location = Location.of_caller()
+    if not dims:
+        raise EnergyError("op.indices takes the dims to run over: op.indices(H, W)", location)
+    for d in dims:
+        if not isinstance(d, Dim):
+            raise EnergyError(f"op.indices takes dims, as in op.indices(H, W); got {describe(d)}", location)
+    made = tuple(Index(d.size, location) for d in dims)
+    return made[0] if len(made) == 1 else made

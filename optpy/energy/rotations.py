@@ -1,0 +1,98 @@
+"""Rotations of vectors in two and three dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ..errors import EnergyError, Location
+from .expression import Expression, Operand, as_expression
+from .functions import cos, cross, dot, sin, sqrt, vector, where
+
+
+def rotate2d(angle: Operand, v: Operand) -> Expression:
+    """Turn a vector of 2 by an angle: ``(c x - s y, s x + c y)``.
+
+    Args:
+        angle: scalar, in radians, counter-clockwise where x points right and y up.
+        v: (2,).
+    """
+    angle, v = _checked("rotate2d", ("angle", angle, ()), ("v", v, (2,)))
+    c, s = cos(angle), sin(angle)
+    return vector(c * v[0] - s * v[1], s * v[0] + c * v[1])
+
+
+def rotate3d(euler_xyz: Operand, v: Operand) -> Expression:
+    """Turn a vector of 3 by Euler angles: ``R v`` with ``R = Rz(c) Ry(b) Rx(a)``.
+
+    First by a around the x axis, then by b around y, then by c around z, all fixed axes, as Opt's ``Rotate3D`` and as SciPy's
+    ``Rotation.from_euler("xyz", [a, b, c])``.
+
+    Args:
+        euler_xyz: (3,), the angles (a, b, c) in radians.
+        v: (3,).
+    """
+    euler_xyz, v = _checked("rotate3d", ("euler_xyz", euler_xyz, (3,)), ("v", v, (3,)))
+    (ca, cb, cc), (sa, sb, sc) = cos(euler_xyz), sin(euler_xyz)
+    return vector(
+        cc * cb * v[0] + (cc * sb * sa - sc * ca) * v[1] + (cc * sb * ca + sc * sa) * v[2],
+        sc * cb * v[0] + (sc * sb * sa + cc * ca) * v[1] + (sc * sb * ca - cc * sa) * v[2],
+        -sb * v[0] + cb * sa * v[1] + cb * ca * v[2],
+    )
+
+
+def rotate_axis_angle(r: Operand, v: Operand) -> Expression:
+    """Turn a vector of 3 by a rotation vector: around the axis ``r / |r|`` by the angle ``|r|``.
+
+    Rodrigues' formula, ``v + A (r x v) + B (r x (r x v))`` with ``A = sin(t)/t``, ``B = (1 - cos(t))/t^2``, ``t = |r|``. For t < 1/2
+    A and B are their Taylor series in t^2 (to better than 1e-16), so that value and derivatives are smooth at r = 0.
+    As SciPy's ``Rotation.from_rotvec(r)``.
+
+    Args:
+        r: (3,), in radians.
+        v: (3,).
+    """
+    r, v = _checked("rotate_axis_angle", ("r", r, (3,)), ("v", v, (3,)))
+    squared = dot(r, r)
+    near = squared < 0.25
+    angle = sqrt(squared)
+    half = sin(angle / 2) / angle  # B = 2 (sin(t/2) / t)^2 loses no digits, 1 - cos(t) does
+    a = where(near, _series(squared, 1), sin(angle) / angle)
+    b = where(near, _series(squared, 2), 2 * half * half)
+    first = cross(r, v)
+    return v + a * first + b * cross(r, first)
+
+
+def _series(squared: Expression, first: int) -> Expression:
+    """``sum_n (-squared)^n / (2n + first)!`` by Horner's rule."""
+    total = as_expression(0)
+    for n in reversed(range(7)):
+        total = Fraction((-1) ** n, math.factorial(2 * n + first)) + squared * total
+    return total
+
+
+def rotate_quaternion(q: Operand, v: Operand) -> Expression:
+    """Turn a vector of 3 by a quaternion of any length but 0: ``v + 2 (w (u x v) + u x (u x v)) / |q|^2``.
+
+    The length of q does not matter (its derivative along q is 0), so q may be an unknown without a constraint.
+
+    Args:
+        q: (4,), (x, y, z, w) = (u, w) with the scalar last, as SciPy's ``Rotation.from_quat``.
+        v: (3,).
+    """
+    q, v = _checked("rotate_quaternion", ("q", q, (4,)), ("v", v, (3,)))
+    u, w = q[:3], q[3]
+    first = cross(u, v)
+    return v + 2 / dot(q, q) * (w * first + cross(u, first))
+
+
+def _checked(function: str, *arguments: tuple[str, Operand, tuple[int, ...]]) -> Sequence[Expression]:
+    found = [as_expression(value) for _, value, _ in arguments]
+    for (name, _, shape), e in zip(arguments, found, strict=True):
+        if e.shape != shape:
+            kinds = {0: "a scalar", 1: f"a vector of {shape[0] if shape else 0}"}
+            raise EnergyError(
+                f"op.{function}: {name} must be {kinds[len(shape)]}, got shape {e.shape}", Location.of_caller()
+            )
+    return found

@@ -1,0 +1,192 @@
+"""``compile`` and ``solve``: an energy to routines, to native code, to a solver. The one module that sees everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .energy.binding import bind
+from .energy.energy import Energy
+from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from .energy.updates import SOLVER_SCALARS
+from .errors import OptionError
+from .ir import Routine
+from .kernels.compiler import Compiled, compile_c
+from .kernels.library import load
+from .kernels.program import Program, build_program
+from .session import Session, unknown_fields
+from .solver.options import SolveOptions
+from .solver.result import SolveResult
+
+Device = Literal["auto", "cpu", "cuda"]
+Stage = Literal["routine", "loops", "source"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompileTiming:
+    """Seconds from the energy to a loaded library."""
+
+    derive: float
+    """Differentiating, lowering, printing."""
+    build: float
+    """The C compiler, or the cache."""
+    cache_hit: bool
+
+    @property
+    def total(self) -> float:
+        return self.derive + self.build
+
+
+@final
+class Solver:
+    """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``."""
+
+    def __init__(self, energy: Energy, program: Program, compiled: Compiled, timing: CompileTiming) -> None:
+        self.energy = energy
+        self.device = "cpu"
+        self.timing = timing
+        self._program = program
+        self._compiled = compiled
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of the unknowns and of everything computed from them; sums are float64."""
+        return np.dtype(self._program.dtype)
+
+    def solve(self, data: Mapping[str, Any], **options: Any) -> SolveResult:
+        """Minimise the energy from the initial values in the data.
+
+        Args:
+            data: name to array for every unknown and array, name to number for every param. Never modified.
+            **options: see ``SolveOptions``.
+
+        Raises:
+            DataError: the data does not fit the energy.
+            OptionError: an option is unknown, out of range or not used by the method.
+        """
+        session = self.start(data, **options)
+        session.run()
+        return session.result()
+
+    def start(self, data: Mapping[str, Any], **options: Any) -> Session:
+        """Bind data and stop before the first iteration; everything stays on the device between steps.
+
+        Args, Raises: as ``solve``.
+        """
+        checked = SolveOptions.of(**options)
+        started = time.perf_counter()
+        bound = bind(self.energy, data, self.dtype)
+        return Session(self, self._program, self._compiled.library, bound, checked, started)
+
+    # -- looking inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def routines(self) -> dict[str, tuple[Routine, ...]]:
+        """The routines by group: "evalF", "evalJTF", "applyJTJ", "cost", ..."""
+        p = self._program
+        return {group: tuple(p.routine(n) for n in numbers) for group, numbers in p.groups.items()}
+
+    def source(self, name: str | None = None) -> str:
+        """The generated C of a group of routines ("applyJTJ"), or of the whole energy."""
+        return self._program.source if name is None else self.dump(name, stage="source")
+
+    def dump(self, name: str, stage: Stage = "routine") -> str:
+        """A group of routines as they stand after a stage of the compiler.
+
+        Args:
+            name: "evalF", "evalJTF", "applyJTJ", "cost", ...
+            stage: "routine", what is computed; "loops", split into interior and border, simplified; "source", C.
+
+        Raises:
+            OptionError: there is no such group or stage.
+        """
+        p = self._program
+        if name not in p.groups:
+            raise OptionError(f"no routine {name!r}; there are: {', '.join(sorted(p.groups))}")
+        if stage == "routine":
+            return "\n\n".join(str(p.routine(n)) for n in p.groups[name])
+        if stage == "loops":
+            return "\n\n".join(str(p.kernels[n]) for n in p.groups[name])
+        if stage == "source":
+            return "\n\n".join(p.functions[n] for n in p.groups[name])
+        raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")
+
+
+def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float32) -> Solver:
+    """Differentiate an energy, generate its routines and compile them (or find them in the cache).
+
+    Args:
+        energy: what to minimise.
+        device: "cpu"; "auto" takes the best that there is.
+        dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
+
+    Raises:
+        OptionError: the device or the dtype is not supported.
+        CompileError: there is no C compiler, or it fails.
+    """
+    if not isinstance(energy, Energy):
+        raise TypeError(f"compile takes an op.Energy, not {type(energy).__name__}")
+    _check_device(device)
+    name = _real_dtype(dtype)
+    key = ("cpu", name)
+    solver = energy.cache.get(key)
+    if solver is None:
+        solver = energy.cache[key] = _build(energy, name)
+    assert isinstance(solver, Solver)
+    return solver
+
+
+def solve(
+    energy: Energy, data: Mapping[str, Any], device: Device = "auto", dtype: DTypeLike = np.float32, **options: Any
+) -> SolveResult:
+    """Minimise ``cost = 1/2 sum of squares of all residuals`` over the unknowns, from their values in the data.
+
+    The energy is compiled on first use and remembers its solver.
+
+    Args:
+        energy: what to minimise.
+        data: name to array for every unknown and array, name to number for every param. Never modified.
+        device, dtype: see ``compile``.
+        **options: see ``SolveOptions``.
+
+    Returns:
+        SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in.
+
+    Raises:
+        DataError, OptionError, CompileError
+    """
+    SolveOptions.of(**options)  # a misspelt option is found before anything is compiled
+    return compile(energy, device, dtype).solve(data, **options)
+
+
+def _build(energy: Energy, dtype: str) -> Solver:
+    started = time.perf_counter()
+    groups = problem_routines(energy.residual_terms, unknown_fields(energy), energy.fixed)
+    program = build_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+    derived = time.perf_counter() - started
+    compiled = compile_c(program.source, name="energy")
+    load(compiled.library)
+    return Solver(energy, program, compiled, CompileTiming(derived, compiled.seconds, compiled.cache_hit))
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda":
+        raise OptionError("device='cuda': this version of optpy has no CUDA back end yet; use device='cpu' or 'auto'")
+    if device not in ("auto", "cpu"):
+        raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu'")
+
+
+def _real_dtype(dtype: DTypeLike) -> str:
+    try:
+        name = np.dtype(dtype).name
+    except TypeError as error:
+        raise OptionError(f"dtype={dtype!r} is no dtype; use np.float32 or np.float64") from error
+    if name not in ("float32", "float64"):
+        raise OptionError(f"dtype={name}: the unknowns are solved for in float32 or float64")
+    return name

@@ -1,0 +1,146 @@
+"""A solve in progress: step by step, with data that may change in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+from .energy.binding import Bound, rebind
+from .energy.declarations import shape_text
+from .errors import DataError, OptionError
+from .kernels.program import Program
+from .kernels.threads import thread_count
+from .problem import CompiledProblem
+from .solver.minimizer import Minimizer
+from .solver.options import SolveOptions
+from .solver.protocol import Damping
+from .solver.result import IterationRecord, SolveResult, Status
+
+if TYPE_CHECKING:
+    from .energy.energy import Energy
+    from .ir import Field
+    from .plan import Solver
+
+
+@final
+class Session:
+    """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
+
+    ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads an unknown.
+    """
+
+    def __init__(
+        self, solver: Solver, program: Program, library: Any, bound: Bound, options: SolveOptions, started: float
+    ) -> None:
+        self._solver = solver
+        self._bound = bound
+        self._options = options
+        energy = solver.energy
+        self._problem = CompiledProblem(
+            program, library, energy.residual_terms, unknown_fields(energy), bound.sizes, thread_count(options.threads)
+        )
+        self._problem.bind(bound.arrays, bound.params)
+        self._problem.set_preconditioner(options.preconditioner)
+        self._minimizer = self._new_minimizer()
+        self._bind_seconds = time.perf_counter() - started
+
+    def _new_minimizer(self) -> Minimizer:
+        return Minimizer(self._problem, self._options, read_x=self.x)
+
+    @property
+    def status(self) -> Status:
+        """RUNNING until a termination test ends the solve."""
+        return self._minimizer.status
+
+    def step(self) -> IterationRecord:
+        """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew)."""
+        return self._minimizer.step()
+
+    def run(self) -> None:
+        """Iterate until a termination test ends the solve."""
+        self._minimizer.run()
+
+    def update(self, **data: Any) -> None:
+        """Change arrays, params or unknowns, of the same sizes; the solver starts anew from where the unknowns stand.
+
+        Raises:
+            DataError: an unknown name, or an array that does not fit the sizes bound at the start.
+        """
+        started = time.perf_counter()
+        self._bound = rebind(self._solver.energy, self._bound, data)
+        self._problem.bind(self._bound.arrays, self._bound.params)
+        self._minimizer = self._new_minimizer()
+        self._bind_seconds = time.perf_counter() - started
+
+    def x(self) -> dict[str, Any]:
+        """Copies of all unknowns, by name."""
+        return {u.name: self[u.name] for u in unknown_fields(self._solver.energy)}
+
+    def __getitem__(self, name: str) -> Any:
+        """A copy of an unknown, of the kind and shape that came in."""
+        unknowns = unknown_fields(self._solver.energy)
+        for u in unknowns:
+            if u.name == name:
+                value = self._problem.read(u)
+                return self._bound.kinds[name].give(value if u.vector else value[..., 0])
+        raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
+
+    def result(self) -> SolveResult:
+        """What has been reached so far."""
+        summary = self._minimizer.summary()
+        timing = self._solver.timing
+        return SolveResult(
+            x=self.x(),
+            cost=summary.final.total,
+            initial_cost=summary.initial.total,
+            cost_by_term=dict(summary.final.by_term),
+            initial_cost_by_term=dict(summary.initial.by_term),
+            success=summary.status.success,
+            status=summary.status,
+            message=summary.message,
+            nit=summary.nit,
+            iterations=summary.iterations,
+            timing=replace(
+                summary.timing,
+                compile=timing.total,
+                bind=self._bind_seconds,
+                cache="hit" if timing.cache_hit else "miss",
+            ),
+            device=self._solver.device,
+            options=self._options,
+            facts=self._facts(),
+        )
+
+    def _facts(self) -> Mapping[str, str]:
+        unknowns = ", ".join(f"{u.name}: {shape_text(u)}" for u in unknown_fields(self._solver.energy))
+        return {
+            "Unknowns": unknowns,
+            "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
+            "Precision": f"{self._solver.dtype.name}, sums in float64",
+            "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",
+        }
+
+    def benchmark(self, routine: str, repeat: int = 20) -> float:
+        """Seconds for one run of a routine ("applyJTJ", ...) or one iteration of conjugate gradients ("pcg").
+
+        Runs in native code on the bound data, at the current unknowns, with the radius that the solve begins with;
+        the solve itself must be started anew by ``update`` afterwards.
+
+        Raises:
+            OptionError: there is no such routine.
+        """
+        options = self._options
+        radius = options.initial_radius if options.method == "lm" else float("inf")
+        self._problem.linearise()
+        self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
+        if routine == "pcg":
+            return self._problem.benchmark_pcg(repeat)
+        if routine not in self._solver.routines:
+            raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
+        return self._problem.benchmark(routine, repeat)
+
+
+def unknown_fields(energy: Energy) -> tuple[Field, ...]:
+    return tuple(u.field for u in energy.unknowns)

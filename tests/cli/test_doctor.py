@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from optpy.cli import main
+
+
+def doctor() -> Result:
+    return CliRunner().invoke(main, ["doctor"])
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("OPTPY_CACHE_DIR", str(folder))
+    return folder
+
+
+def test_a_healthy_machine(cache: Path) -> None:
+    run = doctor()
+    assert run.exit_code == 0, run.output
+    assert "optpy can solve here" in run.output
+    assert str(cache) in run.output
+    assert "drwx------" in run.output
+    assert "compiled and loaded" in run.output
+    assert "found in the cache" in doctor().output
+
+
+def test_a_compiler_that_does_not_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_CC", "/no/such/compiler")
+    run = doctor()
+    assert run.exit_code == 1
+    assert "broken" in run.output
+    assert "/no/such/compiler" in run.output
+    assert "optpy cannot solve here: see compiler" in run.output
+
+
+def test_a_compiler_that_fails(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo one && exit 0\necho it hurts >&2\nexit 3\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("OPTPY_CC", str(compiler))
+    run = doctor()
+    assert run.exit_code == 1
+    assert "it hurts" in run.output
+    assert "see trial" in run.output
+
+
+def test_a_cache_that_others_may_write_to(cache: Path) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    run = doctor()
+    assert run.exit_code == 1
+    assert "can be written by other users" in run.output
+
+
+def test_a_cache_that_cannot_be_made_is_a_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OPTPY_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    run = doctor()
+    assert run.exit_code == 0, run.output
+    assert "limited" in run.output
+    assert "cannot use its cache folder" in run.output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+def test_without_cupy_the_reason_and_the_cure_are_given(cache: Path) -> None:
+    assert "pip install 'optpy[cuda12]'" in doctor().output
+
+
+def test_the_console_script_is_the_group() -> None:
+    scripts = [s for s in importlib.metadata.entry_points(group="console_scripts") if s.name == "optpy"]
+    if not scripts:
+        pytest.skip("optpy runs from the checkout, without being installed")
+    assert scripts[0].load() is main
+
+
+@pytest.mark.parametrize("command", [[], ["solve"], ["inspect"], ["doctor"]])
+def test_help(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "optpy", *command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Usage: optpy" in done.stdout

@@ -1,0 +1,109 @@
+"""All of README.md is run: its Python blocks in order, its commands; its tables are held to the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import optpy as op
+from optpy.solver.options import SolveOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+INSTALLING = "python -m pip install "
+"""Left to .ci/run, which does it in fresh virtual environments."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[str]:
+    for block in blocks("console"):
+        for line in block.splitlines():
+            assert line.startswith("$ "), f"a console block has only commands, not {line!r}"
+            for command in line.removeprefix("$ ").split(" && "):
+                if not command.startswith(INSTALLING) and command != "python -m pytest":
+                    yield command
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like the checkout to the README's commands, where they may leave files."""
+    folder = tmp_path_factory.mktemp("readme")
+    for name in ("problems", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def after_the_python_blocks(workshop: Path) -> Path:
+    """The same folder, once the Python blocks have run one after the other, as a reader would."""
+    program = "\n".join(blocks("python"))
+    run_in(workshop, [sys.executable, "-c", program])
+    return workshop
+
+
+def run_in(folder: Path, command: list[str]) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_python_blocks_run(after_the_python_blocks: Path) -> None:
+    assert (after_the_python_blocks / "data.npz").is_file()
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_the_commands_run(command: str, after_the_python_blocks: Path) -> None:
+    program, *arguments = shlex.split(command)
+    assert program in ("python", "optpy")
+    module = ["-m", "optpy"] if program == "optpy" else []
+    printed = run_in(after_the_python_blocks, [sys.executable, *module, *arguments])
+    assert bool(printed) is ("--quiet" not in arguments)
+
+
+def test_the_two_commands_of_the_first_screen_are_there() -> None:
+    first = blocks("console")[:2]
+    assert [block.count("\n") for block in first] == [1, 1]
+    assert first[0].startswith(f"$ {INSTALLING}'.[problems]' && python -m problems.image_warping")
+    assert first[1] == f"$ {INSTALLING}'.[test]' && python -m pytest\n"
+
+
+def test_the_table_of_options_is_complete_and_right() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", README, flags=re.MULTILINE))
+    expected = {
+        field.name: f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
+        for field in dataclasses.fields(SolveOptions)
+    }
+    assert rows == expected
+
+
+def test_the_table_of_errors_is_complete_and_right() -> None:
+    rows = re.findall(r"^\| `op\.(\w+Error)` \| `(\w+)` \|", README, flags=re.MULTILINE)
+    listed = dict(rows)
+    public = {
+        name
+        for name in dir(op)
+        if isinstance(getattr(op, name), type) and issubclass(getattr(op, name), op.OptpyError)
+    }
+    assert set(listed) == public - {"OptpyError"}
+    for name, base in listed.items():
+        assert base in [parent.__name__ for parent in getattr(op, name).__mro__]
+
+
+def test_links_and_pictures_are_there() -> None:
+    targets = [t for t in re.findall(r"\]\(([^)]+)\)", README) if not t.startswith("http")]
+    assert len(targets) >= 4
+    for target in targets:
+        assert (ROOT / target).exists(), target
