@@ -1,4 +1,4 @@
-"""``compile`` and ``solve``: an energy to routines, to native code, to a solver. The one module that sees everything."""
+"""``compile`` and ``solve``: an energy to routines, to native code, to a solver. This module sees everything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .ir import Routine
 from .kernels.compiler import Compiled, compile_c
 from .kernels.library import load
 from .kernels.program import Program, build_program
-from .session import Session, unknown_fields
+from .session import Session
 from .solver.options import SolveOptions
 from .solver.result import SolveResult
 
@@ -135,15 +135,19 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
     _check_device(device)
     name = _real_dtype(dtype)
     key = ("cpu", name)
-    solver = energy.cache.get(key)
+    solver = energy.compiled.get(key)
     if solver is None:
-        solver = energy.cache[key] = _build(energy, name)
+        solver = energy.compiled[key] = _build(energy, name)
     assert isinstance(solver, Solver)
     return solver
 
 
 def solve(
-    energy: Energy, data: Mapping[str, Any], device: Device = "auto", dtype: DTypeLike = np.float32, **options: Any
+    energy: Energy,
+    data: Mapping[str, Any],
+    device: Device = "auto",
+    dtype: DTypeLike = np.float32,
+    **options: Any,
 ) -> SolveResult:
     """Minimise ``cost = 1/2 sum of squares of all residuals`` over the unknowns, from their values in the data.
 
@@ -167,7 +171,7 @@ def solve(
 
 def _build(energy: Energy, dtype: str) -> Solver:
     started = time.perf_counter()
-    groups = problem_routines(energy.residual_terms, unknown_fields(energy), energy.fixed)
+    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
     program = build_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")

@@ -14,12 +14,13 @@ from .energy.routines import residual_field, solved_field
 from .energy.updates import SOLVER_SCALARS
 from .energy.vectors import candidate, vector
 from .errors import DataError
-from .ir import Dim, Field, Residual, Role
+from .ir import Dim, Field, Residual, Role, Scalar
 from .kernels.buffers import Buffers, all_segments, solved_segments
 from .kernels.library import BoundProgram, PcgState
 from .kernels.program import Program
 from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Step
+from .symbolic.traverse import variables
 
 Preconditioner = Literal["jacobi", "block_jacobi"] | None
 
@@ -75,7 +76,13 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
                 if f.role is Role.UNKNOWN:
                     self._buffers.write(candidate(f), arrays[f.name])
-        self._set_segments()
+        if arrays or self._solved_points_depend_on_params:
+            self._set_segments()
+
+    @property
+    def _solved_points_depend_on_params(self) -> bool:
+        routines = [self._bound.program.routine(n) for n in self._groups.get("solved", ())]
+        return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioner = preconditioner
@@ -218,9 +225,9 @@ class CompiledProblem:
                 value = values[r.label][tuple(at)]
                 line = f" (written at {r.location})" if r.location else ""
                 return (
-                    f"the residual '{r.label}'{line} is {value} at [{where}], component {at[-1]}; {int(bad.sum())} of its "
-                    f"{bad.size} values are not finite at the initial values. Guard the expression with op.where, or "
-                    "start elsewhere"
+                    f"the residual '{r.label}'{line} is {value} at [{where}], component {at[-1]}; "
+                    f"{int(bad.sum())} of its {bad.size} values are not finite at the initial values. "
+                    "Guard the expression with op.where, or start elsewhere"
                 )
         return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.program.dtype}: scale the energy"
 

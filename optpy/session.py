@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from .energy.binding import Bound, rebind
-from .energy.declarations import shape_text
+from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError
 from .kernels.program import Program
 from .kernels.threads import thread_count
@@ -19,8 +18,6 @@ from .solver.protocol import Damping
 from .solver.result import IterationRecord, SolveResult, Status
 
 if TYPE_CHECKING:
-    from .energy.energy import Energy
-    from .ir import Field
     from .plan import Solver
 
 
@@ -28,18 +25,29 @@ if TYPE_CHECKING:
 class Session:
     """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
 
-    ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads an unknown.
+    ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads.
     """
 
     def __init__(
-        self, solver: Solver, program: Program, library: Any, bound: Bound, options: SolveOptions, started: float
+        self,
+        solver: Solver,
+        program: Program,
+        library: Any,
+        bound: Bound,
+        options: SolveOptions,
+        started: float,
     ) -> None:
         self._solver = solver
         self._bound = bound
         self._options = options
         energy = solver.energy
         self._problem = CompiledProblem(
-            program, library, energy.residual_terms, unknown_fields(energy), bound.sizes, thread_count(options.threads)
+            program,
+            library,
+            energy.residual_terms,
+            energy.unknown_fields,
+            bound.sizes,
+            thread_count(options.threads),
         )
         self._problem.bind(bound.arrays, bound.params)
         self._problem.set_preconditioner(options.preconditioner)
@@ -69,22 +77,21 @@ class Session:
             DataError: an unknown name, or an array that does not fit the sizes bound at the start.
         """
         started = time.perf_counter()
-        self._bound = rebind(self._solver.energy, self._bound, data)
-        self._problem.bind(self._bound.arrays, self._bound.params)
+        self._bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+        self._problem.bind(changed, self._bound.params)
         self._minimizer = self._new_minimizer()
         self._bind_seconds = time.perf_counter() - started
 
     def x(self) -> dict[str, Any]:
         """Copies of all unknowns, by name."""
-        return {u.name: self[u.name] for u in unknown_fields(self._solver.energy)}
+        return {u.name: self[u.name] for u in self._solver.energy.unknown_fields}
 
     def __getitem__(self, name: str) -> Any:
         """A copy of an unknown, of the kind and shape that came in."""
-        unknowns = unknown_fields(self._solver.energy)
+        unknowns = self._solver.energy.unknown_fields
         for u in unknowns:
             if u.name == name:
-                value = self._problem.read(u)
-                return self._bound.kinds[name].give(value if u.vector else value[..., 0])
+                return self._bound.give_back(name, self._problem.read(u))
         raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
 
     def result(self) -> SolveResult:
@@ -114,7 +121,7 @@ class Session:
         )
 
     def _facts(self) -> Mapping[str, str]:
-        unknowns = ", ".join(f"{u.name}: {shape_text(u)}" for u in unknown_fields(self._solver.energy))
+        unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
@@ -140,7 +147,3 @@ class Session:
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
         return self._problem.benchmark(routine, repeat)
-
-
-def unknown_fields(energy: Energy) -> tuple[Field, ...]:
-    return tuple(u.field for u in energy.unknowns)

@@ -69,7 +69,7 @@ def solve(
         result = optpy.solve(energy, read_data(data_file), device=device, dtype=DTYPES[dtype], **options)
     write_arrays(out_file, result.x)
     if not quiet:
-        click.echo(f"\n{result.report()}\n\nsolution: {out_file}")
+        click.echo(f"\n{result.report(table=False)}\nsolution: {out_file}")
 
 
 def read_data(path: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""J^T F, J^T J p and the preconditioner as gathers: maps over the unknowns, with no two points writing the same element.
+"""J^T F, J^T J p and the preconditioner as gathers: maps over the unknowns, no two points writing one element.
 
 A residual at point I reads the unknown at the affine index a(I). Seen from the unknown's element y, that residual
-is at the I that solves a(I) = y (``symbolic.affine.invert``). For a stencil this shifts the residual so that the access falls on
-y, as in Opt; indices that the equation leaves free become loops. Every derivative is taken once, in the residual's own
-coordinates, and then shifted.
+is at the I that solves a(I) = y (``symbolic.affine.invert``). For a stencil this shifts the residual so that the
+access falls on y, as in Opt; indices that the equation leaves free become loops. Every derivative is taken once, in
+the residual's own coordinates, and then shifted.
 
 Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least Squares Optimization", 2017, section 5.
 """
@@ -42,6 +42,7 @@ Index_ = tuple[Affine, ...]
 
 
 def is_unknown(key: object) -> bool:
+    """Whether a leaf is something to solve for."""
     return isinstance(key, Access) and key.field.role is Role.UNKNOWN
 
 
@@ -63,6 +64,7 @@ class LinearisedResidual:
 
 
 def linearise(residual: Residual, direction: str = "p") -> LinearisedResidual:
+    """Differentiate a residual; the tangent is along the vector field of that name (see ``vectors``)."""
     values = factor(residual.components)
     unknowns = [v for v in variables(values) if is_unknown(v.key)]
     derivative = Derivative(values, unknowns)
@@ -154,6 +156,7 @@ def map_key(key: object, replacement: Mapping[Atom, Affine]) -> Expr:
 
 
 def index_condition(key: IndexCondition, replacement: Mapping[Atom, Affine]) -> Expr:
+    """A condition with its loop variables replaced; 0 or 1 where it no longer depends on any."""
     condition = key.condition
     if isinstance(condition, IsZero):
         value = condition.value.substitute(replacement)
@@ -167,6 +170,7 @@ def index_condition(key: IndexCondition, replacement: Mapping[Atom, Affine]) -> 
 
 
 def shift(expressions: Iterable[Expr], replacement: Mapping[Atom, Affine]) -> list[Expr]:
+    """Expressions with their loop variables replaced."""
     return map_variables(expressions, lambda v: map_key(v.key, replacement))
 
 

@@ -19,7 +19,18 @@ from .updates import damping, pcg_routines, step
 
 AT_UNKNOWNS = frozenset(
     f"{name}{block}"
-    for name in ("evalJTF", "applyJTJ", "applyJTJ_damped", "damp", "step", "start", "direction", "update", "flush", "restart")
+    for name in (
+        "evalJTF",
+        "applyJTJ",
+        "applyJTJ_damped",
+        "damp",
+        "step",
+        "start",
+        "direction",
+        "update",
+        "flush",
+        "restart",
+    )
     for block in ("", "_block")
 )
 """Groups that need to visit only those points where some unknown is solved for."""
@@ -28,7 +39,9 @@ AT_LINEARISATION = ("evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
-def problem_routines(residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed) -> dict[str, list[Routine]]:
+def problem_routines(
+    residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed
+) -> dict[str, list[Routine]]:
     """Groups of routines by name; a group has one routine for each domain or grid. Empty groups are left out.
 
     Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros.
@@ -49,6 +62,3 @@ def problem_routines(residuals: Sequence[Residual], unknowns: Sequence[Field], f
         groups["damp_block"] = damping(unknowns, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
     return {name: routines for name, routines in groups.items() if routines}
-
-
-

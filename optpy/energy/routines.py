@@ -1,8 +1,8 @@
 """The routines of an energy: cost, evalF and modelcost over residuals; evalJTF and applyJTJ over unknowns.
 
 Names follow Opt. With cost = 1/2 ||F||^2: ``evalJTF`` is g = J^T F with the diagonal (or the blocks) C of J^T J in the
-same pass, ``applyJTJ`` is Ap = J^T J p (+ D p when damped) with the dot product p.Ap, ``modelcost`` is the decrease that the
-linear model predicts, -(J delta).(F + J delta / 2).
+same pass, ``applyJTJ`` is Ap = J^T J p (+ D p when damped) with the dot product p.Ap, ``modelcost`` is the decrease
+that the linear model predicts, -(J delta).(F + J delta / 2).
 """
 
 from __future__ import annotations
@@ -10,8 +10,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 
-from ..ir import REAL, Access, Dim, Domain, Field, Reduce, Residual, Role, Routine, Store, canonical_domain, point
-from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power, var
+from ..ir import (
+    REAL,
+    Access,
+    Dim,
+    Domain,
+    Field,
+    Reduce,
+    Residual,
+    Role,
+    Routine,
+    Store,
+    canonical_domain,
+    point,
+)
+from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
 from .gather import Element, GatheredSum, LinearisedResidual, gather, linearise
 from .vectors import at, block_channel, block_channels, here, vector
@@ -23,6 +36,7 @@ Fixed = Mapping[Field, Expr]
 
 
 def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
+    """Residuals over the same domain are computed together."""
     groups: dict[Domain, list[Residual]] = {}
     for r in residuals:
         groups.setdefault(r.domain, []).append(r)
@@ -30,6 +44,7 @@ def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
 
 
 def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
+    """Unknowns on the same grid are computed together."""
     groups: dict[tuple[Dim, ...], list[Field]] = {}
     for u in unknowns:
         groups.setdefault(u.dims, []).append(u)
@@ -53,6 +68,7 @@ def cost(residuals: Sequence[Residual]) -> list[Routine]:
 
 
 def residual_field(residual: Residual) -> Field:
+    """Where evalF stores a residual."""
     dims = tuple(i.dim for i in residual.domain)
     return Field(f"F_{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
 
@@ -87,6 +103,7 @@ def model_cost(residuals: Sequence[Residual]) -> list[Routine]:
 
 
 def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
+    """Every residual with its derivatives."""
     return [linearise(r) for r in residuals]
 
 
@@ -95,7 +112,9 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
     return mul(logical_not(fixed[unknown]), e) if unknown in fixed else e
 
 
-def eval_jtf(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed) -> dict[str, list[Routine]]:
+def eval_jtf(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+) -> dict[str, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if some entry off the diagonal is not zero by its form.
@@ -106,7 +125,9 @@ def eval_jtf(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], f
         total = gather(sources, dims, _gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
-        routines["evalJTF_block"].append(_gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True))
+        routines["evalJTF_block"].append(
+            _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
+        )
     return {"evalJTF": routines["evalJTF"]} if diagonal else routines
 
 
@@ -152,7 +173,9 @@ def _gradient_and_blocks(
     return gradient | blocks
 
 
-def apply_jtj(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed) -> dict[str, list[Routine]]:
+def apply_jtj(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+) -> dict[str, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap."""
     routines: dict[str, list[Routine]] = {"applyJTJ": [], "applyJTJ_damped": []}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
@@ -188,9 +211,12 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
         if all(u in fixed for u in group):
             solved = logical_not(mul(*(fixed[u] for u in group)))
             domain = canonical_domain(dims)
-            routines.append(Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),)))
+            routines.append(
+                Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
+            )
     return routines
 
 
 def solved_field(dims: tuple[Dim, ...]) -> Field:
+    """Where ``fixed_masks`` stores which points of a grid are solved for."""
     return Field(f"solved_{'_'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

@@ -10,7 +10,21 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from ..ir import Field, Reduce, Routine, Scalar, Store, canonical_domain
-from ..symbolic.expr import ONE, ZERO, Expr, add, call, const, logical_not, mul, negate, power, subtract, var, where
+from ..symbolic.expr import (
+    ONE,
+    ZERO,
+    Expr,
+    add,
+    call,
+    const,
+    logical_not,
+    mul,
+    negate,
+    power,
+    subtract,
+    var,
+    where,
+)
 from ..symbolic.operations import OPERATIONS, equal, less_equal
 from .routines import by_grid
 from .vectors import at, block_channel, block_channels, candidate, here, vector
@@ -22,6 +36,7 @@ SOLVER_SCALARS = (
 
 
 def solver_scalar(name: str) -> Scalar:
+    """One of ``SOLVER_SCALARS`` as a leaf."""
     # The dot keeps them apart from the energy's params, whose names are identifiers.
     return Scalar(f"solver.{name}")
 
@@ -49,11 +64,23 @@ def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
 def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[str, list[Routine]]:
     """The sweeps of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
     precondition = _block_jacobi if blocks else _jacobi
-    result: dict[str, list[Routine]] = {"start": [], "direction": [], "update": [], "flush": [], "restart": []}
+    result: dict[str, list[Routine]] = {
+        "start": [],
+        "direction": [],
+        "update": [],
+        "flush": [],
+        "restart": [],
+    }
     suffix = "_block" if blocks else ""
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
-        builders = {"start": _start, "direction": _direction, "update": _update, "flush": _flush, "restart": _restart}
+        builders = {
+            "start": _start,
+            "direction": _direction,
+            "update": _update,
+            "flush": _flush,
+            "restart": _restart,
+        }
         for name, build in builders.items():
             stores: list[Store] = []
             dots: list[Expr] = []
@@ -135,7 +162,9 @@ def damping(unknowns: Sequence[Field], blocks: bool) -> list[Routine]:
                     matrix[a, a] = add(matrix[a, a], d[a])
                 inverse = inverse_of_symmetric(matrix, u.channels)
                 m = vector("M", u, block_channels(u))
-                stores.extend(Store(at(m, domain, block_channel(u, a, b)), _chosen(e, a == b)) for (a, b), e in inverse.items())
+                stores.extend(
+                    Store(at(m, domain, block_channel(u, a, b)), _chosen(e, a == b)) for (a, b), e in inverse.items()
+                )
             else:
                 stores.extend(
                     Store(at(vector("M", u), domain, a), _chosen(_safe_inverse(add(e, d[a])), True))

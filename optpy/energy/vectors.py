@@ -35,6 +35,7 @@ def block_channel(unknown: Field, a: int, b: int) -> int:
 
 
 def at(field: Field, domain: Domain, channel: int) -> Access:
+    """A field's channel at the current point of a domain."""
     return Access(field, point(domain), channel)
 
 

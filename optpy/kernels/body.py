@@ -47,7 +47,7 @@ class Body:
 
     def _define(self, node: Expr, uses: int) -> None:
         if isinstance(node, Const):
-            self._text[node] = self._raw[node] = self._number(node.value)
+            self._text[node] = self._number(node.value)
             if isinstance(node.value, int):
                 self._raw[node] = str(node.value)
             return
@@ -101,13 +101,13 @@ class Body:
         terms = sorted(node.terms, key=lambda t: t[0] < 0)
         text = ""
         for c, e in terms:
-            body = self._real(e) if abs(c) == 1 else f"{self._number(abs(c))} * {self._real(e)}"
+            body = self._real(e) if c in (1, -1) else f"{self._number(magnitude(c))} * {self._real(e)}"
             if not text:
                 text = f"-{body}" if c < 0 else body
             else:
                 text += f" - {body}" if c < 0 else f" + {body}"
         if node.constant != 0:
-            text += f" {'-' if node.constant < 0 else '+'} {self._number(abs(node.constant))}"
+            text += f" {'-' if node.constant < 0 else '+'} {self._number(magnitude(node.constant))}"
         return text
 
     def _real(self, e: Expr) -> str:
@@ -175,3 +175,8 @@ class Body:
         if a in self._raw and b in self._raw:  # whole numbers are compared as such: exact, and narrower
             return f"({self._raw[a]} {sign} {self._raw[b]})"
         return f"({self._real(a)} {sign} {self._real(b)})"
+
+
+def magnitude(c: Number) -> Number:
+    """|c|, of the same kind of number."""
+    return -c if c < 0 else c

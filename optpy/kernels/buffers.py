@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import REAL, Dim, Field
-from .slots import Dims, SegmentList, Slots
+from .slots import Dims, Slots
 
 _LINE = 64
 """Bytes of a cache line, and of the widest vector register."""
@@ -67,7 +67,9 @@ class Buffers:
         raw = np.zeros(plane * f.channels * dtype.itemsize + 2 * _LINE * (1 + slot % 61), np.uint8)
         start = -raw.ctypes.data % _LINE + _LINE * (slot % 61)
         self.plane[f] = plane
-        self._memory[f] = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
+        self._memory[f] = (
+            raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
+        )
 
     def address(self, f: Field) -> int:
         return int(self._memory[f].ctypes.data)
@@ -99,6 +101,7 @@ class Buffers:
 
 
 def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
+    """How a field is stored when the solver's precision is ``real``."""
     name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
     return np.dtype(name)
 

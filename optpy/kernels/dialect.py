@@ -1,4 +1,7 @@
-"""How the C family of languages spells types and functions. A back end is a dialect and a harness; the bodies are the same."""
+"""How the C family of languages spells types and functions.
+
+A back end is a dialect and a harness; the bodies are the same.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,10 @@ class Dialect:
 
 # Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
 _C_NAMES = {
-    "sin": "optpy_sin", "cos": "optpy_cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
+    "sin": "optpy_sin", "cos": "optpy_cos", "exp": "optpy_exp", "log": "optpy_log",
+    "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-    "exp": "optpy_exp", "log": "optpy_log", "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",
+    "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",
     "minimum": "optpy_min", "maximum": "optpy_max", "sign": "optpy_sign",
 }  # fmt: skip
 

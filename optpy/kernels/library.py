@@ -21,7 +21,7 @@ _POINTS_PER_THREAD = 4096
 
 
 class _Context(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012 - as native/kernel.h
+    _fields_ = [
         ("field", c_void_p),
         ("plane", c_void_p),
         ("size", c_void_p),
@@ -36,7 +36,7 @@ class _Context(ctypes.Structure):
 class PcgKernels(ctypes.Structure):
     """As native/pcg.h."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("grids", c_int64),
         ("start", POINTER(c_int)),
         ("direction", POINTER(c_int)),
@@ -53,7 +53,7 @@ class PcgKernels(ctypes.Structure):
 class PcgState(ctypes.Structure):
     """As native/pcg.h."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("max_iterations", c_int64),
         ("min_iterations", c_int64),
         ("reset_period", c_int64),
@@ -120,7 +120,16 @@ class BoundProgram:
         self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
         self._scalars = np.zeros(64)
         self._totals = np.zeros(64)
-        tables = (self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial)
+        tables = (
+            self._field,
+            self._plane,
+            self._size,
+            self._pitch,
+            self._segments,
+            self._count,
+            self._param,
+            self._partial,
+        )
         self._context = _Context(*(t.ctypes.data for t in tables))
         for f in slots.fields:
             self._locate(f)
@@ -193,17 +202,22 @@ class BoundProgram:
         lines = [groups[f"{name}{suffix}"] for name in ("start", "direction", "update", "flush", "restart")]
         start, direction, update, flush, restart = (_ints(line) for line in lines)
         apply = _ints(groups["applyJTJ_damped" if damped else "applyJTJ"])
-        p, delta = _ints([slots.fields[a] for a, _ in unknowns]), _ints([slots.fields[b] for _, b in unknowns])
-        return PcgKernels(
-            len(lines[0]), start, direction, apply, update, flush, restart, len(unknowns), p, delta
+        p, delta = (
+            _ints([slots.fields[a] for a, _ in unknowns]),
+            _ints([slots.fields[b] for _, b in unknowns]),
         )
+        return PcgKernels(len(lines[0]), start, direction, apply, update, flush, restart, len(unknowns), p, delta)
 
     def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
         """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
         values = self._scalar_array({})
         threads = max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
         self._library.optpy_pcg(
-            ctypes.byref(self._context), ctypes.byref(kernels), ctypes.byref(state), values.ctypes.data, threads
+            ctypes.byref(self._context),
+            ctypes.byref(kernels),
+            ctypes.byref(state),
+            values.ctypes.data,
+            threads,
         )
 
     def _threads_for(self, kernel: int) -> int:

@@ -49,6 +49,7 @@ class Kernel:
 
 
 def lower(routine: Routine) -> Kernel:
+    """Find the margins and the interior's form of a routine."""
     verify(routine)
     low = dict.fromkeys(routine.domain, 0)
     high = dict.fromkeys(routine.domain, 0)
@@ -61,7 +62,7 @@ def lower(routine: Routine) -> Kernel:
 
 
 def _offsets(key: object, domain: Domain) -> list[tuple[Index, int]]:
-    """The stencil offsets of a leaf: (loop variable, distance) for each axis that is one over the variable's own dim."""
+    """The stencil offsets of a leaf: (loop variable, distance) for each axis over the variable's own dim."""
     match key:
         case Access():
             axes = list(zip(key.index, key.field.dims, strict=True))

@@ -46,8 +46,13 @@ class KernelPrinter:
     """
 
     def __init__(
-        self, kernel: Kernel, slots: Slots, dialect: Dialect, solver_scalars: tuple[str, ...],
-        segments: int, first_reduction: int,
+        self,
+        kernel: Kernel,
+        slots: Slots,
+        dialect: Dialect,
+        solver_scalars: tuple[str, ...],
+        segments: int,
+        first_reduction: int,
     ) -> None:
         self._kernel = kernel
         self._slots = slots
@@ -121,10 +126,11 @@ class KernelPrinter:
         ]
         low, high = margins[-1]
         inside = " && ".join(outer) or "1"
+        length = self._size(self._domain[-1].dim)
         return [
             f"const int inside = {inside};",
             f"const int64_t from = begin > {low} ? begin : {low};",
-            f"const int64_t to = end < {self._size(self._domain[-1].dim)} - {high} ? end : {self._size(self._domain[-1].dim)} - {high};",
+            f"const int64_t to = end < {length} - {high} ? end : {length} - {high};",
             "const int64_t low = inside && from < to ? from : end, high = inside && from < to ? to : end;",
         ]
 
@@ -155,7 +161,9 @@ class KernelPrinter:
             )
         for name, text in self._scalar_values(keys).items():
             lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
-        return lines + _uses(*(self._size(d) for d in self._slots.sizes), *(f"pitch{n}" for n in self._slots.grids.values()))
+        return lines + _uses(
+            *(self._size(d) for d in self._slots.sizes), *(f"pitch{n}" for n in self._slots.grids.values())
+        )
 
     def _scalar_values(self, keys: list[object]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -223,7 +231,13 @@ class KernelPrinter:
         return f"c->partial[{self._first_reduction + n}][at] = {total};"
 
     def _local_sum(
-        self, names: tuple[str, ...], loops: Domain, condition: Expr, values: tuple[Expr, ...], checked: bool, n: int
+        self,
+        names: tuple[str, ...],
+        loops: Domain,
+        condition: Expr,
+        values: tuple[Expr, ...],
+        checked: bool,
+        n: int,
     ) -> list[str]:
         lines = [f"{self._dialect.real} {name} = 0;" for name in names]
         guard = Body(self._dialect, self._leaf_printer(checked, ()), f"g{n}_")
@@ -232,7 +246,11 @@ class KernelPrinter:
         results = body.compute(values)
         inner = body.lines + [f"{name} += {value};" for name, value in zip(names, results, strict=True)]
         for i in reversed(loops):
-            inner = [f"for (int64_t {i} = 0; {i} < {self._size(i.dim)}; ++{i}) {{", *_indent(inner + _uses(str(i))), "}"]
+            inner = [
+                f"for (int64_t {i} = 0; {i} < {self._size(i.dim)}; ++{i}) {{",
+                *_indent(inner + _uses(str(i))),
+                "}",
+            ]
         if condition is not ONE:
             inner = [f"if ({text}) {{", *_indent(inner), "}"]
         return [*lines, *guard.lines, *inner]

@@ -77,7 +77,14 @@ def build_program(
         KernelPrinter(k, slots, dialect, solver_scalars, n, r).source()
         for k, n, r in zip(kernels, lists, first_reduction, strict=True)
     )
-    source = _source(kernels, functions, lists, first_reduction, dialect, {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)})
+    source = _source(
+        kernels,
+        functions,
+        lists,
+        first_reduction,
+        dialect,
+        {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
+    )
     return Program(numbers, tuple(kernels), functions, tuple(lists), tuple(first_reduction), slots, source, dtype)
 
 

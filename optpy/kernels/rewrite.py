@@ -14,7 +14,5 @@ def map_routine(routine: Routine, rewrite: Callable[[list[Expr]], list[Expr]]) -
     new: Iterator[Expr] = iter(rewrite(routine.roots))
     stores = tuple(replace(s, value=next(new)) for s in routine.stores)
     reductions = tuple(replace(r, value=next(new)) for r in routine.reductions)
-    locals_ = tuple(
-        replace(x, condition=next(new), values=tuple(next(new) for _ in x.values)) for x in routine.locals
-    )
+    locals_ = tuple(replace(x, condition=next(new), values=tuple(next(new) for _ in x.values)) for x in routine.locals)
     return replace(routine, stores=stores, reductions=reductions, locals=locals_)

@@ -1,19 +1,47 @@
 """What is computed once for each linearisation and stored, instead of again in every product with J^T J.
 
-Stored are functions that cost much (``sin(Angle[i, j])``) and conditions on wide data (``Constraints[i, j] >= 0``) that depend on one
-point only: one evaluation instead of one for each neighbour, one byte instead of eight. Outside the grid, where a
-stored field reads as 0, the expression's own value there is put in its place, so the values do not change.
+Stored are functions that cost much (``sin(Angle[i, j])``) and conditions on wide data (``Constraints[i, j] >= 0``)
+that depend on one point only: one evaluation instead of one for each neighbour, one byte instead of eight. Outside
+the grid, where a stored field reads as 0, the expression's own value there is put in its place: no value changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
-from ..ir import REAL, Access, Dim, Domain, Field, InBounds, Role, Routine, Scalar, Store, canonical_domain, point
-from ..symbolic.affine import Affine
-from ..symbolic.expr import ONE, ZERO, Call, Expr, Product, Var, add, logical_and, logical_not, logical_or, mul, power, var
+from ..ir import (
+    REAL,
+    Access,
+    Dim,
+    Domain,
+    Field,
+    InBounds,
+    Role,
+    Routine,
+    Scalar,
+    Store,
+    canonical_domain,
+    point,
+)
+from ..symbolic.affine import Affine, Atom
+from ..symbolic.expr import (
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Product,
+    Var,
+    add,
+    logical_and,
+    logical_not,
+    logical_or,
+    mul,
+    power,
+    var,
+)
 from ..symbolic.traverse import map_variables, rebuild, topological, transform, variables
 from .rewrite import map_routine
 
@@ -43,8 +71,8 @@ class Storage:
     def access(self, e: Expr, place: Place) -> Expr:
         """The stored value of e, in e's own coordinates."""
         domain = canonical_domain(place.dims)
-        back = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
-        home = _moved(e, dict(back))
+        back: dict[Atom, Affine] = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
+        home = _moved(e, back)
         stored = self.fields.get(home)
         if stored is None:
             dtype = "bool" if e.boolean else REAL
@@ -71,10 +99,10 @@ class Storage:
         ]
 
 
-def _moved(e: Expr, replacement: dict[object, Affine]) -> Expr:
+def _moved(e: Expr, replacement: dict[Atom, Affine]) -> Expr:
     def move(v: Var) -> Expr:
         if isinstance(v.key, Access):
-            return var(Access(v.key.field, tuple(a.substitute(replacement) for a in v.key.index), v.key.channel))  # type: ignore[arg-type]
+            return var(Access(v.key.field, tuple(a.substitute(replacement) for a in v.key.index), v.key.channel))
         return v
 
     return map_variables([e], move)[0]
@@ -87,7 +115,7 @@ def _where_all_is_zero(e: Expr) -> Expr:
 
 def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[Routine]:
     """The routines reading stored fields in place of what is worth storing."""
-    return [map_routine(r, lambda roots, r=r: _stored(roots, r.domain, storage)) for r in routines]  # type: ignore[misc]
+    return [map_routine(r, partial(_stored, domain=r.domain, storage=storage)) for r in routines]
 
 
 def _stored(roots: list[Expr], domain: Domain, storage: Storage) -> list[Expr]:
@@ -161,6 +189,4 @@ def _store_conditions(
             replaced |= dict.fromkeys(group, ONE) | {group[0]: storage.access(mul(*group), place)}
     if not replaced and children == node.children:
         return node
-    return mul(
-        *(replaced.get(b, power(child, x)) for (b, x), child in zip(node.factors, children, strict=True))
-    )
+    return mul(*(replaced.get(b, power(child, x)) for (b, x), child in zip(node.factors, children, strict=True)))

@@ -74,6 +74,7 @@ class Slots:
 
 
 def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
+    """The list of segments that a routine visits."""
     return SegmentList(tuple(i.dim for i in routine.domain), solved_only)
 
 

@@ -27,13 +27,13 @@ def table_row(record: IterationRecord) -> str:
     ).rstrip()
 
 
-def full_report(result: SolveResult) -> str:
-    """Problem, method, costs, iterations, times and ending, one section each."""
+def full_report(result: SolveResult, *, table: bool = True) -> str:
+    """Problem, method, costs, times, iterations (if a table is wanted) and ending, one section each."""
     sections = [
         ["optpy solve", *_facts(result)],
         _costs(result),
         _times(result),
-        [TABLE_HEADER, *map(table_row, result.iterations)],
+        [TABLE_HEADER, *map(table_row, result.iterations)] if table else [],
         [f"{result.status.name}: {result.message}"],
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"

@@ -148,6 +148,10 @@ class SolveResult:
     options: SolveOptions = field(repr=False)
     facts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def report(self) -> str:
-        """The whole story as text: problem, costs, iterations, times, and how it ended."""
-        return full_report(self)
+    def report(self, *, table: bool = True) -> str:
+        """The whole story as text: problem, costs, times, iterations, and how it ended.
+
+        Args:
+            table: with a line for each iteration; False where verbose=2 has shown them already.
+        """
+        return full_report(self, table=table)

@@ -154,9 +154,7 @@ def normal(value: Number) -> Number:
     if isinstance(value, float):
         if math.isnan(value):
             raise ValueError("a constant is NaN")
-        if value.is_integer() and abs(value) < 2**53:
-            return int(value)
-        if math.isinf(value) or value * _SHORT % 1:
+        if abs(value) >= 2**53 or value * _SHORT % 1:
             return value
         value = Fraction(value)
     if isinstance(value, Fraction):

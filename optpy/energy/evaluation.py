@@ -1,0 +1,223 @@
+"""An energy's residuals and Jacobian by the NumPy interpreter, in float64: the reference for all generated code.
+
+Domains are worked through in slabs of their first axis, so that intermediate arrays stay small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import ir
+from ..errors import InternalError
+from ..symbolic.affine import Affine
+from ..symbolic.derivative import Derivative
+from ..symbolic.expr import Expr, Var
+from ..symbolic.interpret import Value, evaluate
+from ..symbolic.traverse import variables
+from .binding import Bound, bind
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from .energy import Energy
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_SLAB = 1 << 16
+"""Points evaluated at a time."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A part of a domain: all points whose first index lies in a range."""
+
+    domain: ir.Domain
+    start: int
+    shape: tuple[int, ...]
+
+    def index(self, affine: Affine, sizes: Mapping[ir.Dim, int]) -> Integers:
+        """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
+        total = np.full((1,) * len(self.shape), affine.constant, np.int64)
+        for atom, c in affine.terms:
+            if isinstance(atom, ir.Dim):
+                total = total + c * sizes[atom]
+            elif isinstance(atom, ir.Index):
+                total = total + c * self._axis(self.domain.index(atom))
+            else:
+                raise InternalError(f"the index {affine} of an energy has the atom {atom}")
+        return total
+
+    def _axis(self, axis: int) -> Integers:
+        first = self.start if axis == 0 else 0
+        values = np.arange(first, first + self.shape[axis], dtype=np.int64)
+        return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
+
+
+def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
+    shape = tuple(sizes[i.dim] for i in domain)
+    if not shape:
+        yield Slab(domain, 0, ())
+        return
+    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
+    for start in range(0, shape[0], rows):
+        yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))
+
+
+@final
+class Lookup:
+    """The values of leaves over a slab."""
+
+    def __init__(self, bound: Bound, slab: Slab) -> None:
+        self._bound = bound
+        self._slab = slab
+
+    def __call__(self, key: Any) -> Value:
+        sizes = self._bound.sizes
+        match key:
+            case ir.Access():
+                index, inside = self.position(key)
+                array = self._bound.arrays[key.field.name]
+                at = (*index, key.channel) if key.field.vector else index
+                return np.where(inside, array[at], 0).astype(np.float64)
+            case ir.InBounds():
+                index_value = self._slab.index(key.index, sizes)
+                return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
+            case ir.IndexValue():
+                return self._slab.index(key.index, sizes).astype(np.float64)
+            case ir.Scalar():
+                return self._bound.params[key.name]
+        raise InternalError(f"no value for the leaf {key}")
+
+    def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Mask]:
+        """Where an access reads, moved inside the array, and where it truly is inside."""
+        inside: Mask = np.ones((1,) * len(self._slab.shape), np.bool_)
+        index = []
+        for affine, dim in zip(access.index, access.field.dims, strict=True):
+            n = self._bound.sizes[dim]
+            values = self._slab.index(affine, self._bound.sizes)
+            inside = inside & (values >= 0) & (values < n)
+            index.append(np.clip(values, 0, n - 1))
+        return tuple(index), inside
+
+
+def residuals(energy: Energy, data: Mapping[str, Any]) -> dict[str, Floats]:
+    """See ``Energy.residuals``."""
+    bound = bind(energy, data, np.float64)
+    return {
+        r.label: residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab)).reshape(
+            *(bound.sizes[i.dim] for i in r.domain), *r.shape
+        )
+        for r in energy.residual_terms
+    }
+
+
+def residual_values(
+    residual: ir.Residual, sizes: Mapping[ir.Dim, int], lookup: Callable[[Slab], Callable[[Any], Value]]
+) -> Floats:
+    """One residual over its whole domain: (*domain, components)."""
+    parts = []
+    for slab in slabs(residual.domain, sizes):
+        values = evaluate(residual.components, lookup(slab))
+        parts.append(np.stack([np.broadcast_to(v, slab.shape) for v in values], axis=-1))
+    return np.concatenate(parts) if residual.domain else parts[0]
+
+
+# -- Jacobian --------------------------------------------------------------------------------------------------------
+
+
+def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
+    """See ``Energy.jacobian``."""
+    return bound_jacobian(energy, bind(energy, data, np.float64))
+
+
+def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
+    from scipy.sparse import coo_matrix
+
+    solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
+    first_columns = _first(energy.unknown_fields, [s.size * u.channels for u, s in solved.items()])
+    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
+    first_rows = _first(range(len(points)), points)
+    entries: list[tuple[Integers, Integers, Floats]] = []
+    for n, r in enumerate(energy.residual_terms):
+        derivatives = _Partials(r)
+        row = first_rows[n]
+        for slab in slabs(r.domain, bound.sizes):
+            entries += derivatives.entries(slab, bound, row, first_columns, solved)
+            row += math.prod(slab.shape) * len(r.components)
+    rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
+    shape = (sum(points), sum(s.size * u.channels for u, s in solved.items()))
+    # Two reads of one element (X[i] and X[0] at i = 0) meet in one entry.
+    return coo_matrix((values, (rows, columns)), shape=shape).tocsr()
+
+
+def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return {k: int(n) for k, n in zip(keys, starts, strict=False)}
+
+
+def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
+    """Which elements of an unknown are solved for: (*dims)."""
+    shape = tuple(bound.sizes[d] for d in unknown.dims)
+    condition = energy.fixed.get(unknown)
+    if condition is None:
+        return np.ones(shape, np.bool_)
+    domain = ir.canonical_domain(unknown.dims)
+    parts = []
+    for slab in slabs(domain, bound.sizes):
+        (value,) = evaluate([condition], Lookup(bound, slab))
+        parts.append(np.broadcast_to(np.asarray(value) == 0, slab.shape))
+    return np.concatenate(parts) if domain else np.array(parts[0])
+
+
+@final
+class _Partials:
+    """The derivatives of one residual's components by the reads of unknowns."""
+
+    def __init__(self, residual: ir.Residual) -> None:
+        reads = [
+            v
+            for v in variables(residual.components)
+            if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
+        ]
+        derivative = Derivative(residual.components, reads)
+        self._components = len(residual.components)
+        self._pairs: list[tuple[int, Var]] = []
+        self._partials: list[Expr] = []
+        for n, c in enumerate(residual.components):
+            for v in derivative.variables(c):
+                self._pairs.append((n, v))
+                self._partials.append(derivative.partial(c, v))
+
+    def entries(
+        self,
+        slab: Slab,
+        bound: Bound,
+        first_row: int,
+        first_columns: Mapping[ir.Field, int],
+        solved: Mapping[ir.Field, Mask],
+    ) -> list[tuple[Integers, Integers, Floats]]:
+        lookup = Lookup(bound, slab)
+        points = np.arange(math.prod(slab.shape), dtype=np.int64)
+        found = []
+        for (component, v), value in zip(self._pairs, evaluate(self._partials, lookup), strict=True):
+            access: ir.Access = v.key
+            field = access.field
+            index, inside = lookup.position(access)
+            mask = solved[field]
+            element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
+            kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
+            column = first_columns[field] + element * field.channels + access.channel
+            row = first_row + points * self._components + component
+            columns = np.broadcast_to(column, slab.shape).ravel()
+            values = np.broadcast_to(value, slab.shape).ravel()
+            found.append((row[kept], columns[kept], values[kept]))
+        return found
