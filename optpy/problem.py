@@ -59,6 +59,7 @@ class CompiledProblem:
         self._preconditioner: Preconditioner = "jacobi"
         self._damped = False
         self._saved: list[NDArray[Any]] = []
+        self._bound_before = False
         self.trace: list[PCGScalars] | None = None
 
     # -- data in and out -----------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ class CompiledProblem:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
                 if f.role is Role.UNKNOWN:
-                    self._buffers.write(candidate(f), arrays[f.name])
+                    np.copyto(self._buffers.view(candidate(f)), self._buffers.view(f))
         if arrays or self._solved_points_depend_on_params:
             self._set_segments()
 
@@ -100,10 +101,12 @@ class CompiledProblem:
                     self._bound.set_segments(number, solved_segments(self._buffers.view(mask)[0]))
                 else:
                     self._bound.set_segments(number, all_segments(*self._buffers.shape(of.dims)))
-        # A point that is no longer visited must not keep an old gradient or direction.
-        for f in self._bound.program.slots.fields:
-            if f.role is Role.VECTOR and not f.name.startswith(("candidate_", "F_")):
-                self._buffers.view(f)[...] = 0
+        if self._bound_before:
+            # A point that is no longer visited must not keep an old gradient or direction.
+            for f in self._bound.program.slots.fields:
+                if f.role is Role.VECTOR and not f.name.startswith(("candidate_", "F_")):
+                    self._buffers.view(f)[...] = 0
+        self._bound_before = True
 
     def read(self, unknown: Field) -> NDArray[Any]:
         """A copy of an unknown, as (*dims, channels)."""

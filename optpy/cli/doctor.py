@@ -13,16 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
 from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
 from optpy.kernels.compiler import compile_c, describe_toolchain
-
-_NEVER_FOLD = 4096
-"""Columns where nobody looks: a path in a log should stay in one piece."""
 
 _TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
 
@@ -52,9 +49,7 @@ class Finding:
 @click.pass_context
 def doctor(context: click.Context) -> None:
     """Show what works here, what does not, and why; ends with status 1 if optpy cannot solve."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_NEVER_FOLD)
+    console = new_console()
     findings: list[Finding] = []
     for title, examine in _SECTIONS.items():
         rows = list(examine())
@@ -69,7 +64,7 @@ def doctor(context: click.Context) -> None:
 
 
 def _table(title: str, rows: list[Finding]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = plain_table(title)
     for column in range(3):
         table.add_column(overflow="fold", no_wrap=column < 2)
     for row in rows:
@@ -86,9 +81,7 @@ def _examine_versions() -> Iterator[Finding]:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except (
-        PackageNotFoundError
-    ):  # optpy itself runs from the checkout too, and other compilers replace ziglang
+    except PackageNotFoundError:  # optpy itself runs from the checkout too, and other compilers replace ziglang
         return "not installed"
 
 
@@ -136,9 +129,7 @@ def _examine_cache() -> Iterator[Finding]:
 def _examine_access(cache: Cache) -> Finding:
     permissions = stat.filemode(Path(cache.root).stat().st_mode)
     if not cache.is_writable():
-        return Finding(
-            "access", Verdict.LIMITED, f"{permissions}: not writable, every process compiles again"
-        )
+        return Finding("access", Verdict.LIMITED, f"{permissions}: not writable, every process compiles again")
     return Finding("access", Verdict.WORKS, f"{permissions}: readable and writable")
 
 

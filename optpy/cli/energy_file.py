@@ -21,9 +21,7 @@ from optpy.errors import OptpyError
 def energy_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The ENERGY_FILE argument and the option --energy, which every command on energies takes."""
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
-    command = click.option("--energy", "energy_name", metavar="NAME", help="Which, if the file has several.")(
-        command
-    )
+    command = click.option("--energy", "energy_name", metavar="NAME", help="Which, if the file has several.")(command)
     return click.argument("energy_file", type=file)(command)
 
 
@@ -61,9 +59,7 @@ def load_energy(path: Path, name: str | None) -> optpy.Energy:
         return energies[name]
     # One energy under two names is still one.
     if len({id(energy) for energy in energies.values()}) > 1:
-        raise click.ClickException(
-            f"{path} has several energies: choose by --energy, of {', '.join(energies)}"
-        )
+        raise click.ClickException(f"{path} has several energies: choose by --energy, of {', '.join(energies)}")
     return next(iter(energies.values()))
 
 

@@ -7,7 +7,7 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -52,7 +52,7 @@ def solve(
     out_file: Path,
     method: str | None,
     dtype: str,
-    device: str,
+    device: Literal["auto", "cpu", "cuda"],
     assignments: Sequence[str],
     quiet: bool,
 ) -> None:
@@ -69,7 +69,8 @@ def solve(
         result = optpy.solve(energy, read_data(data_file), device=device, dtype=DTYPES[dtype], **options)
     write_arrays(out_file, result.x)
     if not quiet:
-        click.echo(f"\n{result.report(table=False)}\nsolution: {out_file}")
+        report = result.report(table=options["verbose"] != 2)  # then the lines are there already
+        click.echo(f"\n{report}\nsolution: {out_file}")
 
 
 def read_data(path: Path) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def to_numpy(name: str, value: Any) -> tuple[NDArray[Any], Kind]:
     if library == "cupy" and library in sys.modules:
         return value.get(), Kind("cupy", value.device.id)
     if isinstance(value, np.ma.MaskedArray):
-        raise DataError(f"{name!r} is a masked array, and its mask would be lost: fill it, a.filled(0), and bind the mask by name")
+        cure = "fill it, a.filled(0), and bind its mask as an array of its own"
+        raise DataError(f"{name!r} is a masked array, and its mask would be lost: {cure}")
     try:
         array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except (ValueError, TypeError, BufferError, RuntimeError) as error:

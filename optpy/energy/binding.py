@@ -1,4 +1,4 @@
-"""Data bound to an energy: names, shapes, sizes, dtypes and values checked, and brought into the layout that solvers read."""
+"""Data bound to an energy: names, shapes, sizes, dtypes and values are checked, and arrays made ready for solvers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Bound:
 
     Attributes:
         sizes: of every dim.
-        arrays: by name, C-contiguous, as users lay them out: (*dims) or (*dims, channels); in their declared dtype or the
-            solver's.
+        arrays: by name, C-contiguous, as users lay them out, (*dims) or (*dims, channels); of their declared dtype
+            or the solver's.
         params: by name.
         kinds: of each array as it came in, by name.
         dtype: the solver's.
@@ -55,12 +55,13 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
 
     Args:
         energy: what the data is for.
-        data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for params.
+        data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for
+            params.
         dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own.
 
     Raises:
-        DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose values,
-            or a value is not finite.
+        DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
+            values, or a value is not finite.
     """
     _check_names(energy, data)
     solver = np.dtype(dtype)
@@ -103,7 +104,7 @@ def bind_update(
 
 
 def _names(energy: Energy) -> dict[str, ir.Field | ir.Scalar]:
-    return {s.name: s for s in (*energy.fields, *energy.params)}
+    return {f.name: f for f in energy.fields} | {p.name: p for p in energy.params}
 
 
 def _check_names(energy: Energy, data: Mapping[str, Any]) -> None:
@@ -141,12 +142,13 @@ def _bind_sizes(
         raise DataError(f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location)
     for dim, n in zip(f.dims, shape, strict=False):
         if n == 0:
-            raise DataError(f"{f.name!r} has shape {shape}: the size {dim} is 0, and an empty domain has no solution", f.location)
+            raise DataError(
+                f"{f.name!r} has shape {shape}: the size {dim} is 0; a domain must have a point", f.location
+            )
         if sizes.setdefault(dim, n) != n:
             source = f" from {bound_by[dim].name!r}" if dim in bound_by else ""
             raise DataError(
-                f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}: {dim} is {sizes[dim]}{source}, but {n} "
-                f"here",
+                f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}: {dim} is {sizes[dim]}{source}",
                 f.location,
             )
         bound_by.setdefault(dim, f)

@@ -27,7 +27,7 @@ def always_inside(index: Affine, dim: Dim) -> bool:
 
 
 def _never_negative(index: Affine) -> bool:
-    # Every loop variable at its worst end, 0 or D - 1; what is left is affine in the sizes, each D = 1 + (something >= 0).
+    # Every loop variable at its worst end, 0 or D - 1; what is left is affine in the sizes, each of them 1 or more.
     worst = Affine(index.constant)
     for atom, c in index.terms:
         if isinstance(atom, Dim):

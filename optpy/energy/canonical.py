@@ -1,4 +1,4 @@
-"""From an expression as the user wrote it to a residual over canonical loop variables, with the boundary rule applied."""
+"""From an expression as the user wrote it to a residual over canonical loop variables, boundary rule applied."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Iterable, Mapping
 
 from .. import ir
 from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Atom
 from ..symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
 from ..symbolic.traverse import map_variables, variables
 from .boundary import always_inside, boundary_guards
 from .expression import Expression
 from .index import LoopVariable
 
-Renaming = Mapping[LoopVariable, Affine]
+Renaming = Mapping[Atom, Affine]
+"""What stands for each of the user's indices."""
 
 
 def canonical_residual(term: str, label: str, expression: Expression) -> ir.Residual:
     """One residual of an energy.
 
-    Its domain is that of the indices in it, in the order of their declaration. If it asks ``in_bounds`` itself, its guards
-    are the user's; else it is zero wherever it reads outside an array.
+    Its domain is that of the indices in it, in the order of their declaration. If it asks ``in_bounds`` itself, its
+    guards are the user's; else it is zero wherever it reads outside an array.
 
     Raises:
         EnergyError: it is a condition, or reads no unknown.
@@ -28,7 +29,7 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     _check(label, expression)
     loops = loop_variables(expression.components)
     domain = ir.canonical_domain(v.dim for v in loops)
-    renaming = {v: Affine.of(i) for v, i in zip(loops, domain, strict=True)}
+    renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip(loops, domain, strict=True)}
     components = rename(expression.components, renaming)
     if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
         guards = boundary_guards(components)
@@ -50,7 +51,8 @@ def _check_reads_unknown(label: str, components: list[Expr], location: Location 
     keys = [v.key for v in variables(components)]
     if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
         return
-    names = sorted({k.field.name if isinstance(k, ir.Access) else k.name for k in keys if isinstance(k, ir.Access | ir.Scalar)})
+    declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
+    names = sorted({d.name for d in declarations})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in components):
         reads = "it is 0 everywhere"
@@ -69,18 +71,17 @@ def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:
 
 def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
     """Replace the user's indices; bound checks that always hold vanish."""
-    replacement = dict(renaming)
 
     def leaf(v: Var) -> Expr:
         key = v.key
         if isinstance(key, ir.Access):
-            index = tuple(a.substitute(replacement) for a in key.index)
+            index = tuple(a.substitute(renaming) for a in key.index)
             return var(ir.Access(key.field, index, key.channel))
         if isinstance(key, ir.InBounds):
-            affine = key.index.substitute(replacement)
+            affine = key.index.substitute(renaming)
             return ONE if always_inside(affine, key.dim) else var(ir.InBounds(affine, key.dim))
         if isinstance(key, ir.IndexValue):
-            return var(ir.IndexValue(key.index.substitute(replacement)))
+            return var(ir.IndexValue(key.index.substitute(renaming)))
         return v
 
     return map_variables(roots, leaf)

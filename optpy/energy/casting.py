@@ -35,8 +35,8 @@ def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
         array = raw.astype(target, order="C")
     if kind in "iu" and not _kept(raw, array):
         raise DataError(
-            f"{f.name!r} has dtype {raw.dtype} and values from {raw.min()} to {raw.max()}, which {target} cannot hold exactly; "
-            f"convert it yourself, {_conversion(target)}",
+            f"{f.name!r} has dtype {raw.dtype} and values from {raw.min()} to {raw.max()}, which {target} cannot hold "
+            f"exactly; convert it yourself, {_conversion(target)}",
             f.location,
         )
     return array
@@ -45,7 +45,8 @@ def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
 def _conversion(target: np.dtype[Any]) -> str:
     if target.kind == "b":
         return "a != 0"
-    return f"a.astype(np.{target}), or np.rint(a).astype(np.{target})" if target.kind in "iu" else f"a.astype(np.{target})"
+    plain = f"a.astype(np.{target})"
+    return f"{plain}, or np.rint(a).astype(np.{target})" if target.kind in "iu" else plain
 
 
 def _kept(raw: NDArray[Any], array: NDArray[Any]) -> bool:

@@ -186,15 +186,15 @@ def params(names: str) -> Any:
 def _field(name: str, dims: Dim | Iterable[Dim], channels: int | None, dtype: str, role: ir.Role) -> ir.Field:
     check_name(name, "an array")
     location = Location.of_caller()
-    grid = (dims,) if isinstance(dims, Dim) else tuple(dims) if isinstance(dims, Iterable) else (dims,)
+    grid: tuple[Any, ...] = tuple(dims) if isinstance(dims, Iterable) else (dims,)
     for d in grid:
         if not isinstance(d, Dim):
             raise EnergyError(
-                f"the dims of {name!r} are symbolic sizes, as in (H, W) with H, W = op.dims(\"H W\"), then the number of "
+                f"the dims of {name!r} are symbolic sizes, as in (H, W) with H, W = op.dims('H W'), then the number of "
                 f"channels by itself; got {describe(d)}",
                 location,
             )
-    if channels is not None and (isinstance(channels, bool) or not isinstance(channels, int | np.integer) or channels < 1):
+    if channels is not None and not _is_count(channels):
         raise EnergyError(
             f"the number of channels of {name!r} is a whole number from 1 on, or None for a scalar; got "
             f"{describe(channels)}",
@@ -202,6 +202,10 @@ def _field(name: str, dims: Dim | Iterable[Dim], channels: int | None, dtype: st
         )
     n = 1 if channels is None else int(channels)
     return ir.Field(name, tuple(d.size for d in grid), n, dtype, role, channels is not None, location)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _dtype_name(name: str, dtype: DTypeLike | None) -> str:

@@ -64,7 +64,8 @@ class Energy:
         for u in conditions:
             if u not in self.unknowns:
                 known = ", ".join(x.name for x in self.unknowns)
-                raise EnergyError(f"fixed names '{u.name}', which no term reads; the unknowns are {known}", self.location)
+                message = f"fixed names '{u.name}', which no term reads; the unknowns are {known}"
+                raise EnergyError(message, self.location)
         self.dims = tuple(dict.fromkeys(d for f in self.fields for d in f.dims))
         self._check_sizes()
 
@@ -75,8 +76,8 @@ class Energy:
             for d in [*(i.dim for i in domain), *_sizes(components)]:
                 if d not in self.dims:
                     raise EnergyError(
-                        f"the size {d} in '{label}' is bound by no data: no array or unknown that the energy reads has an "
-                        f"axis over {d}",
+                        f"the size {d} in '{label}' is bound by no data: no array or unknown that the energy reads "
+                        f"has an axis over {d}",
                         location,
                     )
 
@@ -91,7 +92,7 @@ class Energy:
         return 0.5 * sum(float(np.sum(np.square(r))) for r in self.residuals(data).values())
 
     def residuals(self, data: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ``reg[1]``, ..."""
+        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ..."""
         from .evaluation import residuals
 
         return residuals(self, data)
@@ -100,8 +101,8 @@ class Energy:
         """The derivatives of all residuals by all unknowns, in float64.
 
         Returns:
-            Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each raveled in C
-            order; those of fixed elements are empty.
+            Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each
+            raveled in C order; those of fixed elements are empty.
         """
         from .evaluation import jacobian
 
@@ -169,8 +170,8 @@ def _mentioned(terms: list[Expression], conditions: Mapping[Unknown, Expression]
         other = found.setdefault(s.name, s)
         if other != s:
             raise EnergyError(
-                f"the name '{s.name}' is declared twice: as {_declaration(other)} and as {_declaration(s)}; names are the "
-                "keys of the data, so choose another",
+                f"the name '{s.name}' is declared twice: as {_declaration(other)} and as {_declaration(s)}; names are "
+                "the keys of the data, so choose another",
                 s.location,
             )
     return tuple(found.values())

@@ -46,7 +46,7 @@ class Slab:
 
     def index(self, affine: Affine, sizes: Mapping[ir.Dim, int]) -> Integers:
         """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
-        total = np.full((1,) * len(self.shape), affine.constant, np.int64)
+        total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
         for atom, c in affine.terms:
             if isinstance(atom, ir.Dim):
                 total = total + c * sizes[atom]
@@ -63,6 +63,7 @@ class Slab:
 
 
 def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
+    """The whole domain, part by part."""
     shape = tuple(sizes[i.dim] for i in domain)
     if not shape:
         yield Slab(domain, 0, ())
@@ -86,8 +87,8 @@ class Lookup:
             case ir.Access():
                 index, inside = self.position(key)
                 array = self._bound.arrays[key.field.name]
-                at = (*index, key.channel) if key.field.vector else index
-                return np.where(inside, array[at], 0).astype(np.float64)
+                values = array[(*index, key.channel)] if key.field.vector else array[index]
+                return np.where(inside, values, 0).astype(np.float64)
             case ir.InBounds():
                 index_value = self._slab.index(key.index, sizes)
                 return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
@@ -140,6 +141,7 @@ def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
 
 
 def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
+    """The Jacobian at data that is bound already."""
     from scipy.sparse import coo_matrix
 
     solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}

@@ -1,4 +1,4 @@
-"""What users calculate with: scalars, vectors and matrices of symbolic expressions, with NumPy's operators and shapes."""
+"""What users calculate with: scalars, vectors and matrices of symbolic expressions, by NumPy's rules."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Expression:
             Location.of_caller(),
         )
 
-    __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __complex__ = __float__
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise EnergyError(
@@ -220,7 +220,8 @@ class Expression:
             result: Expression = _NUMPY_OPERATORS[name](*map(as_expression, inputs))
             return result
         ours = _NUMPY_FUNCTIONS.get(name, name)
-        raise EnergyError(f"np.{name} does not take expressions: write op.{ours}, if there is one", Location.of_caller())
+        message = f"np.{name} does not take expressions: write op.{ours}, if there is one"
+        raise EnergyError(message, Location.of_caller())
 
     def __repr__(self) -> str:
         size = len(topological(self.components))
@@ -343,7 +344,8 @@ def _common_shape(what: str, shapes: Sequence[Shape]) -> Shape:
     except ValueError:
         texts = " and ".join(map(str, shapes))
         raise EnergyError(
-            f"{what}: shapes {texts} do not fit together (the number of channels must be the same)", Location.of_caller()
+            f"{what}: shapes {texts} do not fit together (the number of channels must be the same)",
+            Location.of_caller(),
         ) from None
 
 

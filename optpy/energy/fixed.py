@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import ir
 from ..errors import EnergyError
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Atom
 from ..symbolic.expr import Expr
 from ..symbolic.traverse import variables
 from .canonical import loop_variables, rename
@@ -28,7 +28,8 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
         raise EnergyError(f"{what} is a number: compare it, for example Mask[i, j] != 0", condition.location)
     if condition.shape:
         raise EnergyError(
-            f"{what} has shape {condition.shape}, but the channels of an element are fixed together: use .all() or .any()",
+            f"{what} has shape {condition.shape}, but the channels of an element are fixed together: use .all() or "
+            ".any()",
             condition.location,
         )
     for v in variables(condition.components):
@@ -38,7 +39,7 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
             )
     domain = ir.canonical_domain(field.dims)
     loops = loop_variables(condition.components)
-    renaming: dict[LoopVariable, Affine] = {}
+    renaming: dict[Atom, Affine] = {}
     for dim in dict.fromkeys(v.dim for v in loops):
         same = [v for v in loops if v.dim == dim]
         axes = [i for i in domain if i.dim == dim]
@@ -48,15 +49,18 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
 
 
 def _check_axes(
-    what: str, field: ir.Field, dim: ir.Dim, loops: Sequence[LoopVariable], axes: Sequence[ir.Index], condition: Expression
+    what: str,
+    field: ir.Field,
+    dim: ir.Dim,
+    loops: Sequence[LoopVariable],
+    axes: Sequence[ir.Index],
+    condition: Expression,
 ) -> None:
     if len(loops) == len(axes):
         return
+    shape = f"'{field}' of shape {shape_text(field)} has {len(axes)} such axes"
     if len(loops) > len(axes):
-        problem = f"uses {len(loops)} indices over {dim}, but '{field}' of shape {shape_text(field)} has {len(axes)} such axes"
+        problem = f"uses {len(loops)} indices over {dim}, but {shape}"
     else:
-        problem = (
-            f"uses {len(loops)} of the indices over {dim}, but '{field}' of shape {shape_text(field)} has {len(axes)} such "
-            "axes, and it is not clear which is meant: give the axes different dims"
-        )
+        problem = f"uses {len(loops)} of the indices over {dim}, but {shape}: give the axes different dims"
     raise EnergyError(f"{what} {problem}", condition.location)

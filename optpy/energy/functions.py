@@ -23,14 +23,17 @@ def _apply(name: str, *args: Operand) -> Expression:
 
 
 def abs(x: Operand) -> Expression:
+    """The magnitude; its derivative at 0 is 0."""
     return elementwise("abs", operations.absolute, x)
 
 
 def sqrt(x: Operand) -> Expression:
+    """The square root; its derivative at 0 is infinite."""
     return elementwise("sqrt", operations.sqrt, x)
 
 
 def exp(x: Operand) -> Expression:
+    """e to the power of x."""
     return _apply("exp", x)
 
 
@@ -40,26 +43,32 @@ def log(x: Operand) -> Expression:
 
 
 def sin(x: Operand) -> Expression:
+    """The sine of an angle in radians."""
     return _apply("sin", x)
 
 
 def cos(x: Operand) -> Expression:
+    """The cosine of an angle in radians."""
     return _apply("cos", x)
 
 
 def tan(x: Operand) -> Expression:
+    """The tangent of an angle in radians."""
     return _apply("tan", x)
 
 
 def asin(x: Operand) -> Expression:
+    """The angle in [-pi/2, pi/2] whose sine is x."""
     return _apply("asin", x)
 
 
 def acos(x: Operand) -> Expression:
+    """The angle in [0, pi] whose cosine is x."""
     return _apply("acos", x)
 
 
 def atan(x: Operand) -> Expression:
+    """The angle in (-pi/2, pi/2) whose tangent is x."""
     return _apply("atan", x)
 
 
@@ -69,26 +78,32 @@ def atan2(y: Operand, x: Operand) -> Expression:
 
 
 def sinh(x: Operand) -> Expression:
+    """The hyperbolic sine."""
     return _apply("sinh", x)
 
 
 def cosh(x: Operand) -> Expression:
+    """The hyperbolic cosine."""
     return _apply("cosh", x)
 
 
 def tanh(x: Operand) -> Expression:
+    """The hyperbolic tangent."""
     return _apply("tanh", x)
 
 
 def asinh(x: Operand) -> Expression:
+    """The inverse of sinh."""
     return _apply("asinh", x)
 
 
 def acosh(x: Operand) -> Expression:
+    """The inverse of cosh, for x >= 1."""
     return _apply("acosh", x)
 
 
 def atanh(x: Operand) -> Expression:
+    """The inverse of tanh, for -1 < x < 1."""
     return _apply("atanh", x)
 
 
@@ -197,8 +212,8 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
 
     Args:
         indices: each is held against the dim that its loop variable runs over.
-        of: an array whose axes they are held against instead, one index for each; needed for strided indices over another
-            grid, as in ``op.in_bounds(2 * i, 2 * j, of=X)``.
+        of: an array whose axes they are held against instead, one index for each; needed for strided indices over
+            another grid, as in ``op.in_bounds(2 * i, 2 * j, of=X)``.
 
     Raises:
         EnergyError: it is not clear which dim an index is held against.
@@ -227,4 +242,3 @@ def _own_dim(index: Affine) -> ir.Dim:
             Location.of_caller(),
         )
     return dims.pop()
-

@@ -11,7 +11,7 @@ Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from ..ir import (
@@ -33,7 +33,7 @@ from ..ir import (
 from ..symbolic.affine import Affine, Atom, Inverse, IsZero, invert
 from ..symbolic.count import count
 from ..symbolic.derivative import Derivative
-from ..symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
+from ..symbolic.expr import ONE, ZERO, Expr, Product, Var, add, mul, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import map_variables, variables
 from .vectors import vector
@@ -63,21 +63,23 @@ class LinearisedResidual:
         return list(dict.fromkeys(a for p in self.partials for a in p))
 
 
-def linearise(residual: Residual, direction: str = "p") -> LinearisedResidual:
-    """Differentiate a residual; the tangent is along the vector field of that name (see ``vectors``)."""
+def linearise(residual: Residual) -> LinearisedResidual:
+    """Differentiate a residual; the tangents are along the vector field ``p``."""
     values = factor(residual.components)
     unknowns = [v for v in variables(values) if is_unknown(v.key)]
     derivative = Derivative(values, unknowns)
     partials = tuple({v.key: derivative.partial(e, v) for v in derivative.variables(e)} for e in values)
-    tangents = tuple(_tangent(derivative, e, p, direction) for e, p in zip(values, partials, strict=True))
+    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(values, partials, strict=True))
     return LinearisedResidual(residual, tuple(values), partials, tangents)
 
 
-def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr], direction: str) -> Expr:
+def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
     """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
-    seeds = {var(a): var(along(a, direction)) for a in partials}
+    seeds = {var(a): var(along(a, "p")) for a in partials}
     swept = factor([derivative.tangent(e, seeds)])
     summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
+    if swept == summed:
+        return swept[0]
     # Both share the partials with the rest of the routine, so those count as present.
     shared = list(partials.values())
     return min(swept, summed, key=lambda roots: count([*roots, *shared]).cost)[0]
@@ -86,6 +88,20 @@ def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr], d
 def along(access: Access, direction: str) -> Access:
     """The element of a solver's vector that belongs to an accessed element of an unknown."""
     return Access(vector(direction, access.field), access.index, access.channel)
+
+
+def along_step(tangents: Iterable[Expr]) -> list[Expr]:
+    """Tangents along the step ``delta`` in place of ``p``."""
+
+    def leaf(v: Var) -> Expr:
+        key = v.key
+        if isinstance(key, Access) and key.field.role is Role.VECTOR:
+            # The one vector in a tangent is p; its name is the unknown's with the prefix p_.
+            step = replace(key.field, name=f"delta_{key.field.name.removeprefix('p_')}")
+            return var(replace(key, field=step))
+        return v
+
+    return map_variables(tangents, leaf)
 
 
 # -- seen from the unknown ---------------------------------------------------------------------------------------

@@ -80,9 +80,9 @@ class GradientReport:
 def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 1e-6) -> GradientReport:
     """Compare ``energy.jacobian(data)`` with differences of the residuals, in float64.
 
-    Central differences, extrapolated to step 0; columns that share no row are changed together. What ``op.stop_gradient`` holds
-    constant stays constant in the differences, too. At a jump or a kink (a comparison that just flips, ``abs`` at 0) differences
-    mean nothing, and the report says that they disagree.
+    Central differences, extrapolated to step 0; columns that share no row are changed together. What
+    ``op.stop_gradient`` holds constant stays constant in the differences, too. At a jump or a kink (a comparison that
+    just flips, ``abs`` at 0) differences mean nothing, and the report says that they disagree.
 
     Args:
         energy: whose derivatives.
@@ -92,7 +92,7 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     Raises:
         DataError: the data does not fit the energy.
 
-    Reference: C. Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Advances in Engineering Software 4(2), 1982.
+    Reference: C. Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Advances in Engineering Software, 1982.
     """
     bound = bind(energy, data, np.float64)
     jacobian: csc_matrix = bound_jacobian(energy, bound).tocsc()
@@ -146,13 +146,14 @@ class _Differences:
         """For every row: the symbolic and the numeric derivative by its column, and that column (-1: none)."""
         x = self._function.x
         step = _FIRST_STEP * np.maximum(1.0, np.abs(x[columns]))
-        symbolic, column_of, width = np.zeros(self._function.size), np.full(self._function.size, -1), np.ones(self._function.size)
+        size = self._function.size
+        symbolic, column_of, width = np.zeros(size), np.full(size, -1), np.ones(size)
         for c, h in zip(columns.tolist(), step.tolist(), strict=True):
             at = slice(self._jacobian.indptr[c], self._jacobian.indptr[c + 1])
             rows = self._jacobian.indices[at]
             symbolic[rows], column_of[rows], width[rows] = self._jacobian.data[at], c, h
         table: list[Floats] = []
-        best, best_error = np.zeros(0), np.full(self._function.size, np.inf)
+        best, best_error = np.zeros(0), np.full(size, np.inf)
         for level in range(_LEVELS):
             scale = 0.5**level
             moved = np.zeros_like(x)
@@ -249,4 +250,3 @@ class _Residuals:
 def _hold_stopped(components: Sequence[Expr]) -> tuple[Expr, ...]:
     stopped = [e for e in topological(components) if isinstance(e, Call) and e.op.name == "stop_gradient"]
     return tuple(substitute(components, {e: var(_Held(e, n)) for n, e in enumerate(stopped)}))
-

@@ -1,4 +1,4 @@
-"""Symbolic sizes and loop variables, and the affine algebra on them that users write: ``i + 1``, ``2*i - k``, ``H - 1 - i``."""
+"""Symbolic sizes and loop variables, and the affine algebra on them: ``i + 1``, ``2*i - k``, ``H - 1 - i``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,14 @@ class IndexExpression:
             Location.of_caller(),
         )
 
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _not_comparable
+    __lt__ = __le__ = __gt__ = __ge__ = _not_comparable
+
+    def __eq__(self, other: object) -> bool:
+        return self._not_comparable(other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._not_comparable(other)
+
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
@@ -181,14 +188,15 @@ def describe(value: object) -> str:
         text = repr(value)
         return text if len(text) <= 40 else f"a {type(value).__name__}"
     kind = type(value)
-    module = "" if kind.__module__ in ("builtins", "numpy") or kind.__module__.startswith("optpy") else f"{kind.__module__}."
-    return f"a {module}{kind.__qualname__}"
+    library = kind.__module__.partition(".")[0]
+    return f"a {kind.__qualname__}" if library in ("builtins", "numpy", "optpy") else f"a {library} {kind.__qualname__}"
 
 
 def check_name(name: object, what: str) -> None:
+    """Raise an EnergyError unless the name is an identifier."""
     if not isinstance(name, str) or not name.isidentifier():
         raise EnergyError(
-            f"{describe(name)} cannot name {what}: names are words of letters, digits and _, as in \"w_fit\"",
+            f'{describe(name)} cannot name {what}: names are words of letters, digits and _, as in "w_fit"',
             Location.of_caller(),
         )
 
@@ -206,6 +214,7 @@ def dims(names: str) -> Any:
 
 
 def one_or_more(names: object, make: Callable[[str], Any], example: str) -> Any:
+    """Make something for each name in a string: the one made, or a tuple where there are several or a comma."""
     if not isinstance(names, str) or not names.replace(",", " ").split():
         raise EnergyError(f"names are given in one string: {example}; got {describe(names)}", Location.of_caller())
     made = tuple(make(n) for n in names.replace(",", " ").split())

@@ -50,7 +50,7 @@ def problem_routines(
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
         "evalF": eval_f(residuals),
-        "modelcost": model_cost(residuals),
+        "modelcost": model_cost(sources),
         "solved": fixed_masks(unknowns, fixed),
         **eval_jtf(sources, unknowns, fixed),
         **apply_jtj(sources, unknowns, fixed),

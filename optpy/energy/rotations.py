@@ -18,50 +18,50 @@ def rotate2d(angle: Operand, v: Operand) -> Expression:
         angle: scalar, in radians, counter-clockwise where x points right and y up.
         v: (2,).
     """
-    angle, v = _checked("rotate2d", ("angle", angle, ()), ("v", v, (2,)))
-    c, s = cos(angle), sin(angle)
-    return vector(c * v[0] - s * v[1], s * v[0] + c * v[1])
+    a, u = _checked("rotate2d", ("angle", angle, ()), ("v", v, (2,)))
+    c, s = cos(a), sin(a)
+    return vector(c * u[0] - s * u[1], s * u[0] + c * u[1])
 
 
 def rotate3d(euler_xyz: Operand, v: Operand) -> Expression:
     """Turn a vector of 3 by Euler angles: ``R v`` with ``R = Rz(c) Ry(b) Rx(a)``.
 
-    First by a around the x axis, then by b around y, then by c around z, all fixed axes, as Opt's ``Rotate3D`` and as SciPy's
-    ``Rotation.from_euler("xyz", [a, b, c])``.
+    First by a around the x axis, then by b around y, then by c around z, all fixed axes, as Opt's ``Rotate3D`` and as
+    SciPy's ``Rotation.from_euler("xyz", [a, b, c])``.
 
     Args:
         euler_xyz: (3,), the angles (a, b, c) in radians.
         v: (3,).
     """
-    euler_xyz, v = _checked("rotate3d", ("euler_xyz", euler_xyz, (3,)), ("v", v, (3,)))
-    (ca, cb, cc), (sa, sb, sc) = cos(euler_xyz), sin(euler_xyz)
+    angles, u = _checked("rotate3d", ("euler_xyz", euler_xyz, (3,)), ("v", v, (3,)))
+    (ca, cb, cc), (sa, sb, sc) = cos(angles), sin(angles)
     return vector(
-        cc * cb * v[0] + (cc * sb * sa - sc * ca) * v[1] + (cc * sb * ca + sc * sa) * v[2],
-        sc * cb * v[0] + (sc * sb * sa + cc * ca) * v[1] + (sc * sb * ca - cc * sa) * v[2],
-        -sb * v[0] + cb * sa * v[1] + cb * ca * v[2],
+        cc * cb * u[0] + (cc * sb * sa - sc * ca) * u[1] + (cc * sb * ca + sc * sa) * u[2],
+        sc * cb * u[0] + (sc * sb * sa + cc * ca) * u[1] + (sc * sb * ca - cc * sa) * u[2],
+        -sb * u[0] + cb * sa * u[1] + cb * ca * u[2],
     )
 
 
 def rotate_axis_angle(r: Operand, v: Operand) -> Expression:
     """Turn a vector of 3 by a rotation vector: around the axis ``r / |r|`` by the angle ``|r|``.
 
-    Rodrigues' formula, ``v + A (r x v) + B (r x (r x v))`` with ``A = sin(t)/t``, ``B = (1 - cos(t))/t^2``, ``t = |r|``. For t < 1/2
-    A and B are their Taylor series in t^2 (to better than 1e-16), so that value and derivatives are smooth at r = 0.
-    As SciPy's ``Rotation.from_rotvec(r)``.
+    Rodrigues' formula, ``v + A (r x v) + B (r x (r x v))`` with ``A = sin(t)/t``, ``B = (1 - cos(t))/t^2``, t = |r|.
+    For t < 1/2 A and B are their Taylor series in t^2 (to better than 1e-16), so that value and derivatives are smooth
+    at r = 0. As SciPy's ``Rotation.from_rotvec(r)``.
 
     Args:
         r: (3,), in radians.
         v: (3,).
     """
-    r, v = _checked("rotate_axis_angle", ("r", r, (3,)), ("v", v, (3,)))
-    squared = dot(r, r)
+    axis, u = _checked("rotate_axis_angle", ("r", r, (3,)), ("v", v, (3,)))
+    squared = dot(axis, axis)
     near = squared < 0.25
     angle = sqrt(squared)
     half = sin(angle / 2) / angle  # B = 2 (sin(t/2) / t)^2 loses no digits, 1 - cos(t) does
     a = where(near, _series(squared, 1), sin(angle) / angle)
     b = where(near, _series(squared, 2), 2 * half * half)
-    first = cross(r, v)
-    return v + a * first + b * cross(r, first)
+    first = cross(axis, u)
+    return u + a * first + b * cross(axis, first)
 
 
 def _series(squared: Expression, first: int) -> Expression:
@@ -81,10 +81,10 @@ def rotate_quaternion(q: Operand, v: Operand) -> Expression:
         q: (4,), (x, y, z, w) = (u, w) with the scalar last, as SciPy's ``Rotation.from_quat``.
         v: (3,).
     """
-    q, v = _checked("rotate_quaternion", ("q", q, (4,)), ("v", v, (3,)))
-    u, w = q[:3], q[3]
-    first = cross(u, v)
-    return v + 2 / dot(q, q) * (w * first + cross(u, first))
+    quaternion, start = _checked("rotate_quaternion", ("q", q, (4,)), ("v", v, (3,)))
+    u, w = quaternion[:3], quaternion[3]
+    first = cross(u, start)
+    return start + 2 / dot(quaternion, quaternion) * (w * first + cross(u, first))
 
 
 def _checked(function: str, *arguments: tuple[str, Operand, tuple[int, ...]]) -> Sequence[Expression]:

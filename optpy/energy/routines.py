@@ -26,7 +26,7 @@ from ..ir import (
 )
 from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
-from .gather import Element, GatheredSum, LinearisedResidual, gather, linearise
+from .gather import Element, GatheredSum, LinearisedResidual, along_step, gather, linearise
 from .vectors import at, block_channel, block_channels, here, vector
 
 HALF = const(Fraction(1, 2))
@@ -86,13 +86,13 @@ def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
     return routines
 
 
-def model_cost(residuals: Sequence[Residual]) -> list[Routine]:
+def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
     """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
     routines = []
-    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
         parts = []
-        for source in (linearise(r, "delta") for r in group):
-            for value, tangent in zip(source.values, source.tangents, strict=True):
+        for source in (s for s in sources if s.residual in group):
+            for value, tangent in zip(source.values, along_step(source.tangents), strict=True):
                 parts.append(mul(tangent, add(value, mul(HALF, tangent))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
         routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))

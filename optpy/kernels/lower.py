@@ -8,6 +8,7 @@ everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 from ..ir import Access, Domain, InBounds, Index, Routine, verify
@@ -51,13 +52,15 @@ class Kernel:
 def lower(routine: Routine) -> Kernel:
     """Find the margins and the interior's form of a routine."""
     verify(routine)
+    found = variables(routine.roots)
     low = dict.fromkeys(routine.domain, 0)
     high = dict.fromkeys(routine.domain, 0)
-    for v in variables(routine.roots):
+    for v in found:
         for index, d in _offsets(v.key, routine.domain):
             low[index] = max(low[index], -d)
             high[index] = max(high[index], d)
-    interior = map_routine(routine, lambda roots: factor(map_variables(roots, lambda v: _inside(v, routine.domain))))
+    checks = {v for v in found if isinstance(v.key, InBounds) and _offsets(v.key, routine.domain)}
+    interior = map_routine(routine, partial(_without, checks)) if checks else routine
     return Kernel(routine, interior, tuple((low[i], high[i]) for i in routine.domain))
 
 
@@ -83,5 +86,5 @@ def loop_offset(a: Affine, domain: Domain) -> tuple[Index, int] | None:
     return None
 
 
-def _inside(v: Var, domain: Domain) -> Expr:
-    return ONE if isinstance(v.key, InBounds) and _offsets(v.key, domain) else v
+def _without(checks: set[Var], roots: list[Expr]) -> list[Expr]:
+    return factor(map_variables(roots, lambda v: ONE if v in checks else v))

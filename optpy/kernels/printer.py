@@ -239,12 +239,12 @@ class KernelPrinter:
         checked: bool,
         n: int,
     ) -> list[str]:
-        lines = [f"{self._dialect.real} {name} = 0;" for name in names]
+        lines = [f"double {name} = 0;" for name in names]
         guard = Body(self._dialect, self._leaf_printer(checked, ()), f"g{n}_")
         text = guard.compute([condition])[0]
         body = Body(self._dialect, self._leaf_printer(checked, loops), f"l{n}_")
         results = body.compute(values)
-        inner = body.lines + [f"{name} += {value};" for name, value in zip(names, results, strict=True)]
+        inner = body.lines + [f"{name} += (double)({value});" for name, value in zip(names, results, strict=True)]
         for i in reversed(loops):
             inner = [
                 f"for (int64_t {i} = 0; {i} < {self._size(i.dim)}; ++{i}) {{",
@@ -270,7 +270,7 @@ class KernelPrinter:
             case Scalar():
                 return real, self._scalar(key)
             case LocalName():
-                return real, key.name
+                return "double", key.name
             case InBounds():
                 return "int", self._inside(key.index, key.dim)
             case IndexValue():

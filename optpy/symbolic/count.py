@@ -78,3 +78,19 @@ def _product_operations(node: Product) -> dict[str, int]:
 def _power_multiplications(exponent: Number) -> int:
     n = int(abs(exponent))
     return max(n.bit_length() - 1 + bin(n).count("1") - 1, 0)
+
+
+def count_unshared(roots: Iterable[Expr]) -> OperationCount:
+    """As ``count``, with a subexpression counted at each of its uses: what it takes without sharing."""
+    totals: dict[Expr, dict[str, int]] = {}
+    roots = list(roots)
+    for node in topological(roots):
+        total = dict(_operations(node))
+        for child in node.children:
+            for kind, n in totals[child].items():
+                total[kind] = total.get(kind, 0) + n
+        totals[node] = total
+    return OperationCount(**{kind: sum(totals[r].get(kind, 0) for r in roots) for kind in _KINDS})
+
+
+_KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load", "cost")

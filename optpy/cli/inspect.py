@@ -1,0 +1,159 @@
+"""`optpy inspect`: what an energy reads, what its routines take, and the code generated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from optpy import Energy
+from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
+from optpy.cli.screen import new_console, plain_table
+from optpy.energy.declarations import shape_text
+from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from optpy.energy.updates import SOLVER_SCALARS
+from optpy.ir import REAL, Access, Domain, Field, Residual, Role, Routine
+from optpy.kernels.program import Program, build_program
+from optpy.symbolic.count import OperationCount, count, count_unshared
+from optpy.symbolic.traverse import variables
+
+FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+"""The groups of routines that the energy decides; the others are vector updates, the same for all."""
+
+
+@click.command()
+@energy_file_argument
+@click.option(
+    "--source",
+    metavar="ROUTINE",
+    help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
+)
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
+    """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
+    with clear_errors():
+        energy = load_energy(energy_file, energy_name)
+        derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+        program = build_program(derived, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+    if source is not None:
+        click.echo(_source(program, source))
+        return
+    console = new_console()
+    for table in (_declarations(energy, dtype), _terms(energy), _stencils(energy), _operations(derived, program)):
+        console.print(table)
+        console.print()
+    _print_hint(console, program)
+
+
+def _source(program: Program, routine: str) -> str:
+    if routine == "all":
+        return program.source
+    if routine not in program.groups:
+        names = ", ".join(program.groups)
+        raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
+    return "\n\n".join(program.functions[n] for n in program.groups[routine])
+
+
+def _print_hint(console: Console, program: Program) -> None:
+    lines = program.source.count("\n")
+    console.print(Text(f"{lines} lines of C: --source ROUTINE prints those of one of {', '.join(program.groups)}"))
+
+
+# ---- tables --------------------------------------------------------------------------------------------------
+
+
+def _declarations(energy: Energy, real: str) -> Table:
+    table = plain_table("Unknowns, arrays, params", "name", "kind", "shape", "dtype", "keeps its value where")
+    for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
+        kind = "unknown" if field.role is Role.UNKNOWN else "array"
+        fixed = str(energy.fixed[field]) if field in energy.fixed else ""
+        dtype = real if field.dtype == REAL else field.dtype
+        table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
+    for param in energy.params:
+        table.add_row(*map(Text, (param.name, "param", "", "", "")))
+    return table
+
+
+def _terms(energy: Energy) -> Table:
+    table = plain_table("Terms", "residual", "over", "values at each point", "written at")
+    for residual in energy.residual_terms:
+        over = ", ".join(str(index.dim) for index in residual.domain) or "nothing: it is a single residual"
+        place = str(residual.location or "")
+        table.add_row(*map(Text, (residual.label, over, str(len(residual.components)), place)))
+    return table
+
+
+def _stencils(energy: Energy) -> Table:
+    table = plain_table("Stencils", "residual", "reads", "at")
+    for residual in energy.residual_terms:
+        for number, (field, places) in enumerate(_reads(residual).items()):
+            table.add_row(*map(Text, ("" if number else residual.label, field.name, " ".join(places))))
+    return table
+
+
+def _reads(residual: Residual) -> dict[Field, list[str]]:
+    """For each field, unknowns first, the places it is read at, each once, nearest first."""
+    accesses = [v.key for v in variables(residual.components) if isinstance(v.key, Access)]
+    places: dict[Field, list[str]] = {}
+    for access in sorted(accesses, key=lambda a: (a.field.role is not Role.UNKNOWN, a.field.name, _distance(a))):
+        text = _place(access, residual.domain)
+        if text not in places.setdefault(access.field, []):
+            places[access.field].append(text)
+    return places
+
+
+def _place(access: Access, domain: Domain) -> str:
+    """`(0, 1)`: an offset from the point itself; where it is none, the index as it stands: `[2*i0 + 1]`."""
+    if len(access.index) == len(domain):
+        offsets = [a.offset_from(i) for a, i in zip(access.index, domain, strict=True)]
+        if None not in offsets:
+            return f"({', '.join(map(str, offsets))})"
+    return f"[{', '.join(map(str, access.index))}]"
+
+
+def _distance(access: Access) -> tuple[int, str]:
+    return sum(abs(a.constant) for a in access.index), str(access)
+
+
+def _operations(derived: dict[str, list[Routine]], program: Program) -> Table:
+    table = plain_table(
+        "Operations for each point",
+        "routine",
+        "stage",
+        "add",
+        "multiply",
+        "divide",
+        "function",
+        "boolean",
+        "select",
+        "load",
+    )
+    for group in FROM_THE_RESIDUALS:
+        if group not in program.groups:
+            continue
+        kernels = [program.kernels[n] for n in program.groups[group]]
+        stages: dict[str, Iterable[Routine]] = {
+            "as derived": derived.get(group, []),
+            "simplified": derived.get(group, []),
+            "in the interior": [k.interior for k in kernels],
+        }
+        table.add_section()
+        for row in _stage_rows(group, stages):
+            table.add_row(*row)
+    return table
+
+
+def _stage_rows(group: str, stages: dict[str, Iterable[Routine]]) -> Iterator[list[str]]:
+    label = group
+    for stage, routines in stages.items():
+        roots = [root for routine in routines for root in routine.roots]
+        if not roots:  # what is stored is chosen late: it has no earlier stages
+            continue
+        total: OperationCount = count_unshared(roots) if stage == "as derived" else count(roots)
+        numbers = (total.add, total.multiply, total.divide, total.function, total.boolean, total.select, total.load)
+        yield [label, stage, *map(str, numbers)]
+        label = ""

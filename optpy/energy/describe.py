@@ -1,0 +1,100 @@
+"""An energy as text, as SymPy and as LaTeX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import ir
+from ..errors import EnergyError, Location
+from ..symbolic.traverse import variables
+from .declarations import shape_text
+
+if TYPE_CHECKING:
+    from .energy import Energy
+
+
+def to_sympy(energy: Energy, name: str) -> Any:
+    """See ``Energy.to_sympy``."""
+    entries = [r for r in energy.residual_terms if name in (r.term, r.label)]
+    if not entries:
+        labels = dict.fromkeys(n for r in energy.residual_terms for n in (r.term, r.label))
+        raise EnergyError(f"the energy has no term {name!r}; it has {', '.join(labels)}", Location.of_caller())
+    if entries[0].label == name:
+        return _residual_to_sympy(entries[0])
+    return [_residual_to_sympy(r) for r in entries]
+
+
+def _residual_to_sympy(residual: ir.Residual) -> Any:
+    from ..symbolic.sympy_bridge import to_sympy
+
+    components = [to_sympy(c) for c in residual.components]
+    if not residual.shape:
+        return components[0]
+    import sympy
+
+    return sympy.Matrix(residual.shape[0], len(components) // residual.shape[0], components)
+
+
+def to_latex(energy: Energy) -> str:
+    """The cost as a sum over the residuals, then each residual."""
+    names = [rf"r_{{\mathrm{{{_escaped(r.label)}}}}}" for r in energy.residual_terms]
+    squares = [_squares(r, name) for r, name in zip(energy.residual_terms, names, strict=True)]
+    lines = [r"\mathrm{cost} &= \tfrac{1}{2} \Big( " + " + ".join(squares) + r" \Big)"]
+    lines += [f"{name} &= {_components_latex(r)}" for r, name in zip(energy.residual_terms, names, strict=True)]
+    return r"$\displaystyle \begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}$"
+
+
+def _squares(residual: ir.Residual, name: str) -> str:
+    square = rf"\lVert {name} \rVert^2" if residual.shape else f"{name}^2"
+    if not residual.domain:
+        return square
+    bounds = ", ".join(rf"0 \le {_escaped(i.name)} < {_escaped(i.dim.name)}" for i in residual.domain)
+    return rf"\sum_{{{bounds}}} {square}"
+
+
+def _components_latex(residual: ir.Residual) -> str:
+    from ..symbolic.sympy_bridge import to_latex
+
+    entries = [to_latex(c) for c in residual.components]
+    if not residual.shape:
+        return entries[0]
+    width = len(entries) // residual.shape[0]
+    rows = [" & ".join(entries[n : n + width]) for n in range(0, len(entries), width)]
+    return r"\begin{pmatrix} " + r" \\ ".join(rows) + r" \end{pmatrix}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("_", r"\_")
+
+
+def summary(energy: Energy) -> str:
+    """The residuals with their shapes and what they read, then the unknowns and the data."""
+    rows = [(r.label, residual_shape_text(r), ", ".join(reads(r))) for r in energy.residual_terms]
+    widths = [max(len(row[k]) for row in rows) for k in range(2)]
+    lines = ["Energy: 1/2 sum of squares of"]
+    lines += [f"  {label:<{widths[0]}}  {shape:<{widths[1]}}  reads {names}" for label, shape, names in rows]
+    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' for u in energy.unknown_fields)}")
+    arrays = [f for f in energy.fields if f.role is not ir.Role.UNKNOWN]
+    if arrays:
+        lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
+    if energy.params:
+        lines.append(f"params: {', '.join(p.name for p in energy.params)}")
+    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed.items()]
+    return "\n".join(lines)
+
+
+def reads(residual: ir.Residual) -> list[str]:
+    """The names of the fields and params in a residual, sorted."""
+    keys = [v.key for v in variables(residual.components)]
+    names = {k.field.name if isinstance(k, ir.Access) else k.name for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    return sorted(names)
+
+
+def residual_shape_text(residual: ir.Residual) -> str:
+    """``(H, W, 2)``: its domain, then its own shape."""
+    parts = [*(i.dim.name for i in residual.domain), *map(str, residual.shape)]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _dtype(field: ir.Field) -> str:
+    return "" if field.dtype == ir.REAL else f" {field.dtype}"
