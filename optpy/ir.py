@@ -160,7 +160,7 @@ class LocalName:
     boolean = False
 
     def __str__(self) -> str:
-        return self.name
+        return f"local.{self.name}"  # the dot keeps it apart from params
 
 
 Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName
@@ -271,6 +271,8 @@ def verify(routine: Routine) -> None:
         for index in indices_of(key):
             if index not in allowed:
                 raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
+    if len({r.maximum for r in routine.reductions}) > 1:
+        raise InternalError(f"{routine.name} has both sums and maxima")
     targets = [s.target for s in routine.stores]
     if len(set(targets)) != len(targets):
         raise InternalError(f"{routine.name} stores the same element twice")

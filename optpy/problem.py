@@ -75,8 +75,8 @@ class CompiledProblem:
         for f in self._bound.program.slots.fields:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
-                if f.role is Role.UNKNOWN:
-                    np.copyto(self._buffers.view(candidate(f)), self._buffers.view(f))
+        for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
+            np.copyto(self._buffers.view(candidate(u)), self._buffers.view(u))
         if arrays or self._solved_points_depend_on_params:
             self._set_segments()
 
@@ -104,7 +104,7 @@ class CompiledProblem:
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._bound.program.slots.fields:
-                if f.role is Role.VECTOR and not f.name.startswith(("candidate_", "F_")):
+                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
 
@@ -175,19 +175,19 @@ class CompiledProblem:
 
     def try_step(self) -> Step:
         totals = self._bound.run("step")
-        self._swap()
+        x = self._buffers.memory
         try:
+            self._buffers.memory = self._with_candidate_as_x()
             cost = self._cost()
         finally:
-            self._swap()
+            self._buffers.memory = x
         return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]))
 
     def accept(self) -> None:
-        self._swap()
+        self._buffers.memory = self._with_candidate_as_x()
 
-    def _swap(self) -> None:
-        for u in self._unknowns:
-            self._bound.swap(u, candidate(u))
+    def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
+        return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
 
     def save(self) -> None:
         self._saved = [self._buffers.read(u) for u in self._unknowns]

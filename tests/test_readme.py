@@ -93,9 +93,7 @@ def test_the_table_of_errors_is_complete_and_right() -> None:
     rows = re.findall(r"^\| `op\.(\w+Error)` \| `(\w+)` \|", README, flags=re.MULTILINE)
     listed = dict(rows)
     public = {
-        name
-        for name in dir(op)
-        if isinstance(getattr(op, name), type) and issubclass(getattr(op, name), op.OptpyError)
+        name for name in dir(op) if isinstance(getattr(op, name), type) and issubclass(getattr(op, name), op.OptpyError)
     }
     assert set(listed) == public - {"OptpyError"}
     for name, base in listed.items():

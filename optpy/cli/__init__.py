@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+import optpy
 from optpy.cli.doctor import doctor
 from optpy.cli.inspect import inspect
 from optpy.cli.solve import solve
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="optpy")
+@click.version_option(optpy.__version__, prog_name="optpy")
 def main() -> None:
     """Nonlinear least squares over images, from an energy of ten lines.
 

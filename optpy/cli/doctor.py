@@ -7,15 +7,18 @@ import platform
 import stat
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+import optpy
 from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
 from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
@@ -74,19 +77,22 @@ def _table(title: str, rows: list[Finding]) -> Table:
 
 def _examine_versions() -> Iterator[Finding]:
     yield Finding("Python", Verdict.FACT, f"{platform.python_version()} on {platform.platform()}")
-    for package in ("optpy", "numpy", "scipy", "sympy", "ziglang"):
+    place = Path(optpy.__file__).parent
+    yield Finding("optpy", Verdict.FACT, f"{optpy.__version__} in {place}")
+    for package in ("numpy", "scipy", "sympy", "ziglang"):
         yield Finding(package, Verdict.FACT, _version(package))
 
 
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # optpy itself runs from the checkout too, and other compilers replace ziglang
+    except PackageNotFoundError:  # ziglang may be replaced by another compiler
         return "not installed"
 
 
 def _examine_compiler() -> Iterator[Finding]:
-    described = describe_toolchain()
+    with _cache_warnings("ignore"):
+        described = describe_toolchain()
     error = described.pop("error", None)
     for subject, detail in described.items():
         if not subject.startswith("cache"):
@@ -97,10 +103,17 @@ def _examine_compiler() -> Iterator[Finding]:
         yield _try_to_compile()
 
 
+@contextmanager
+def _cache_warnings(action: Literal["ignore", "error"]) -> Iterator[None]:
+    """That the cache cannot be used is a warning elsewhere; here it is a row of its own, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(action, RuntimeWarning)
+        yield
+
+
 def _try_to_compile() -> Finding:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # an unwritable cache has its own row
+        with _cache_warnings("ignore"):
             compiled = compile_c(_TRIAL, name="doctor")
     except CompileError as error:
         return Finding("trial", Verdict.BROKEN, str(error))
@@ -112,8 +125,7 @@ def _examine_cache() -> Iterator[Finding]:
     folder = cache_folder()
     yield Finding("folder", Verdict.FACT, f"{folder} (another one: {CACHE_VARIABLE})")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)
+        with _cache_warnings("error"):
             cache = open_cache()
     except CompileError as error:
         yield Finding("access", Verdict.BROKEN, str(error))

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optpy import Energy
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
+from optpy.energy.energy import Energy
 from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from optpy.energy.updates import SOLVER_SCALARS
 from optpy.ir import REAL, Access, Domain, Field, Residual, Role, Routine

@@ -80,9 +80,10 @@ def read_data(path: Path) -> dict[str, Any]:
         click.ClickException: it is no .npz file, or holds Python objects instead of arrays of numbers.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array without a name, as np.save writes it; use np.savez")
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it holds one array without a name, as np.save writes it; use np.savez")
+        with loaded as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise click.ClickException(f"{path} is no .npz file of arrays: {error}") from error

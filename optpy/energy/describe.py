@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ir
 from ..errors import EnergyError, Location
+from ..symbolic.affine import Affine
 from ..symbolic.traverse import variables
 from .declarations import shape_text
 
@@ -25,14 +26,34 @@ def to_sympy(energy: Energy, name: str) -> Any:
 
 
 def _residual_to_sympy(residual: ir.Residual) -> Any:
-    from ..symbolic.sympy_bridge import to_sympy
-
-    components = [to_sympy(c) for c in residual.components]
-    if not residual.shape:
-        return components[0]
     import sympy
 
+    from ..symbolic.sympy_bridge import to_sympy
+
+    components = [to_sympy(c, sympy_leaf) for c in residual.components]
+    if not residual.shape:
+        return components[0]
     return sympy.Matrix(residual.shape[0], len(components) // residual.shape[0], components)
+
+
+def sympy_leaf(key: Any) -> Any:
+    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, the channel last), params and bound checks as symbols."""
+    import sympy
+
+    if isinstance(key, ir.Access):
+        index = [*map(_sympy_index, key.index), *([key.channel] if key.field.vector else [])]
+        name = key.field.name
+        return sympy.IndexedBase(name, real=True)[tuple(index)] if index else sympy.Symbol(name, real=True)
+    if isinstance(key, ir.IndexValue):
+        return _sympy_index(key.index)
+    return sympy.Symbol(str(key), real=True)
+
+
+def _sympy_index(index: Affine) -> Any:
+    import sympy
+
+    terms = [c * sympy.Symbol(str(atom), integer=True) for atom, c in index.terms]
+    return sympy.Integer(index.constant) + sum(terms)
 
 
 def to_latex(energy: Energy) -> str:
@@ -55,7 +76,7 @@ def _squares(residual: ir.Residual, name: str) -> str:
 def _components_latex(residual: ir.Residual) -> str:
     from ..symbolic.sympy_bridge import to_latex
 
-    entries = [to_latex(c) for c in residual.components]
+    entries = [to_latex(c, sympy_leaf) for c in residual.components]
     if not residual.shape:
         return entries[0]
     width = len(entries) // residual.shape[0]

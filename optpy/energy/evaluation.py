@@ -113,12 +113,12 @@ class Lookup:
 def residuals(energy: Energy, data: Mapping[str, Any]) -> dict[str, Floats]:
     """See ``Energy.residuals``."""
     bound = bind(energy, data, np.float64)
-    return {
-        r.label: residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab)).reshape(
-            *(bound.sizes[i.dim] for i in r.domain), *r.shape
-        )
-        for r in energy.residual_terms
-    }
+    found = {}
+    for r in energy.residual_terms:
+        grid = tuple(bound.sizes[i.dim] for i in r.domain)
+        values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
+        found[r.label] = values.reshape((*grid, *r.shape))
+    return found
 
 
 def residual_values(

@@ -205,8 +205,6 @@ class Expression:
             Location.of_caller(),
         )
 
-    __int__ = __index__ = __complex__ = __float__
-
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise EnergyError(
             "an expression is no NumPy array: vectors are made by op.vector(x, y), matrices by op.matrix",

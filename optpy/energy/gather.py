@@ -11,7 +11,7 @@ Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
 from ..ir import (
@@ -33,9 +33,9 @@ from ..ir import (
 from ..symbolic.affine import Affine, Atom, Inverse, IsZero, invert
 from ..symbolic.count import count
 from ..symbolic.derivative import Derivative
-from ..symbolic.expr import ONE, ZERO, Expr, Product, Var, add, mul, var
+from ..symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
 from ..symbolic.factor import factor
-from ..symbolic.traverse import map_variables, variables
+from ..symbolic.traverse import map_variables, substitute, variables
 from .vectors import vector
 
 Index_ = tuple[Affine, ...]
@@ -90,18 +90,10 @@ def along(access: Access, direction: str) -> Access:
     return Access(vector(direction, access.field), access.index, access.channel)
 
 
-def along_step(tangents: Iterable[Expr]) -> list[Expr]:
-    """Tangents along the step ``delta`` in place of ``p``."""
-
-    def leaf(v: Var) -> Expr:
-        key = v.key
-        if isinstance(key, Access) and key.field.role is Role.VECTOR:
-            # The one vector in a tangent is p; its name is the unknown's with the prefix p_.
-            step = replace(key.field, name=f"delta_{key.field.name.removeprefix('p_')}")
-            return var(replace(key, field=step))
-        return v
-
-    return map_variables(tangents, leaf)
+def along_step(source: LinearisedResidual) -> list[Expr]:
+    """The tangents along the step ``delta`` in place of ``p``."""
+    replacement: dict[Expr, Expr] = {var(along(a, "p")): var(along(a, "delta")) for a in source.accesses}
+    return substitute(source.tangents, replacement)
 
 
 # -- seen from the unknown ---------------------------------------------------------------------------------------

@@ -113,15 +113,19 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
 
 
 def independent_columns(jacobian: csc_matrix, columns: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Group columns that share no row, greedily.
+    """Group columns that share no row, greedily; columns without rows are a group of their own.
 
     Reference: A. Curtis, M. Powell, J. Reid, "On the estimation of sparse Jacobian matrices", 1974.
     """
     taken = [0] * jacobian.shape[0]  # for each row, a bit for each group that has a column there
     starts, rows = jacobian.indptr.tolist(), jacobian.indices.tolist()
     groups: list[list[int]] = []
+    empty: list[int] = []
     for c in columns.tolist():
         here = rows[starts[c] : starts[c + 1]]
+        if not here:
+            empty.append(c)
+            continue
         used = 0
         for r in here:
             used |= taken[r]
@@ -131,7 +135,7 @@ def independent_columns(jacobian: csc_matrix, columns: NDArray[np.intp]) -> Iter
         if group == len(groups):
             groups.append([])
         groups[group].append(c)
-    return (np.array(g, np.intp) for g in groups)
+    return (np.array(g, np.intp) for g in [*groups, empty] if g)
 
 
 @final

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, SupportsIndex, TypeGuard, final
 
 from .. import ir
 from ..errors import EnergyError, Location
@@ -148,13 +149,17 @@ class Dim(IndexExpression):
 def _operand(value: object, symbol: str) -> Affine:
     if isinstance(value, IndexExpression):
         return value.affine
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if not _is_whole(value):
         raise EnergyError(
             f"an index {symbol} {describe(value)} is not an index: indices are whole numbers. For the value of an "
             "index inside a formula write op.value(i)",
             Location.of_caller(),
         )
     return Affine(operator.index(value))
+
+
+def _is_whole(value: object) -> TypeGuard[SupportsIndex]:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def as_affine(value: object, what: str) -> Affine:
@@ -169,7 +174,7 @@ def as_affine(value: object, what: str) -> Affine:
     """
     if isinstance(value, IndexExpression):
         return value.affine
-    if not isinstance(value, bool) and hasattr(value, "__index__"):
+    if _is_whole(value):
         return Affine(operator.index(value))
     if isinstance(value, slice) or value is Ellipsis:
         cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"

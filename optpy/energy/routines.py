@@ -70,7 +70,7 @@ def cost(residuals: Sequence[Residual]) -> list[Routine]:
 def residual_field(residual: Residual) -> Field:
     """Where evalF stores a residual."""
     dims = tuple(i.dim for i in residual.domain)
-    return Field(f"F_{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
+    return Field(f"F.{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
 
 
 def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
@@ -92,7 +92,7 @@ def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
     for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
         parts = []
         for source in (s for s in sources if s.residual in group):
-            for value, tangent in zip(source.values, along_step(source.tangents), strict=True):
+            for value, tangent in zip(source.values, along_step(source), strict=True):
                 parts.append(mul(tangent, add(value, mul(HALF, tangent))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
         routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
@@ -219,4 +219,4 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
 
 def solved_field(dims: tuple[Dim, ...]) -> Field:
     """Where ``fixed_masks`` stores which points of a grid are solved for."""
-    return Field(f"solved_{'_'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)
+    return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

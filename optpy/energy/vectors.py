@@ -15,7 +15,8 @@ VECTORS = ("p", "Ap", "r", "delta", "g", "C", "D", "M")
 def vector(kind: str, unknown: Field, channels: int | None = None) -> Field:
     """The field of one of the solver's vectors that belongs to an unknown."""
     n = unknown.channels if channels is None else channels
-    return Field(f"{kind}_{unknown.name}", unknown.dims, n, REAL, Role.VECTOR)
+    # The dot keeps them apart from the user's arrays, whose names are identifiers.
+    return Field(f"{kind}.{unknown.name}", unknown.dims, n, REAL, Role.VECTOR)
 
 
 def candidate(unknown: Field) -> Field:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -40,6 +40,10 @@ class Buffers:
         slots: the program's numbering.
         sizes: of every dim.
         dtype: the solver's precision.
+
+    Attributes:
+        memory: of each field, (channels, plane). To exchange fields it is replaced as a whole: that takes one
+            assignment, which Ctrl-C cannot cut in two.
     """
 
     def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str) -> None:
@@ -47,8 +51,7 @@ class Buffers:
         self._dtype = dtype
         self.sizes = {d: sizes[d] for d in slots.sizes}
         self.pitch = {dims: row_pitch(self.shape(dims)[1]) for dims in slots.grids}
-        self.plane: dict[Field, int] = {}
-        self._memory: dict[Field, NDArray[Any]] = {}
+        self.memory: dict[Field, NDArray[Any]] = {}
         for f, slot in slots.fields.items():
             self._allocate(f, slot)
         self.partial: list[NDArray[np.float64]] = []
@@ -66,19 +69,13 @@ class Buffers:
         plane = -(-(rows * self.pitch[f.dims]) // line) * line + line * (1 + slot % 7)
         raw = np.zeros(plane * f.channels * dtype.itemsize + 2 * _LINE * (1 + slot % 61), np.uint8)
         start = -raw.ctypes.data % _LINE + _LINE * (slot % 61)
-        self.plane[f] = plane
-        self._memory[f] = (
-            raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
-        )
-
-    def address(self, f: Field) -> int:
-        return int(self._memory[f].ctypes.data)
+        self.memory[f] = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
         rows, length = self.shape(f.dims)
         pitch = self.pitch[f.dims]
-        return self._memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
+        return self.memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
 
     def write(self, f: Field, value: NDArray[Any]) -> None:
         """Copy in an array of shape (*dims, channels) or, for one channel, (*dims)."""
@@ -88,16 +85,17 @@ class Buffers:
     def read(self, f: Field) -> NDArray[Any]:
         """A copy as (*dims, channels)."""
         shape = tuple(self.sizes[d] for d in f.dims)
-        return np.ascontiguousarray(np.moveaxis(self.view(f), 0, 2)).reshape(*shape, f.channels)
+        # Not ascontiguousarray: it hands out the memory itself where that is contiguous already.
+        return np.array(np.moveaxis(self.view(f), 0, 2), order="C").reshape(*shape, f.channels)
 
-    def swap(self, a: Field, b: Field) -> None:
-        """Exchange the memory of two fields of the same layout."""
-        self._memory[a], self._memory[b] = self._memory[b], self._memory[a]
-        self.plane[a], self.plane[b] = self.plane[b], self.plane[a]
+    def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, NDArray[Any]]:
+        """The memory with the two fields of each pair, which have the same layout, exchanged."""
+        exchanged = {x: self.memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}
+        return {**self.memory, **exchanged}
 
     @property
     def nbytes(self) -> int:
-        return sum(m.nbytes for m in self._memory.values())
+        return sum(m.nbytes for m in self.memory.values())
 
 
 def storage_dtype(f: Field, real: str) -> np.dtype[Any]:

@@ -118,8 +118,8 @@ class BoundProgram:
         self._count = np.zeros(len(slots.lists), np.int64)
         self._partials: list[NDArray[np.float64]] = [np.zeros(1)] * len(slots.reductions)
         self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
-        self._scalars = np.zeros(64)
-        self._totals = np.zeros(64)
+        self._scalars = np.zeros(len(self._scalar_numbers))
+        self._totals = np.zeros(max((len(k.border.reductions) for k in program.kernels), default=0) + 1)
         tables = (
             self._field,
             self._plane,
@@ -131,19 +131,17 @@ class BoundProgram:
             self._partial,
         )
         self._context = _Context(*(t.ctypes.data for t in tables))
-        for f in slots.fields:
-            self._locate(f)
+        self._located: dict[Field, NDArray[Any]] | None = None
 
-    def _locate(self, f: Field) -> None:
-        n = self.program.slots.fields[f]
-        self._field[n] = self.buffers.address(f)
-        self._plane[n] = self.buffers.plane[f]
-
-    def swap(self, a: Field, b: Field) -> None:
-        """Exchange the memory of two fields of the same layout."""
-        self.buffers.swap(a, b)
-        self._locate(a)
-        self._locate(b)
+    def _locate(self) -> None:
+        """Tell the native context where the fields stand now."""
+        memory = self.buffers.memory
+        if memory is self._located:
+            return
+        for f, n in self.program.slots.fields.items():
+            self._field[n] = memory[f].ctypes.data
+            self._plane[n] = memory[f].shape[1]
+        self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
         for name, n in self.program.slots.params.items():
@@ -176,6 +174,7 @@ class BoundProgram:
         Returns:
             The totals of the group's reductions by name: sums, or largest magnitudes, over all its kernels.
         """
+        self._locate()
         values = self._scalar_array(scalars or {})
         totals: dict[str, float] = {}
         for kernel in self.program.groups.get(group, ()):
@@ -210,6 +209,7 @@ class BoundProgram:
 
     def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
         """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+        self._locate()
         values = self._scalar_array({})
         threads = max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
         self._library.optpy_pcg(

@@ -78,10 +78,13 @@ class KernelPrinter:
             "        int64_t row, int64_t begin, int64_t end, double *sum) {",
             *_indent(self._prologue(routine)),
             *_indent(self._outer_indices()),
+            # In variables, not in sum[]: what is stored to memory in every pass is not independent.
+            *_indent([self._accumulator(k, r) for k, r in enumerate(routine.reductions)]),
             "    OPTPY_INDEPENDENT",
             f"    for (int64_t {self._inner} = begin; {self._inner} < end; ++{self._inner}) {{",
-            *_indent(self._body(routine, checked=True, accumulate="sum[{}]"), 2),
+            *_indent(self._body(routine, checked=True), 2),
             "    }",
+            *_indent([f"sum[{k}] = {self._with_accumulated(k, r)};" for k, r in enumerate(routine.reductions)]),
             *_indent(_uses("scalar", "row", "sum")),
             "}",
         ]
@@ -93,7 +96,7 @@ class KernelPrinter:
         loop = [
             "OPTPY_INDEPENDENT",
             f"for (int64_t {self._inner} = low; {self._inner} < high; ++{self._inner}) {{",
-            *_indent(self._body(routine, checked=False, accumulate="sum{}")),
+            *_indent(self._body(routine, checked=False)),
             "}",
         ]
         lines = [
@@ -191,7 +194,7 @@ class KernelPrinter:
 
     # -- bodies --------------------------------------------------------------------------------------------------
 
-    def _body(self, routine: Routine, checked: bool, accumulate: str) -> list[str]:
+    def _body(self, routine: Routine, checked: bool) -> list[str]:
         body = Body(self._dialect, self._leaf_printer(checked, ()))
         lines: list[str] = []
         for n, x in enumerate(routine.locals):
@@ -204,18 +207,15 @@ class KernelPrinter:
             target = f"{self._array(f, store.target.channel)}[{self._address(store.target)}]"
             lines.append(f"{target} = {value};" if ctype == self._dialect.real else f"{target} = ({ctype})({value});")
         for k, (reduction, value) in enumerate(zip(routine.reductions, values[n_stores:], strict=True)):
-            total = accumulate.format(k)
             if reduction.maximum:
-                lines.append(self._take_maximum(total, value, checked))
+                lines.append(self._take_maximum(f"sum{k}", value))
             else:
-                lines.append(f"{total} += (double)({value});")
+                lines.append(f"sum{k} += (double)({value});")
         return [*lines, *_uses(self._inner)]
 
-    def _take_maximum(self, total: str, value: str, checked: bool) -> str:
+    def _take_maximum(self, total: str, value: str) -> str:
         """The largest magnitude so far. NaN is kept: as bits, it is larger than every number, infinity included."""
         magnitude = f"{self._dialect.functions['abs']}({value})"
-        if checked:
-            return f"{total} = optpy_max({total}, (double){magnitude});"
         bits = f"optpy_bits{self._dialect.suffix}({magnitude})"
         return f"{total} = {bits} > {total} ? {bits} : {total};"
 
@@ -223,12 +223,15 @@ class KernelPrinter:
         ctype = f"optpy_bits{self._dialect.suffix}_t" if reduction.maximum else "double"
         return f"{ctype} sum{n} = 0;"
 
+    def _with_accumulated(self, n: int, reduction: Reduce) -> str:
+        """What the segment has added up to so far, together with a loop's own accumulator."""
+        if reduction.maximum:
+            return f"optpy_max(sum[{n}], (double)optpy_from_bits{self._dialect.suffix}(sum{n}))"
+        return f"sum[{n}] + sum{n}"
+
     def _partial(self, n: int, reduction: Reduce) -> str:
         """What a segment adds up to: its border and its interior."""
-        total = f"sum[{n}] + sum{n}"
-        if reduction.maximum:
-            total = f"optpy_max(sum[{n}], (double)optpy_from_bits{self._dialect.suffix}(sum{n}))"
-        return f"c->partial[{self._first_reduction + n}][at] = {total};"
+        return f"c->partial[{self._first_reduction + n}][at] = {self._with_accumulated(n, reduction)};"
 
     def _local_sum(
         self,

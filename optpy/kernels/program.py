@@ -107,7 +107,7 @@ def _source(
     sizes: Mapping[str, int],
 ) -> str:
     table = [
-        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}u}},"
+        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}}},"
         for k, n, r in zip(kernels, lists, first_reduction, strict=True)
     ]
     parts = [
@@ -126,4 +126,4 @@ def _source(
 
 
 def _maximum(routine: Routine) -> int:
-    return sum(1 << n for n, r in enumerate(routine.reductions) if r.maximum)
+    return int(any(r.maximum for r in routine.reductions))

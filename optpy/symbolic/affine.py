@@ -1,18 +1,21 @@
 """Integer index algebra: affine expressions of loop variables and sizes, and their inversion.
 
 A residual that reads ``X[2*i + 1, j - 1]`` touches, seen from the unknown ``X[y, x]``, the residuals at
-``i = (y - 1) / 2`` (where that divides) and ``j = x + 1``. ``invert`` finds them: this is what turns scatters into gathers,
-for stencils (shifts) and for strides and dilations alike.
+``i = (y - 1) / 2`` (where that divides) and ``j = x + 1``. ``invert`` finds them: this is what turns
+scatters into gathers, for stencils (shifts) and for strides and dilations alike.
 
-References: Tile language (PlaidML) on contraction index polynomials; Li et al., "Differentiable Programming for Image
-Processing and Deep Learning in Halide", 2018, section 4.
+References: Tile language (PlaidML) on contraction index polynomials; Li et al., "Differentiable Programming
+for Image Processing and Deep Learning in Halide", 2018, section 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, final
+from math import gcd, lcm
+from typing import Any, Protocol, final
+
+import numpy as np
 
 
 class Atom(Protocol):
@@ -33,8 +36,8 @@ class Affine:
     def of(value: Affine | Atom | int) -> Affine:
         if isinstance(value, Affine):
             return value
-        if isinstance(value, int):
-            return Affine(value)
+        if isinstance(value, int | np.integer):
+            return Affine(int(value))
         return Affine(0, ((value, 1),))
 
     @staticmethod
@@ -42,10 +45,15 @@ class Affine:
         total: dict[Atom, int] = {}
         for atom, c in terms:
             total[atom] = total.get(atom, 0) + c
-        return Affine(constant, tuple(sorted(((a, c) for a, c in total.items() if c), key=lambda t: str(t[0]))))
+        pairs = [(a, c) for a, c in total.items() if c]
+        if len(pairs) > 1:
+            pairs.sort(key=lambda t: str(t[0]))
+        return Affine(constant, tuple(pairs))
 
     def __add__(self, other: Affine | int) -> Affine:
         other = Affine.of(other)
+        if not other.terms:
+            return Affine(self.constant + other.constant, self.terms)
         return Affine.collect(self.constant + other.constant, (*self.terms, *other.terms))
 
     def __sub__(self, other: Affine | int) -> Affine:
@@ -70,14 +78,33 @@ class Affine:
         return self.constant if self.terms == ((atom, 1),) else None
 
     def substitute(self, replacement: Mapping[Atom, Affine]) -> Affine:
+        """The index with atoms replaced, also inside floor divisions."""
         result = Affine(self.constant)
         for atom, c in self.terms:
-            if isinstance(atom, FloorDiv):
-                inner = atom.numerator.substitute(replacement)
-                result = result + floor_divide(inner, atom.denominator) * c
-            else:
-                result = result + replacement.get(atom, Affine.of(atom)) * c
+            new = replacement.get(atom)
+            if new is None and isinstance(atom, FloorDiv):
+                new = floor_divide(atom.numerator.substitute(replacement), atom.denominator)
+            result = result + (Affine.of(atom) if new is None else new) * c
         return result
+
+    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+        """The number, or array of numbers, given those of the atoms."""
+        total: Any = self.constant
+        for atom, c in self.terms:
+            part = (
+                atom.numerator.evaluate(value) // atom.denominator
+                if isinstance(atom, FloorDiv)
+                else value[atom]
+            )
+            total = total + c * part
+        return total
+
+    def reads(self, atoms: Iterable[Atom]) -> bool:
+        """Whether any of the atoms occurs, also inside floor divisions."""
+        atoms = set(atoms)
+        return any(
+            a in atoms or (isinstance(a, FloorDiv) and a.numerator.reads(atoms)) for a, _ in self.terms
+        )
 
     def __str__(self) -> str:
         text = ""
@@ -103,12 +130,23 @@ class FloorDiv:
 
 
 def floor_divide(numerator: Affine, denominator: int) -> Affine:
-    """Folded when every coefficient divides."""
+    """``floor(numerator / denominator)``, with what divides drawn out: ``(4*i + 3) // 2`` is ``2*i + 1``.
+
+    Raises:
+        ZeroDivisionError: the denominator is 0.
+    """
+    if denominator == 0:
+        raise ZeroDivisionError("an index is divided by zero")
     if denominator < 0:
         numerator, denominator = numerator * -1, -denominator
-    if all(c % denominator == 0 for _, c in numerator.terms):
-        return Affine(numerator.constant // denominator, tuple((a, c // denominator) for a, c in numerator.terms))
-    return Affine.of(FloorDiv(numerator, denominator))
+    common = gcd(denominator, *(c for _, c in numerator.terms))
+    # floor(n / (a*b)) = floor(floor(n / a) / b), and the first division is exact but for the constant.
+    numerator = Affine(numerator.constant // common, tuple((a, c // common) for a, c in numerator.terms))
+    denominator //= common
+    quotient, remainder = divmod(numerator.constant, denominator)
+    whole = Affine(quotient, tuple((a, c // denominator) for a, c in numerator.terms if c % denominator == 0))
+    rest = tuple((a, c) for a, c in numerator.terms if c % denominator)
+    return whole + Affine.of(FloorDiv(Affine(remainder, rest), denominator)) if rest else whole
 
 
 @final
@@ -119,6 +157,9 @@ class Divides:
     numerator: Affine
     denominator: int
 
+    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+        return self.numerator.evaluate(value) % self.denominator == 0
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -126,6 +167,9 @@ class IsZero:
     """The condition ``value == 0``."""
 
     value: Affine
+
+    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+        return self.value.evaluate(value) == 0
 
 
 Condition = Divides | IsZero
@@ -148,41 +192,63 @@ class Inverse:
 
 
 def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequence[Atom]) -> Inverse:
-    """Solve ``rows[n](variables) == targets[n]`` for the variables, by integer elimination.
+    """Solve ``rows[n](variables) == targets[n]`` for the variables, over the integers.
 
-    A row with a coefficient of +-1 gives its variable directly; otherwise the variable is the quotient, under the
-    condition that it divides; rows without variables left become conditions.
+    Gauss-Jordan elimination without fractions: each pivot variable v ends in an equation ``a*v = rest``
+    whose rest has targets and free variables only. So v is the quotient, under the condition that ``a``
+    divides; a row left without variables is a condition by itself. Pivots of coefficient +-1 come first, as
+    they need no condition. A row with a variable inside a floor division is a condition on the others'
+    solution.
+
+    Every integer point with ``rows == targets`` is found exactly once: for the free variables at its own
+    values.
     """
-    solution: dict[Atom, Affine] = {}
+    pending: list[Affine] = []
+    opaque: list[Affine] = []
+    for row, target in zip(rows, targets, strict=True):
+        inside_division = any(isinstance(a, FloorDiv) and a.numerator.reads(variables) for a in row.atoms)
+        (opaque if inside_division else pending).append(row - target)
+    solved: dict[Atom, Affine] = {}
+    """Equations ``value == 0`` by their pivot variable."""
     conditions: list[Condition] = []
-    # Rows with unit coefficients first: a variable found without division needs no condition.
-    pending = sorted(zip(rows, targets, strict=True), key=lambda r: not _has_unit(r[0], variables))
-    for row, target in pending:
-        row = row.substitute(solution)
-        candidates = [(abs(row.coefficient(v)) != 1, n, v) for n, v in enumerate(variables) if v not in solution and row.coefficient(v)]
-        if not candidates:
-            difference = row - target
-            if difference != Affine(0):
-                conditions.append(IsZero(difference))
-            continue
-        variable = min(candidates)[2]
-        a = row.coefficient(variable)
-        rest = target - (row - Affine.of(variable) * a)
+    while pending:
+        pivots = [
+            (abs(row.coefficient(v)), n, m)
+            for m, row in enumerate(pending)
+            for n, v in enumerate(variables)
+            if row.coefficient(v)
+        ]
+        if not pivots:
+            conditions += [IsZero(row) for row in map(_primitive, pending) if row != Affine(0)]
+            break
+        _, n, m = min(pivots)
+        pivot = pending.pop(m)
+        pending = [_eliminate(row, pivot, variables[n]) for row in pending]
+        solved = {v: _eliminate(row, pivot, variables[n]) for v, row in solved.items()}
+        solved[variables[n]] = _primitive(pivot)
+    solution: dict[Atom, Affine] = {}
+    for v in sorted(solved, key=variables.index):
+        a = solved[v].coefficient(v)
+        rest = (solved[v] - Affine.of(v) * a) * (-1 if a > 0 else 1)
         if abs(a) != 1:
             conditions.append(Divides(rest, abs(a)))
-        value = floor_divide(rest, a) if abs(a) != 1 else rest * a
-        solution = {v: s.substitute({variable: value}) for v, s in solution.items()}
-        conditions = [_substitute_condition(c, {variable: value}) for c in conditions]
-        solution[variable] = value
-    free = tuple(v for v in variables if v not in solution)
-    return Inverse(solution, free, tuple(conditions))
+        solution[v] = floor_divide(rest, abs(a))
+    conditions += [IsZero(row.substitute(solution)) for row in opaque]
+    return Inverse(solution, tuple(v for v in variables if v not in solution), tuple(conditions))
 
 
-def _has_unit(row: Affine, variables: Sequence[Atom]) -> bool:
-    return any(abs(row.coefficient(v)) == 1 for v in variables)
+def _eliminate(row: Affine, pivot: Affine, variable: Atom) -> Affine:
+    """The row times a number plus the pivot row times a number, so that the variable vanishes."""
+    a, b = pivot.coefficient(variable), row.coefficient(variable)
+    if b == 0:
+        return row
+    common = lcm(a, b)
+    return _primitive(row * (common // b) - pivot * (common // a))
 
 
-def _substitute_condition(c: Condition, replacement: Mapping[Atom, Affine]) -> Condition:
-    if isinstance(c, Divides):
-        return Divides(c.numerator.substitute(replacement), c.denominator)
-    return IsZero(c.value.substitute(replacement))
+def _primitive(row: Affine) -> Affine:
+    """The same equation ``row == 0`` with its common divisor taken out."""
+    common = gcd(row.constant, *(c for _, c in row.terms))
+    return (
+        Affine(row.constant // common, tuple((a, c // common) for a, c in row.terms)) if common > 1 else row
+    )

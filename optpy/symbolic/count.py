@@ -38,6 +38,7 @@ ROOT_COST = 10
 
 
 def count(roots: Iterable[Expr]) -> OperationCount:
+    """The operations of evaluating all the expressions together."""
     total: dict[str, int] = {}
     for node in topological(roots):
         for kind, n in _operations(node).items():
@@ -61,23 +62,30 @@ def _operations(node: Expr) -> dict[str, int]:
 
 
 def _product_operations(node: Product) -> dict[str, int]:
-    guards = sum(b.boolean and x == 1 for b, x in node.factors)
-    numeric = [x for b, x in node.factors if not (b.boolean and x == 1)]
-    divide = int(any(x < 0 for x in numeric))
-    roots = sum(not isinstance(x, int) for x in numeric)
-    multiply = max(len(numeric) - 1, 0) - divide + sum(_power_multiplications(x) for x in numeric)
-    multiply = max(multiply, 0)
-    select = int(guards > 0 and bool(numeric))
-    boolean = max(guards - 1, 0)
+    over = [x for b, x in node.factors if x > 0 and b not in node.guards]
+    under = [-x for _, x in node.factors if x < 0]
+    divide = int(bool(under))
+    roots = sum(type(x) is not int for x in over + under)
+    multiply = max(len(over) - 1, 0) + max(len(under) - 1, 0) + sum(map(_power_multiplications, over + under))
+    select = int(bool(node.guards) and not node.boolean)
+    boolean = max(len(node.guards) - 1, 0)
     cost = multiply + select + boolean + DIVIDE_COST * divide + ROOT_COST * roots
     return {
-        "multiply": multiply, "divide": divide, "function": roots, "select": select, "boolean": boolean, "cost": cost,
-    }  # fmt: skip
+        "multiply": multiply,
+        "divide": divide,
+        "function": roots,
+        "select": select,
+        "boolean": boolean,
+        "cost": cost,
+    }
 
 
 def _power_multiplications(exponent: Number) -> int:
-    n = int(abs(exponent))
-    return max(n.bit_length() - 1 + bin(n).count("1") - 1, 0)
+    """Of ``x ** exponent`` by repeated squaring; ``x ** (n + 1/2)`` is ``x ** n * sqrt(x)``."""
+    n = int(exponent)
+    if n == 0:
+        return 0
+    return n.bit_length() - 1 + bin(n).count("1") - 1 + (exponent != n)
 
 
 def count_unshared(roots: Iterable[Expr]) -> OperationCount:

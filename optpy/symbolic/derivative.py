@@ -9,6 +9,7 @@ D*: B. Guenter, "Efficient Symbolic Differentiation for Graphics Applications", 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from .expr import ONE, ZERO, Call, Expr, Number, Product, Sum, Var, add, const, mul, power
 from .traverse import topological
@@ -21,16 +22,24 @@ def local_partials(node: Expr) -> tuple[Expr, ...]:
     if isinstance(node, Sum):
         return tuple(const(c) for c, _ in node.terms)
     if isinstance(node, Product):
-        return tuple(ZERO if b.boolean else _product_partial(node.factors, n) for n, (b, _) in enumerate(node.factors))
+        return _product_partials(node.factors)
     if isinstance(node, Call):
         return node.op.partials(*node.args)
     return ()
 
 
-def _product_partial(factors: Sequence[tuple[Expr, Number]], n: int) -> Expr:
-    base, exponent = factors[n]
-    others = [power(b, x) for m, (b, x) in enumerate(factors) if m != n]
-    return mul(const(exponent), power(base, exponent - 1), *others)
+def _product_partials(factors: Sequence[tuple[Expr, Number]]) -> tuple[Expr, ...]:
+    """``x * base ** (x - 1)`` times the other factors, for each factor that is not boolean."""
+    powers: list[Expr] = [power(b, x) for b, x in factors]
+    one: Expr = ONE
+    # Products of all factors before and after each one: linear work where multiplying out the others is
+    # quadratic.
+    before = list(accumulate(powers[:-1], mul, initial=one))
+    after = list(accumulate(powers[:0:-1], mul, initial=one))[::-1]
+    return tuple(
+        ZERO if base.boolean else mul(const(exponent), power(base, exponent - 1), before[n], after[n])
+        for n, (base, exponent) in enumerate(factors)
+    )
 
 
 class Derivative:
@@ -91,9 +100,10 @@ class Derivative:
     def tangent(self, root: Expr, seeds: Mapping[Var, Expr]) -> Expr:
         """``sum_v d root/d v * seeds[v]`` in one forward sweep (J p for one residual)."""
         mask = 0
-        for v in seeds:
+        dot: dict[Expr, Expr] = {}
+        for v, e in seeds.items():
             mask |= self._bit[v]
-        dot: dict[Expr, Expr] = dict(seeds)
+            dot[v] = e
         for node in topological([root]):
             if node in dot or not self._depends[node] & mask:
                 continue

@@ -1,208 +1,74 @@
-"""The expression DAG: interned nodes in canonical polynomial form.
+"""Building expressions: every operator returns the canonical form, simplified by rules that hold for every
+real value.
 
-Structurally equal expressions are the same object, so equality is ``is`` and common subexpressions vanish
-as they are built. There are five kinds of node:
+Sums collect like terms, products collect powers, numbers are folded; a sum inside a product is made
+primitive, so that ``b - a`` and ``2*a - 2*b`` are multiples of one node. Cancelling (``x * x**-1 = 1``,
+``sqrt(x)**2 = x``) may extend an expression to points where it was undefined, as in SymPy; no rule makes it
+undefined at a point where it was defined.
 
-- ``Const``: an exact integer or fraction, or a float.
-- ``Var``: a leaf; its key (any hashable object with a unique ``str`` and a ``boolean`` attribute) says what it is.
-- ``Sum``: ``constant + sum(c * e)``; like terms are collected, nested sums flattened.
-- ``Product``: ``prod(base ** exponent)`` with constant exponents; numeric factors live in the enclosing ``Sum``.
-- ``Call``: a row of the table of operations applied to arguments.
+Booleans are 0/1 expressions and idempotent (``b * b = b``). A boolean factor *selects*: where it is 0 the
+whole product is 0, whatever the other factors are, even infinite or NaN. So ``where(b, x, y)`` is
+``b*x + ~b*y``, the polynomial rules hold for it, and the arm that is not taken never contributes, in value or
+derivative.
 
-Booleans are 0/1 expressions and idempotent (``b * b = b``). A boolean factor *selects*: where it is 0 the whole
-product is 0, whatever the other factors are, even infinite or NaN. So ``where(b, x, y)`` is ``b*x + ~b*y``, the
-polynomial rules hold for it, and the arm that is not taken never contributes, in value or derivative.
+The nodes themselves are in ``nodes``; their names are also found here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from hashlib import blake2b
-from typing import Any, Final, Protocol, final
-from weakref import WeakValueDictionary
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
-Number = int | Fraction | float
+from .booleans import conjunction, literals, logical_not
+from .nodes import (
+    ONE,
+    ZERO,
+    Call,
+    Const,
+    Expr,
+    Key,
+    Operation,
+    Product,
+    Sum,
+    Var,
+    const,
+    make_call,
+    make_product,
+    make_sum,
+    var,
+)
+from .number import Number, common_divisor, divided, normal, number_power
 
-_SHORT: Final = 4096
-"""Binary fractions with denominators up to this are kept exact; 0.1 and the like stay floats."""
+__all__ = [
+    "ONE", "ZERO", "Call", "Const", "Expr", "Key", "Number", "Operation", "Product", "Sum", "Var", "add",
+    "assume", "call", "condition", "const", "linear", "logical_and", "logical_not", "logical_or",
+    "make_call", "make_product", "make_sum", "mul", "negate", "normal", "power", "split_coefficient",
+    "split_content", "subtract", "var", "where",
+]  # fmt: skip
 
-
-class Key(Protocol):
-    """What a leaf stands for. ``str(key)`` must be unique among the keys of one expression."""
-
-    def __hash__(self) -> int: ...
-
-    @property
-    def boolean(self) -> bool: ...
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Operation:
-    """One row of the table of operations (see ``operations.py``)."""
-
-    name: str
-    arity: int
-    evaluate: Callable[..., Any]
-    """NumPy's function, also used to fold constants."""
-    partials: Callable[..., tuple[Expr, ...]]
-    """Partial derivatives with respect to each argument, given the arguments."""
-    domain: tuple[tuple[float, float], ...]
-    """An interval for each argument on which the row is checked numerically."""
-    smooth: bool = True
-    """False where the derivative jumps or vanishes almost everywhere by convention."""
-    boolean: bool = False
-    cost: int = 1
-    """Rough cost in additions, for choosing between equal forms."""
+FLATTEN_LIMIT: Final = 64
+"""Longer sums and products stay nested: flattening them again at every step of a long chain would take
+quadratic time."""
 
 
-class Expr:
-    """Base of the five kinds of node. Never made directly: use ``const``, ``var``, ``add``, ``mul``, ``power``, ``call``."""
-
-    __slots__ = ("__weakref__", "boolean", "digest")
-    digest: bytes
-    boolean: bool
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
-
-    def __repr__(self) -> str:
-        from .printing import to_text
-
-        return to_text(self)
-
-
-@final
-class Const(Expr):
-    __slots__ = ("value",)
-    value: Number
-
-
-@final
-class Var(Expr):
-    __slots__ = ("key",)
-    key: Any
-
-
-@final
-class Sum(Expr):
-    __slots__ = ("constant", "terms")
-    constant: Number
-    terms: tuple[tuple[Number, Expr], ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return tuple(e for _, e in self.terms)
-
-
-@final
-class Product(Expr):
-    __slots__ = ("factors",)
-    factors: tuple[tuple[Expr, Number], ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return tuple(b for b, _ in self.factors)
-
-
-@final
-class Call(Expr):
-    __slots__ = ("args", "op")
-    op: Operation
-    args: tuple[Expr, ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
-
-
-# -- interning ---------------------------------------------------------------------------------------------------
-
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
-
-
-def _digest(kind: str, *parts: bytes) -> bytes:
-    # Terms are ordered by this digest of their structure: unlike id() or hash() it is the same in every process, so
-    # that the same energy always gives the same generated text (and the compile cache hits).
-    state = blake2b(kind.encode(), digest_size=8)
-    for part in parts:
-        state.update(part)
-    return state.digest()
-
-
-def _text(number: Number) -> bytes:
-    return repr(number).encode() + b";"
-
-
-def _order(e: Expr) -> bytes:
-    return e.digest
-
-
-def normal(value: Number) -> Number:
-    """The canonical form of a number: integers as ``int``, short binary fractions as ``Fraction``, however they came.
-
-    Equal numbers get one form: 0.5 and 1/2 are one node with one digest, whichever came first.
-    """
-    if type(value) is int:  # by far the most frequent
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise ValueError("a constant is NaN")
-        if abs(value) >= 2**53 or value * _SHORT % 1:
-            return value
-        value = Fraction(value)
-    if isinstance(value, Fraction):
-        denominator = value.denominator
-        if denominator == 1:
-            return value.numerator
-        long_binary = denominator > _SHORT and denominator & (denominator - 1) == 0
-        return float(value) if long_binary and Fraction(float(value)) == value else value
-    return int(value)
-
-
-def const(value: Number) -> Const:
-    value = normal(value)
-    key = (Const, value)
-    node = _interned.get(key)
-    if node is None:
-        node = Const()
-        node.value, node.boolean, node.digest = value, value in (0, 1), _digest("const", _text(value))
-        _interned[key] = node
-    return node  # type: ignore[return-value]
-
-
-def var(key: Key) -> Var:
-    slot = (Var, key)
-    node = _interned.get(slot)
-    if node is None:
-        node = Var()
-        node.key, node.boolean, node.digest = key, key.boolean, _digest("var", str(key).encode())
-        _interned[slot] = node
-    return node  # type: ignore[return-value]
-
-
-ZERO: Final = const(0)
-ONE: Final = const(1)
-
-
-# -- sums --------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------------------
 
 
 def add(*terms: Expr) -> Expr:
+    """The sum."""
     return linear(0, [(1, t) for t in terms])
 
 
 def negate(e: Expr) -> Expr:
+    """``-e``."""
     return linear(0, [(-1, e)])
 
 
 def subtract(a: Expr, b: Expr) -> Expr:
+    """``a - b``."""
     return linear(0, [(1, a), (-1, b)])
 
 
@@ -210,32 +76,22 @@ def linear(constant: Number, terms: Iterable[tuple[Number, Expr]]) -> Expr:
     """``constant + sum(c * e)`` with nested sums flattened and like terms collected."""
     collected: dict[Expr, Number] = {}
     for c, e in terms:
-        if isinstance(e, Const):
-            constant = constant + c * e.value
-        elif isinstance(e, Sum):
+        kind = type(e)
+        if kind is Const:
+            constant = constant + c * e.value  # type: ignore[attr-defined]
+        elif isinstance(e, Sum) and len(e.terms) <= FLATTEN_LIMIT:
             constant = constant + c * e.constant
             for c_inner, e_inner in e.terms:
                 collected[e_inner] = collected.get(e_inner, 0) + c * c_inner
         else:
             collected[e] = collected.get(e, 0) + c
-    return _sum(constant, [(c, e) for e, c in collected.items() if c != 0])
-
-
-def _sum(constant: Number, terms: list[tuple[Number, Expr]]) -> Expr:
+    pairs = [(normal(c), e) for e, c in collected.items() if c != 0]
     constant = normal(constant)
-    if not terms:
+    if not pairs:
         return const(constant)
-    pairs = tuple(sorted(((normal(c), e) for c, e in terms), key=lambda p: p[1].digest))
     if constant == 0 and len(pairs) == 1 and pairs[0][0] == 1:
         return pairs[0][1]
-    key = (Sum, constant, pairs)
-    node = _interned.get(key)
-    if node is None:
-        node = Sum()
-        node.constant, node.terms, node.boolean = constant, pairs, False
-        node.digest = _digest("sum", _text(constant), *(_text(c) + e.digest for c, e in pairs))
-        _interned[key] = node
-    return node
+    return make_sum(constant, pairs)
 
 
 def split_coefficient(e: Expr) -> tuple[Number, Expr]:
@@ -247,132 +103,138 @@ def split_coefficient(e: Expr) -> tuple[Number, Expr]:
     return 1, e
 
 
-# -- products ----------------------------------------------------------------------------------------------------
+def split_content(e: Expr) -> tuple[Number, Expr]:
+    """``(c, primitive)`` with ``e = c * primitive``: the greatest common divisor of a sum's numbers, with
+    the sign of its first term. ``c - c*b`` of a boolean b is ``c * ~b``.
+    """
+    if not isinstance(e, Sum):
+        return split_coefficient(e)
+    if e.content is None:
+        c, primitive = _content(e)
+        e.primitive = None if primitive is e else primitive
+        e.content = c
+    return e.content, e if e.primitive is None else e.primitive
+
+
+def _content(e: Sum) -> tuple[Number, Expr]:
+    c, first = e.terms[0]
+    if len(e.terms) == 1:
+        if e.constant == 0:
+            return c, first
+        if first.boolean and c == -e.constant:
+            return e.constant, logical_not(first)
+    numbers = [c for c, _ in e.terms] if e.constant == 0 else [e.constant, *(c for c, _ in e.terms)]
+    divisor = common_divisor(numbers)
+    content = -divisor if c < 0 else divisor
+    if content == 1:
+        return 1, e
+    return content, make_sum(divided(e.constant, content), [(divided(x, content), t) for x, t in e.terms])
+
+
+# -- products ------------------------------------------------------------------------------------------------
 
 
 def mul(*factors: Expr) -> Expr:
     """The product with powers collected; boolean factors are idempotent, and ``b * ~b = 0``."""
     coefficient: Number = 1
-    powers: dict[Expr, Number] = {}
-    for factor in factors:
-        c, e = split_coefficient(factor)
-        coefficient = coefficient * c
-        if isinstance(e, Product):
-            for base, exponent in e.factors:
-                powers[base] = powers.get(base, 0) + exponent
-        elif e is not ONE:
-            powers[e] = powers.get(e, 0) + 1
+    rest: list[tuple[Expr, Number]] = []
+    for f in factors:
+        if isinstance(f, Const):
+            coefficient = coefficient * f.value
+        else:
+            rest.append((f, 1))
     if coefficient == 0:
         return ZERO
-    return _product(coefficient, powers)
+    if len(rest) == 1:
+        return rest[0][0] if coefficient == 1 else linear(0, [(coefficient, rest[0][0])])
+    return _product(coefficient, rest)
 
 
-def _product(coefficient: Number, powers: dict[Expr, Number]) -> Expr:
-    flips = 0
-    collected: dict[Expr, Number] = {}
-    booleans: dict[Expr, None] = {}
-    for base, exponent in powers.items():
-        if exponent == 0:
+def _product(coefficient: Number, pending: list[tuple[Expr, Number]]) -> Expr:
+    """``coefficient * prod(base ** exponent)``: products flattened, numbers and signs drawn out of sums."""
+    powers: dict[Expr, Number] = {}
+    guards: dict[Expr, None] = {}
+    while pending:
+        base, exponent = pending.pop()
+        if base.boolean and exponent > 0 and type(base) is not Const:
+            guards.update(dict.fromkeys(_guards(base)))
             continue
-        if base.boolean and exponent > 0:
-            booleans[base] = None
+        if type(exponent) is int:
+            c, parts = _parts(base, exponent)
+            if c != 1:
+                coefficient = coefficient * c
+            if parts is not None:
+                pending.extend(parts)
+                continue
+        if base in powers:
+            # The sum of two fractional exponents may be whole: look at the base again.
+            exponent = normal(powers.pop(base) + exponent)
+            if exponent != 0:
+                pending.append((base, exponent))
             continue
-        if isinstance(exponent, int):
-            if isinstance(base, Sum) and base.terms[0][0] < 0:
-                # One sign for each factor: (b - a) is -(a - b), so that both are the same node.
-                base = negate(base)
-                flips += exponent % 2
-            elif exponent % 2 == 0 and isinstance(base, Call) and base.op.name == "abs":
-                base = base.args[0]
-        collected[base] = collected.get(base, 0) + exponent
-    if len(booleans) > 1:
-        simplified = _conjunction(booleans)
+        powers[base] = exponent
+    if coefficient == 0:
+        return ZERO
+    if guards:
+        simplified = conjunction(guards) if len(guards) > 1 else guards
         if simplified is None:
             return ZERO
-        booleans = simplified
-    pairs = [(b, x) for b, x in collected.items() if x != 0]
-    pairs.extend((b, 1) for b in booleans)
-    return _scaled(-coefficient if flips % 2 else coefficient, pairs)
+        for b in simplified:
+            powers.pop(b, None)  # b * b**-1 is b: where b is 0, so is the product
+        powers.update(dict.fromkeys(simplified, 1))
+    return _scaled(coefficient, powers)
 
 
-def _scaled(coefficient: Number, pairs: list[tuple[Expr, Number]]) -> Expr:
+def _guards(base: Expr) -> tuple[Expr, ...]:
+    return base.children if isinstance(base, Product) and len(base.children) <= FLATTEN_LIMIT else (base,)
+
+
+def _parts(base: Expr, exponent: int) -> tuple[Number, list[tuple[Expr, Number]] | None]:
+    """``base ** exponent`` as a number times simpler powers; None if it is simple."""
+    if isinstance(base, Product):
+        factors = base.factors if len(base.factors) <= FLATTEN_LIMIT else _packed(base)
+        return 1, None if factors is None else [
+            (b, x if exponent == 1 else normal(x * exponent)) for b, x in factors
+        ]
+    if isinstance(base, Sum):
+        c, primitive = split_content(base)
+        return (1, None) if primitive is base else (number_power(c, exponent), [(primitive, exponent)])
+    if isinstance(base, Const) and (exponent > 0 or base.value != 0):
+        return number_power(base.value, exponent), []
+    if isinstance(base, Call) and base.op.name == "abs" and exponent % 2 == 0:
+        return 1, [(base.args[0], exponent)]
+    return 1, None
+
+
+def _packed(base: Product) -> tuple[tuple[Expr, Number], ...] | None:
+    """A long product as its guards and the rest, each one node; None if it is all of a kind."""
+    if len(base.guards) in (0, len(base.factors)):
+        return None
+    guards = set(base.guards)
+    rest = [(b, x) for b, x in base.factors if b not in guards]
+    return ((_scaled(1, dict.fromkeys(guards, 1)), 1), (_scaled(1, dict(rest)), 1))
+
+
+def _scaled(coefficient: Number, powers: dict[Expr, Number]) -> Expr:
     coefficient = normal(coefficient)
-    if not pairs:
+    if not powers:
         return const(coefficient)
-    if len(pairs) == 1 and pairs[0][1] == 1:
-        # A number times a sum is distributed, so that like terms meet.
-        return linear(0, [(coefficient, pairs[0][0])])
-    factors = tuple(sorted(((b, normal(x)) for b, x in pairs), key=lambda p: p[0].digest))
-    key = (Product, factors)
-    node = _interned.get(key)
-    if node is None:
-        node = Product()
-        node.factors = factors
-        node.boolean = all(b.boolean and x == 1 for b, x in factors)
-        node.digest = _digest("product", *(b.digest + _text(x) for b, x in factors))
-        _interned[key] = node
-    return node if coefficient == 1 else _sum(0, [(coefficient, node)])
-
-
-def _conjunction(booleans: dict[Expr, None]) -> dict[Expr, None] | None:
-    """Simplify a conjunction: None if it is false; ``a & ~(a & b)`` is ``a & ~b``; ``a & ~(~a & b)`` is ``a``."""
-    # A clause that shrinks to a single literal may simplify the others: repeat while that happens.
-    while True:
-        result: dict[Expr, None] = {}
-        for b in booleans:
-            if logical_not(b) in booleans:
-                return None
-            reduced = b
-            if isinstance(b, Call) and b.op is _not_operation and isinstance(b.args[0], Product):
-                inner = [f for f, _ in b.args[0].factors if f not in booleans]
-                if any(logical_not(f) in booleans for f in inner):
-                    continue
-                if not inner:
-                    return None
-                if len(inner) < len(b.args[0].factors):
-                    reduced = logical_not(mul(*inner))
-            if isinstance(reduced, Product):
-                result.update((f, None) for f, _ in reduced.factors)
-            else:
-                result[reduced] = None
-        if result.keys() == booleans.keys():
-            return result
-        booleans = result
-
-
-def _conjunction(booleans: dict[Expr, None]) -> dict[Expr, None] | None:
-    """Simplify a conjunction: None if it is false; ``a & ~(a & b)`` is ``a & ~b``; ``a & ~(~a & b)`` is ``a``."""
-    # A clause that shrinks to a single literal may simplify the others: repeat while that happens.
-    while True:
-        result: dict[Expr, None] = {}
-        for b in booleans:
-            if logical_not(b) in booleans:
-                return None
-            reduced = _without_known(b, booleans)
-            if reduced is ZERO:
-                return None
-            if isinstance(reduced, Product):
-                result.update((f, None) for f, _ in reduced.factors)
-            elif reduced is not ONE:
-                result[reduced] = None
-        if result.keys() == booleans.keys():
-            return result
-        booleans = result
-
-
-def _without_known(b: Expr, true: dict[Expr, None]) -> Expr:
-    """Simplify one clause given that all of ``true`` (which includes the clause itself) hold."""
-    if not (isinstance(b, Call) and b.op is _not_operation and isinstance(b.args[0], Product)):
-        return b
-    factors = [f for f, _ in b.args[0].factors]
-    if any(logical_not(f) in true for f in factors):
-        return ONE
-    unknown = [f for f in factors if f not in true]
-    return b if len(unknown) == len(factors) else logical_not(mul(*unknown))
+    if len(powers) == 1:
+        ((base, exponent),) = powers.items()
+        if exponent == 1:
+            # A number times a sum is distributed, so that like terms meet.
+            return base if coefficient == 1 else linear(0, [(coefficient, base)])
+    node = make_product(powers.items())
+    return node if coefficient == 1 else make_sum(0, [(coefficient, node)])
 
 
 def power(base: Expr, exponent: Expr | Number) -> Expr:
-    """``base ** exponent``. Exponents that are constant make polynomials; others are a call of ``pow``."""
+    """``base ** exponent``. Exponents that are constant make polynomials; others are a call of ``pow``.
+
+    Raises:
+        ZeroDivisionError: a constant 0 to a negative power.
+        ValueError: a negative constant to a fractional power, or overflow.
+    """
     if isinstance(exponent, Expr):
         if not isinstance(exponent, Const):
             from .operations import OPERATIONS
@@ -385,101 +247,128 @@ def power(base: Expr, exponent: Expr | Number) -> Expr:
     if exponent == 1:
         return base
     if isinstance(base, Const):
-        return const(_constant_power(base.value, exponent))
+        return const(number_power(base.value, exponent))
     if base.boolean and exponent > 0:
         return base
-    c, rest = split_coefficient(base)
-    if isinstance(exponent, int):
-        pairs = rest.factors if isinstance(rest, Product) else ((rest, 1),)
-        return _product(_constant_power(c, exponent), {b: normal(x * exponent) for b, x in pairs})
-    return _root(base, exponent)
+    return _product(1, [(base, exponent)]) if type(exponent) is int else _root(base, exponent)
 
 
 def _root(base: Expr, exponent: Number) -> Expr:
     """A fractional power: only rules that hold for every real argument."""
+    guards = _common_guards(base) if exponent > 0 else ()
+    if guards:
+        return mul(*guards, power(_without(base, guards), exponent))
     if isinstance(base, Product):
-        guards = [b for b, x in base.factors if b.boolean and x == 1]
-        if guards and exponent > 0:
-            rest = [power(b, x) for b, x in base.factors if not (b.boolean and x == 1)]
-            return mul(*guards, power(mul(*rest), exponent))
-        if len(base.factors) == 1:
-            inner, x = base.factors[0]
-            if isinstance(x, int) and x % 2 == 0:
-                from .operations import OPERATIONS
+        if all(type(x) is int and x % 2 == 0 for _, x in base.factors):
+            from .operations import absolute
 
-                return power(call(OPERATIONS["abs"], inner), normal(x * exponent))
-    return _scaled(1, [(base, exponent)])
+            return mul(*(power(absolute(b), x * exponent) for b, x in base.factors))
+        if len(base.factors) == 1 and type(base.factors[0][1]) is not int:
+            return power(base.factors[0][0], base.factors[0][1] * exponent)
+    return make_product([(base, exponent)])
 
 
-def _constant_power(value: Number, exponent: Number) -> Number:
-    if isinstance(exponent, int) and not isinstance(value, float):
-        if value == 0 and exponent < 0:
-            raise ZeroDivisionError("a constant expression divides by zero")
-        return normal(Fraction(value) ** exponent)
-    if value == 0 and exponent < 0:
-        raise ZeroDivisionError("a constant expression divides by zero")
-    if value < 0 and not isinstance(exponent, int):
-        raise ValueError(f"({value}) ** {exponent} is not real")
-    return normal(float(value) ** float(exponent))
+def _common_guards(e: Expr) -> tuple[Expr, ...]:
+    """The conditions that select every term of e."""
+    if e.boolean:
+        return tuple(literals(e))
+    if isinstance(e, Product):
+        return e.guards
+    if isinstance(e, Sum) and e.constant == 0:
+        first = _common_guards(e.terms[0][1])
+        others = [set(_common_guards(t)) for _, t in e.terms[1:]] if first else []
+        return tuple(g for g in first if all(g in o for o in others))
+    return ()
 
 
-# -- calls -------------------------------------------------------------------------------------------------------
+def _without(e: Expr, guards: tuple[Expr, ...]) -> Expr:
+    """e with guards of all its terms taken away."""
+    if isinstance(e, Sum):
+        return linear(0, [(c, _without(t, guards)) for c, t in e.terms])
+    factors = e.factors if isinstance(e, Product) else ((e, 1),)
+    return _scaled(1, {b: x for b, x in factors if b not in guards})
 
-_not_operation: Operation
+
+# -- calls ---------------------------------------------------------------------------------------------------
 
 
 def call(op: Operation, *args: Expr) -> Expr:
-    """Apply an operation; constants are folded."""
+    """Apply an operation, simplified; constants are folded where the result is finite."""
     if len(args) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
-    if op.name != "stop_gradient" and all(isinstance(a, Const) for a in args):
+    if op.simplify is not None:
+        simpler = op.simplify(*args)
+        if simpler is not None:
+            return simpler
+    if all(type(a) is Const for a in args):
         with np.errstate(all="ignore"):
-            value = op.evaluate(*(float(a.value) for a in args))  # type: ignore[attr-defined]
+            value = float(op.evaluate(*(float(a.value) for a in args)))  # type: ignore[attr-defined]
         if math.isfinite(value):
-            return const(float(value))
+            return const(value)
     return make_call(op, args)
 
 
-def make_call(op: Operation, args: Sequence[Expr]) -> Expr:
-    """The bare node, without folding (``operations.py`` simplifies first)."""
-    key = (Call, op.name, tuple(args))
-    node = _interned.get(key)
-    if node is None:
-        node = Call()
-        node.op, node.args, node.boolean = op, tuple(args), op.boolean
-        node.digest = _digest(f"call {op.name}", *(a.digest for a in args))
-        _interned[key] = node
-    return node
+# -- conditions ----------------------------------------------------------------------------------------------
 
 
-def logical_not(b: Expr) -> Expr:
-    """``1 - b`` of a boolean, kept as one node."""
-    if isinstance(b, Const):
-        return const(1 - b.value)
-    if isinstance(b, Call) and b.op is _not_operation:
-        return b.args[0]
-    return make_call(_not_operation, (b,))
+def condition(e: Expr) -> Expr:
+    """e as a condition (``1 - b`` is ``~b``).
+
+    Raises:
+        TypeError: e is a number.
+    """
+    if not e.boolean and isinstance(e, Sum):
+        c, e_ = split_content(e)
+        if c == 1 and e_.boolean:
+            return e_
+    if not e.boolean:
+        raise TypeError(f"a condition is needed, not the number {e!r}")
+    return e
 
 
 def logical_and(*booleans: Expr) -> Expr:
-    return mul(*booleans)
+    """1 where all the conditions hold."""
+    return mul(*map(condition, booleans))
 
 
 def logical_or(*booleans: Expr) -> Expr:
-    return logical_not(mul(*(logical_not(b) for b in booleans)))
+    """1 where one of the conditions holds."""
+    return logical_not(mul(*(logical_not(condition(b)) for b in booleans)))
 
 
-def where(condition: Expr, x: Expr, y: Expr) -> Expr:
-    """Selection: x where the condition holds, else y."""
-    if condition is ONE:
+def where(test: Expr, x: Expr, y: Expr) -> Expr:
+    """Selection: x where the condition holds, else y.
+
+    Raises:
+        TypeError: the condition is a number.
+    """
+    test = condition(test)
+    if test is ONE or x is y:
         return x
-    if condition is ZERO:
+    if test is ZERO:
         return y
-    if x is y:
-        return x
-    return add(mul(condition, x), mul(logical_not(condition), y))
+    otherwise = logical_not(test)
+    if x.boolean and y.boolean:
+        return logical_or(mul(test, x), mul(otherwise, y))
+    return add(mul(test, assume(x, literals(test))), mul(otherwise, assume(y, literals(otherwise))))
 
 
-_not_operation = Operation(
-    "not", 1, lambda b: 1.0 - b, lambda b: (ZERO,), ((0.0, 1.0),), smooth=False, boolean=True, cost=0
-)
+def assume(e: Expr, true: Iterable[Expr]) -> Expr:
+    """e where the conditions hold: a sum loses the terms that need one to fail, and the guards that hold."""
+    if not isinstance(e, Sum):
+        return e
+    known = {k: v for b in true for k, v in ((b, ONE), (logical_not(b), ZERO))}
+    terms: list[tuple[Number, Expr]] = []
+    for c, t in e.terms:
+        factors = t.factors if isinstance(t, Product) else ((t, 1),)
+        values = [known.get(b, b) for b, _ in factors]
+        if ZERO not in values:
+            terms.append(
+                (
+                    c,
+                    mul(*(power(b, x) for b, (_, x) in zip(values, factors, strict=True)))
+                    if ONE in values
+                    else t,
+                )
+            )
+    return linear(e.constant, terms) if tuple(terms) != e.terms else e

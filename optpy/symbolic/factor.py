@@ -1,18 +1,28 @@
 """Greedy multivariate Horner factoring: fewer multiplications, and guards pulled outward.
 
-``b*x*y + b*x*z`` becomes ``b*x*(y + z)``. Booleans go first, so that work under one condition is one guarded block.
-Values are kept (up to rounding) and the pass is idempotent.
+``b*x*y + b*x*z`` becomes ``b*x*(y + z)``. Booleans go first, so that work under one condition is one
+guarded block, and the two arms of a condition that are equal become one (``b*x + ~b*x`` is x). Values are
+kept (up to rounding) and the pass is idempotent. A value that may be infinite or NaN never moves out from
+under its guard: ``b*y/x + c*z/x`` stays, because ``1/x*(b*y + c*z)`` would be NaN where x is 0 and both
+conditions fail.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
-from .expr import Expr, Number, Product, Sum, const, linear, mul, power
+from .booleans import is_not, logical_not
+from .expr import ONE, Expr, Number, Product, Sum, linear, mul, power, split_coefficient
 from .traverse import rebuild, transform
 
-Monomial = dict[Expr, Number]
+Literal = tuple[Expr, Number]
+"""What monomials can share: a base and 1 or -1 (a whole power of it), or a base and a fractional exponent."""
+
+Monomial = dict[Literal, int]
+"""Literals with their multiplicities: x**-2 * y is {(x, -1): 2, (y, 1): 1}."""
+
+Term = tuple[Number, Monomial]
 
 
 def factor(roots: Iterable[Expr]) -> list[Expr]:
@@ -26,52 +36,151 @@ def factor(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def _horner_sum(node: Sum) -> Expr:
-    monomials: list[tuple[Number, Monomial]] = [(c, _powers(e)) for c, e in node.terms]
-    return linear(node.constant, [(1, _horner(monomials))])
+    """Run ``_horner`` and the calls it asks for; on a stack of our own, as the nesting may be deep."""
+    running = [_horner([(c, _monomial(e)) for c, e in node.terms])]
+    answer: Expr | None = None
+    while running:
+        try:
+            asked = next(running[-1]) if answer is None else running[-1].send(answer)
+        except StopIteration as finished:
+            running.pop()
+            answer = finished.value
+        else:
+            running.append(_horner(asked))
+            answer = None
+    assert answer is not None
+    return linear(node.constant, [(1, answer)])
 
 
-def _powers(e: Expr) -> Monomial:
-    return dict(e.factors) if isinstance(e, Product) else {e: 1}
+def _monomial(e: Expr) -> Monomial:
+    factors = e.factors if isinstance(e, Product) else () if e is ONE else ((e, 1),)
+    return dict(_literal(b, x) for b, x in factors)
 
 
-def _divisible(base: Expr, exponent: Number) -> bool:
-    # Only whole positive powers are shared factors; dividing b out of b leaves nothing (booleans are idempotent).
-    return isinstance(exponent, int) and exponent >= 1
+def _literal(base: Expr, exponent: Number) -> tuple[Literal, int]:
+    if type(exponent) is not int:
+        return (base, exponent), 1
+    return ((base, 1), exponent) if exponent > 0 else ((base, -1), -exponent)
 
 
-def _horner(monomials: list[tuple[Number, Monomial]]) -> Expr:
-    """Factor the most frequent base out of the monomials that have it, again and again.
+def _expression(monomial: Monomial) -> Expr:
+    return mul(*(power(b, x * n) for (b, x), n in monomial.items()))
 
-    Each base's occurrences are listed once and a heap with lazily corrected counts picks the next base, so the
-    pass is near linear in the number of factors.
+
+def _is_guard(literal: Literal) -> bool:
+    return literal[0].boolean and literal[1] == 1
+
+
+def _is_finite(literal: Literal) -> bool:
+    return literal[0].finite and literal[1] == 1
+
+
+class _Terms:
+    """A changing list of monomials, and a queue of the literals that several of them share."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.live: dict[int, Term] = {}
+        self._next = 0
+        self._occurrences: dict[Literal, list[int]] = {}
+        self._queued: set[Literal] = set()
+        self._heap: list[tuple[bool, int, bytes, float, Literal]] = []
+        for c, monomial in terms:
+            self._enter(c, monomial)
+        for literal in self._occurrences:
+            self._queue(literal)
+
+    def append(self, c: Number, monomial: Monomial) -> None:
+        for literal in self._enter(c, monomial):
+            self._queue(literal)
+
+    def _enter(self, c: Number, monomial: Monomial) -> list[Literal]:
+        n, self._next = self._next, self._next + 1
+        self.live[n] = c, monomial
+        guarded = any(map(_is_guard, monomial))
+        shareable = [k for k in monomial if _is_finite(k) or not guarded]
+        for literal in shareable:
+            self._occurrences.setdefault(literal, []).append(n)
+        return shareable
+
+    def _queue(self, literal: Literal) -> None:
+        n = len(self._occurrences[literal])
+        if n > 1 and literal not in self._queued:
+            self._queued.add(literal)
+            base, exponent = literal
+            heapq.heappush(self._heap, (not _is_guard(literal), -n, base.digest, float(exponent), literal))
+
+    def take_most_shared(self) -> tuple[Literal, list[Term]] | None:
+        """Remove the terms that share a literal: guards first, the most frequent first.
+
+        Counts are corrected lazily.
+        """
+        while self._heap:
+            *_, negative_count, _, _, literal = heapq.heappop(self._heap)
+            self._queued.discard(literal)
+            at = self._occurrences[literal] = [n for n in self._occurrences[literal] if n in self.live]
+            if len(at) != -negative_count:
+                self._queue(literal)
+            elif len(at) > 1:
+                return literal, [self.live.pop(n) for n in at]
+        return None
+
+
+def _horner(terms: list[Term]) -> Generator[list[Term], Expr, Expr]:
+    """Factor the most frequent literal out of the terms that have it, again and again.
+
+    Each literal's occurrences are listed once, so the pass is near linear in the number of factors.
+
+    Yields:
+        The terms inside the parentheses, to be sent back factored.
     """
-    occurrences: dict[Expr, list[int]] = {}
-    for n, (_, powers) in enumerate(monomials):
-        for base, exponent in powers.items():
-            if _divisible(base, exponent):
-                occurrences.setdefault(base, []).append(n)
-    heap = [(not b.boolean, -len(at), b.digest, b) for b, at in occurrences.items() if len(at) > 1]
-    heapq.heapify(heap)
-    live = [True] * len(monomials)
-    parts: list[tuple[Number, Expr]] = []
-    while heap:
-        plain, negative_count, digest, base = heapq.heappop(heap)
-        at = [n for n in occurrences[base] if live[n]]
-        if len(at) < 2:
+    constant, terms = _flattened(terms)
+    open_terms = _Terms(_merge_complements(terms))
+    while (shared := open_terms.take_most_shared()) is not None:
+        literal, selected = shared
+        inner = yield [(c, _divide(m, literal)) for c, m in selected]
+        c, product = split_coefficient(mul(power(*literal), inner))
+        open_terms.append(c, _monomial(product))
+    return linear(constant, [(c, _expression(m)) for c, m in open_terms.live.values()])
+
+
+def _flattened(terms: list[Term]) -> tuple[Number, list[Term]]:
+    """A monomial that is a sum by itself (division leaves such) joins the others: its terms may share."""
+    if not any(len(m) == 1 and isinstance(next(iter(m))[0], Sum) for _, m in terms):
+        return 0, terms
+    total = linear(0, [(c, _expression(m)) for c, m in terms])
+    if isinstance(total, Sum):
+        return total.constant, [(c, _monomial(e)) for c, e in total.terms]
+    c, e = split_coefficient(total)
+    return 0, [(c, _monomial(e))]
+
+
+def _divide(monomial: Monomial, literal: Literal) -> Monomial:
+    return {k: n - (k == literal) for k, n in monomial.items() if not (k == literal and n == 1)}
+
+
+def _merge_complements(terms: list[Term]) -> list[Term]:
+    """``c*b*m + c*~b*m`` is ``c*m``."""
+    guards = {b for _, monomial in terms for b, _ in filter(_is_guard, monomial)}
+    negated = {b.children[0] for b in guards if is_not(b)} & guards
+    if not negated:
+        return terms
+    waiting: dict[tuple[Number, frozenset[tuple[Literal, int]]], Term] = {}
+    pending = terms[::-1]
+    while pending:
+        c, monomial = pending.pop()
+        key = frozenset(monomial.items())
+        if (c, key) in waiting:
+            del waiting[c, key]
+            pending.append((c + c, monomial))
             continue
-        if len(at) != -negative_count:
-            heapq.heappush(heap, (plain, -len(at), digest, base))
-            continue
-        for n in at:
-            live[n] = False
-        parts.append((1, mul(base, _horner([(monomials[n][0], _divide(monomials[n][1], base)) for n in at]))))
-    parts.extend((c, _product_of(powers)) for n, (c, powers) in enumerate(monomials) if live[n])
-    return linear(0, parts)
-
-
-def _divide(powers: Monomial, base: Expr) -> Monomial:
-    return {b: (x - 1 if b is base else x) for b, x in powers.items() if not (b is base and x == 1)}
-
-
-def _product_of(powers: Monomial) -> Expr:
-    return mul(*(power(b, x) for b, x in powers.items())) if powers else const(1)
+        for literal in filter(_is_guard, monomial):
+            b = literal[0]
+            if b in negated or (is_not(b) and b.children[0] in negated):
+                other = c, key - {(literal, 1)} | {((logical_not(b), 1), 1)}
+                if other in waiting:
+                    del waiting[other]
+                    pending.append((c, _divide(monomial, literal)))
+                    break
+        else:
+            waiting[c, key] = c, monomial
+    return list(waiting.values())

@@ -1,4 +1,4 @@
-"""The NumPy interpreter: evaluates expressions on arrays. The oracle that every generated routine is tested against."""
+"""The NumPy interpreter: evaluates expressions on arrays. The oracle of every generated routine's tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def evaluate(roots: Iterable[Expr], lookup: Callable[[Any], Value]) -> list[Valu
         lookup: the value of a leaf, given its key: a number or an array; arrays broadcast.
 
     Returns:
-        One value for each root, in float64 if the leaves are.
+        One value for each root, in float64; in complex numbers if a leaf is complex.
     """
     roots = list(roots)
     values: dict[Expr, Value] = {}
@@ -36,7 +36,7 @@ def _value(node: Expr, values: dict[Expr, Value], lookup: Callable[[Any], Value]
     if isinstance(node, Const):
         return np.float64(float(node.value))
     if isinstance(node, Var):
-        return lookup(node.key)
+        return _wide(lookup(node.key))
     if isinstance(node, Sum):
         total: Value = np.float64(float(node.constant))
         for c, e in node.terms:
@@ -49,13 +49,22 @@ def _value(node: Expr, values: dict[Expr, Value], lookup: Callable[[Any], Value]
     return result
 
 
+def _wide(value: Value) -> Value:
+    # Whole numbers would wrap around, and sums in float32 would not be an oracle for kernels in float32.
+    array = np.asarray(value)
+    result: Value = (
+        array[()] if np.result_type(array.dtype, np.float64) == array.dtype else array.astype(np.float64)[()]
+    )
+    return result
+
+
 def _product(node: Product, values: dict[Expr, Value]) -> Value:
     result: Value = np.float64(1.0)
-    guard: Value | None = None
     for base, exponent in node.factors:
-        if base.boolean and exponent == 1:
-            guard = values[base] if guard is None else guard * values[base]
-        else:
+        if base not in node.guards:
             result = result * (values[base] if exponent == 1 else np.power(values[base], float(exponent)))
+    guard: Value = np.float64(1.0)
+    for b in node.guards:
+        guard = guard * values[b]
     # Selection, not multiplication: an infinite factor under a false guard gives 0.
-    return result if guard is None else np.where(guard != 0, result, 0.0)
+    return np.where(guard != 0, result, 0.0)[()] if node.guards else result

@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
-from .expr import Call, Const, Expr, Product, Sum, Var
+from collections.abc import Mapping
+
+from .expr import Call, Const, Expr, Number, Product, Sum, Var
+from .traverse import topological
+
+_LONGEST = 400
+"""Longest text of a node that is written inside another one."""
+
+_ADDED, _MULTIPLIED, _RAISED, _ATOM = range(4)
+"""How tightly a text binds."""
+
+_Text = tuple[str, int]
 
 
 def to_text(root: Expr) -> str:
-    """Python-like text; used in messages and ``repr``. Shared nodes are written out at each use."""
-    return _text(root, 0)
+    """Python-like text; used in messages and ``repr``.
+
+    Short expressions are written out. In long ones, parts get names in front (``t0 = sin(x); t0*y + ...``),
+    so that the text is never longer than a multiple of the number of nodes.
+    """
+    texts: dict[Expr, _Text] = {}
+    names: list[str] = []
+    for node in topological([root]):
+        text, level = _node(node, texts)
+        if len(text) > _LONGEST and node is not root:
+            names.append(f"t{len(names)} = {text}; ")
+            text, level = f"t{len(names) - 1}", _ATOM
+        texts[node] = text, level
+    return "".join(names) + texts[root][0]
 
 
-_SUM, _PRODUCT, _POWER = 1, 2, 3
-
-
-def _text(node: Expr, level: int) -> str:
+def _node(node: Expr, texts: Mapping[Expr, _Text]) -> _Text:
     if isinstance(node, Const):
-        return str(node.value) if node.value >= 0 or level < _PRODUCT else f"({node.value})"
+        return str(node.value), _ATOM if node.value >= 0 and type(node.value) is int else _ADDED
     if isinstance(node, Var):
-        return str(node.key)
+        return str(node.key), _ATOM
     if isinstance(node, Sum):
-        return _parenthesise(_sum_text(node), level > _SUM)
+        return _sum(node, texts), _ADDED
     if isinstance(node, Product):
-        parts = [
-            _text(b, _PRODUCT) if x == 1 else f"{_text(b, _POWER + 1)}**{x if x >= 0 and isinstance(x, int) else f'({x})'}"
-            for b, x in node.factors
-        ]
-        return _parenthesise("*".join(parts), level > _PRODUCT)
+        return "*".join(_factor(b, x, texts) for b, x in node.factors), _MULTIPLIED if len(
+            node.factors
+        ) > 1 else _RAISED
     assert isinstance(node, Call)
     if node.op.name == "not":
-        return f"~{_text(node.args[0], _POWER)}"
-    return f"{node.op.name}({', '.join(_text(a, 0) for a in node.args)})"
+        return f"~{_within(node.args[0], _ATOM, texts)}", _RAISED
+    return f"{node.op.name}({', '.join(texts[a][0] for a in node.args)})", _ATOM
 
 
-def _parenthesise(text: str, needed: bool) -> str:
-    return f"({text})" if needed else text
+def _within(node: Expr, level: int, texts: Mapping[Expr, _Text]) -> str:
+    """The text of a part, in parentheses if it binds less tightly than its place needs."""
+    text, own = texts[node]
+    return f"({text})" if own < level else text
 
 
-def _sum_text(node: Sum) -> str:
+def _factor(base: Expr, exponent: Number, texts: Mapping[Expr, _Text]) -> str:
+    if exponent == 1:
+        return _within(base, _RAISED, texts)
+    power = exponent if type(exponent) is int and exponent > 0 else f"({exponent})"
+    return f"{_within(base, _ATOM, texts)}**{power}"
+
+
+def _sum(node: Sum, texts: Mapping[Expr, _Text]) -> str:
     text = "" if node.constant == 0 else str(node.constant)
     for c, e in node.terms:
-        magnitude = abs(c)
-        body = _text(e, _PRODUCT) if magnitude == 1 else f"{magnitude}*{_text(e, _PRODUCT)}"
-        if not text:
-            text = f"-{body}" if c < 0 else body
-        else:
-            text += f" - {body}" if c < 0 else f" + {body}"
+        # A sum inside a sum (long sums stay nested) must keep its parentheses.
+        body = _within(e, _MULTIPLIED, texts)
+        if abs(c) != 1:
+            body = f"{abs(c)}*{body}"
+        text += (f" - {body}" if text else f"-{body}") if c < 0 else (f" + {body}" if text else body)
     return text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from .expr import Call, Expr, Product, Sum, Var, call, linear, logical_not, mul, power
-from .operations import OPERATIONS, equal
+from .expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
 
 
 def topological(roots: Iterable[Expr]) -> list[Expr]:
@@ -25,6 +24,7 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def variables(roots: Iterable[Expr]) -> list[Var]:
+    """The leaves that are variables, each once."""
     return [node for node in topological(roots) if isinstance(node, Var)]
 
 
@@ -33,14 +33,18 @@ def rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
     if isinstance(node, Sum):
         return linear(node.constant, [(c, e) for (c, _), e in zip(node.terms, children, strict=True)])
     if isinstance(node, Product):
-        return mul(*(power(b, x) for b, (_, x) in zip(children, node.factors, strict=True)))
+        return mul(*(_power(b, x) for b, (_, x) in zip(children, node.factors, strict=True)))
     if isinstance(node, Call):
-        if node.op is OPERATIONS["not"]:
-            return logical_not(children[0])
-        if node.op is OPERATIONS["equal"]:
-            return equal(*children)  # the order of its arguments follows theirs
         return call(node.op, *children)
     return node
+
+
+def _power(base: Expr, exponent: Number) -> Expr:
+    """Like ``power``; but 0 ** -1 and its kin, which substitution may leave under a guard, stay nodes."""
+    try:
+        return power(base, exponent)
+    except (ZeroDivisionError, ValueError):
+        return make_product([(base, exponent)])
 
 
 def transform(roots: Iterable[Expr], rule: Callable[[Expr, tuple[Expr, ...]], Expr]) -> list[Expr]:

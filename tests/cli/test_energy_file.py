@@ -12,8 +12,8 @@ from optpy.cli.energy_file import load_energy
 
 ONE = """
 import optpy as op
-(N,) = op.dims("N")
-(i,) = op.indices(N)
+N = op.dims("N")
+i = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
 energy = op.Energy(fit=X[i] - A[i])
 """

@@ -48,9 +48,7 @@ def test_a_rotation_keeps_the_area() -> None:
     turned = centred @ np.array([[0.8, 0.6], [-0.6, 0.8]]) + 29.5
     active = np.hypot(centred[..., 0], centred[..., 1]) < 20
     drawn = forward_warp(np.ones((height, width, 1)), turned, active, background=0.0, samples=4)
-    still = forward_warp(
-        np.ones((height, width, 1)), places(height, width), active, background=0.0, samples=4
-    )
+    still = forward_warp(np.ones((height, width, 1)), places(height, width), active, background=0.0, samples=4)
     assert drawn.sum() == pytest.approx(still.sum(), rel=0.01)
 
 

@@ -65,9 +65,7 @@ def test_the_cost_at_the_start_is_that_of_the_handles() -> None:
 
 def test_the_astronaut_warps(dtype: type[np.floating]) -> None:
     warp = image_warping.astronaut(64)
-    result = op.solve(
-        image_warping.energy, warp.data, device="cpu", dtype=dtype, method="lm", max_iterations=30
-    )
+    result = op.solve(image_warping.energy, warp.data, device="cpu", dtype=dtype, method="lm", max_iterations=30)
     assert result.cost < 0.01 * result.initial_cost
     wanted = warp.data["Constraints"]
     pinned = (wanted >= 0).all(axis=-1)

@@ -42,9 +42,7 @@ def test_optpy_data_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: p
         pictures.data_folder()
 
 
-@pytest.mark.parametrize(
-    ("size", "shape"), [(None, (30, 45, 3)), (90, (60, 90, 3)), (9, (6, 9, 3)), (1, (1, 1, 3))]
-)
+@pytest.mark.parametrize(("size", "shape"), [(None, (30, 45, 3)), (90, (60, 90, 3)), (9, (6, 9, 3)), (1, (1, 1, 3))])
 def test_resize_keeps_the_aspect(size: int | None, shape: tuple[int, ...]) -> None:
     picture = np.full((30, 45, 3), 0.25)
     resized = pictures.resize_longest_side(picture, size)
@@ -61,9 +59,7 @@ def test_resize_keeps_the_values_in_range() -> None:
 
 def test_resized_masks_have_no_new_values() -> None:
     mask = np.array([[0, 255], [255, 0]], np.uint8)
-    np.testing.assert_array_equal(
-        pictures.resize_mask(mask, (4, 4)), np.kron(mask, np.ones((2, 2), np.uint8))
-    )
+    np.testing.assert_array_equal(pictures.resize_mask(mask, (4, 4)), np.kron(mask, np.ones((2, 2), np.uint8)))
     assert pictures.resize_mask(mask, (1, 1)).shape == (1, 1)
 
 
@@ -83,8 +79,6 @@ def test_side_by_side_pictures_read_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels[2, -1], [255, 102, 0])
 
 
-@pytest.mark.parametrize(
-    ("name", "known"), [("a.png", True), ("a.JPG", True), ("a.txt", False), ("a", False)]
-)
+@pytest.mark.parametrize(("name", "known"), [("a.png", True), ("a.JPG", True), ("a.txt", False), ("a", False)])
 def test_picture_names(name: str, known: bool) -> None:
     assert pictures.is_picture_name(Path(name)) is known

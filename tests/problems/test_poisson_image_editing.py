@@ -79,9 +79,7 @@ def test_the_portraits_have_the_unknown_pixels_of_their_description() -> None:
 def test_the_program_draws_base_pasted_and_cloned(tmp_path: Path, dtype: str) -> None:
     output = tmp_path / "clone.png"
     arguments = ["--size", "36", "--dtype", dtype, "--output", str(output)]
-    run = CliRunner().invoke(
-        poisson_image_editing.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False
-    )
+    run = CliRunner().invoke(poisson_image_editing.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
     assert run.exit_code == 0
     assert str(output) in run.output
     with Image.open(output) as opened:

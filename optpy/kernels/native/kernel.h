@@ -23,7 +23,7 @@ typedef struct {
     KernelRange range;
     int list;             /* of segments */
     int reduction, reductions; /* first slot, number of slots */
-    unsigned maximum;     /* bit n: reduction n takes the largest, not the sum */
+    int maximum;          /* whether its reductions take the largest, not the sum */
 } Kernel;
 
 /* Before a loop over points: no point reads what another one stores, so the loop may be vectorised without asking at

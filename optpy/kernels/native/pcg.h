@@ -37,7 +37,7 @@ OPTPY_FN double kernel_total(const Kernel *k, const Context *c, int n) {
     const double *part = c->partial[k->reduction + n];
     const int64_t count = c->count[k->list];
     double total = 0;
-    if (k->maximum >> n & 1u) {
+    if (k->maximum) {
         for (int64_t i = 0; i < count; i++) total = optpy_max(total, part[i]);
     } else {
         for (int64_t i = 0; i < count; i++) total += part[i];

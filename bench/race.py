@@ -1,0 +1,181 @@
+"""Whole solves beside the peers: how long does each take to the same cost?
+
+A peer runs to its own end, or as long as the budget lasts. "The same cost" is its lowest plus 1 %, 0.1 % and
+0.01 %, where the time of each is that of its first point there; and the peer's lowest itself (but for the last
+digits of float32), where the peer's time is its whole run: what its user waits for. optpy runs with its default
+options, except that it goes on until it is at the lowest of these costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+import optpy as op
+from bench.case import Case, Data, Famous
+from bench.curve import Curve, Point
+from bench.peers import PeerMissingError, ceres, cholesky, least_squares
+
+SLACKS = (1e-2, 1e-3, 1e-4)
+END_SLACK = 1e-6
+MAX_ITERATIONS = 500
+_REPEATS = 3  # of optpy; the run of median time counts
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """One peer against optpy, from the same start to the same cost. Binding counts, compiling does not."""
+
+    peer: str
+    goal: str
+    target: float
+    peer_seconds: float
+    optpy_seconds: float | None
+    """None: optpy did not get there."""
+    assembly_seconds: float
+    """Of the peer's: our own evaluation of F and J for it, which is not the peer's fault."""
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster optpy is."""
+        return None if self.optpy_seconds is None else self.peer_seconds / self.optpy_seconds
+
+    @property
+    def speedup_without_assembly(self) -> float | None:
+        """How many times faster it is than the peer alone, if F and J came for nothing."""
+        if self.optpy_seconds is None:
+            return None
+        return (self.peer_seconds - self.assembly_seconds) / self.optpy_seconds
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Race:
+    """All solves of one problem."""
+
+    case: str
+    problem: str
+    dtype: str
+    curves: tuple[Curve, ...]
+    """optpy's is the first."""
+    duels: tuple[Duel, ...]
+    absent: tuple[str, ...]
+    """Peers that could not run, and why."""
+
+
+Peer = Callable[[], Curve]
+
+
+def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race:
+    """Against all peers, on a picture of `size` x `size`."""
+    data = case.data(size)
+    peers: list[Peer] = [
+        lambda: least_squares.solve(case.energy, data, budget),
+        lambda: cholesky.solve(case.energy, data, budget),
+    ]
+    if case.ceres:
+        peers.append(lambda: ceres.solve(data, budget, "cholesky", threads))
+    return _run(case, f"{size} x {size}", data, peers, dtype, threads, budget)
+
+
+def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> Race | None:
+    """Against Ceres, to the cost in `famous`; None where its files are missing."""
+    data = famous.data()
+    if data is None:
+        return None
+    peers: list[Peer] = [
+        lambda: ceres.solve(data, budget, "cholesky", threads, max_iterations=30),
+        lambda: ceres.solve(data, budget, "cg", threads, max_iterations=30),
+        lambda: ceres.solve(data, budget, "cg", threads, eta=1e-3, max_iterations=30),
+    ]
+    return _run(case, famous.name, data, peers, dtype, threads, budget, famous.target)
+
+
+def _run(
+    case: Case,
+    problem: str,
+    data: Data,
+    peers: list[Peer],
+    dtype: str,
+    threads: int,
+    budget: float,
+    target: float | None = None,
+) -> Race:
+    curves: list[Curve] = []
+    absent: list[str] = []
+    for peer in peers:
+        try:
+            curves.append(peer())
+        except PeerMissingError as missing:
+            absent.append(str(missing))
+    lowest = min((curve.final_cost for curve in curves), default=0.0)
+    goal = (1 + END_SLACK) * lowest if target is None else target
+    ours = optpy_curve(case, data, dtype, threads, goal, budget)
+    duels = tuple(duel for curve in curves for duel in _duels(curve, ours, target))
+    return Race(case.name, problem, dtype, (ours, *curves), duels, tuple(absent))
+
+
+def _duels(peer: Curve, ours: Curve, target: float | None) -> Iterator[Duel]:
+    goals = {f"lowest + {slack:.2%}": (1 + slack) * peer.final_cost for slack in SLACKS}
+    if target is not None:
+        goals = {f"{target:g}": target}
+    for goal, cost in goals.items():
+        theirs = peer.first_at(cost)
+        if theirs is not None:
+            yield _duel(peer.name, goal, cost, theirs, ours)
+    end = Point(peer.facts["total_seconds"], peer.final_cost, peer.facts.get("assembly_seconds", 0.0))
+    yield _duel(peer.name, "its end", (1 + END_SLACK) * peer.final_cost, end, ours)
+
+
+def _duel(peer: str, goal: str, cost: float, theirs: Point, ours: Curve) -> Duel:
+    our = ours.first_at(cost)
+    return Duel(peer, goal, cost, theirs.seconds, our.seconds if our else None, theirs.assembly)
+
+
+def optpy_curve(case: Case, data: Data, dtype: str, threads: int, target: float, budget: float) -> Curve:
+    """optpy with its default options; stops at `target`, if it does not end before."""
+    solver = op.compile(case.energy, device="cpu", dtype=dtype)
+    runs = [_solve(solver, case, data, threads, target, budget)]
+    if runs[0].seconds < budget / _REPEATS:
+        runs += [_solve(solver, case, data, threads, target, budget) for _ in range(_REPEATS - 1)]
+    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+
+
+def _solve(solver: Any, case: Case, data: Data, threads: int, target: float, budget: float) -> Curve:
+    def stop_at_target(intermediate: Any) -> None:
+        if intermediate.cost <= target:
+            raise StopIteration
+
+    result = solver.solve(
+        data,
+        method=case.method,
+        max_iterations=MAX_ITERATIONS,
+        function_tolerance=0.0,
+        max_time=budget,
+        threads=threads,
+        callback=stop_at_target,
+    )
+    points: list[Point] = []
+    for record in result.iterations:
+        if not points or record.cost < points[-1].cost:
+            points.append(Point(result.timing.bind + record.total_time, record.cost))
+    in_float64 = case.energy.cost({**data, **{name: np.float64(x) for name, x in result.x.items()}})
+    facts = {
+        "nonlinear_iterations": float(result.nit),
+        "linear_iterations": float(sum(record.linear_iterations for record in result.iterations)),
+        "cost_in_float64": float(in_float64),
+    }
+    return Curve(f"optpy {solver.dtype.name}", tuple(points), result.message, facts)
+
+
+def as_record(race: Race) -> dict[str, Any]:
+    """For JSON, with the ratios."""
+    ratios = [
+        {"speedup": duel.speedup, "speedup_without_assembly": duel.speedup_without_assembly} for duel in race.duels
+    ]
+    return {**dataclasses.asdict(race), "ratios": ratios}

@@ -1,0 +1,123 @@
+"""How fast the kernels of a solve run, as a fraction of the copy bandwidth measured around them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import numpy as np
+
+import optpy as op
+from bench.bandwidth import Copy, CopyMeter
+from bench.case import Case
+from bench.traffic import Movement, bytes_per_pixel, explain
+from optpy.session import Session
+
+PCG_ITERATIONS = 50
+"""Of one linear solve: enough to hide its start, too few for the residual to sink to denormal numbers."""
+
+_SECONDS = 0.1  # of one run, which repeats the routine
+_RUNS = 7
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """One routine at one size. Rates are those of the fastest run, as the copy's is."""
+
+    case: str
+    routine: str
+    size: int
+    dtype: str
+    threads: int
+    pixels: int
+    bytes_per_pixel: int
+    count: str
+    seconds: float
+    seconds_median: float
+    memory: Copy
+    same_size: Copy
+    """The copy that moves as many bytes: of a small picture it stays in the caches too."""
+
+    @property
+    def mpixels_per_second(self) -> float:
+        """Millions of pixels in a second."""
+        return 1e-6 * self.pixels / self.seconds
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes counted in a second."""
+        return self.pixels * self.bytes_per_pixel / self.seconds
+
+    @property
+    def fraction(self) -> float:
+        """Of the copy bandwidth of the memory."""
+        return self.bandwidth / self.memory.bandwidth
+
+    @property
+    def fraction_same_size(self) -> float:
+        """Of the copy bandwidth where as many bytes are moved."""
+        return self.bandwidth / self.same_size.bandwidth
+
+
+def measure(case: Case, size: int, dtype: str, threads: int, meter: CopyMeter) -> Iterator[Throughput]:
+    """applyJTJ, then a PCG iteration, on a picture of `size` x `size`."""
+    data = case.data(size)
+    pixels = next(value.shape[0] * value.shape[1] for value in data.values() if np.ndim(value) >= 2)
+    solver = op.compile(case.energy, device="cpu", dtype=dtype)
+    session = solver.start(data, method=case.method, threads=threads)
+    itemsize = np.dtype(dtype).itemsize
+    counts = {"applyJTJ": case.traffic.apply_jtj(itemsize), "pcg": case.traffic.pcg(itemsize)}
+    for routine, count in counts.items():
+        runs, copies = _alternate(session, routine, pixels * bytes_per_pixel(count), meter)
+        yield _record(case, routine, size, dtype, threads, pixels, count, runs, copies)
+
+
+def _alternate(
+    session: Session, routine: str, bytes_moved: int, meter: CopyMeter
+) -> tuple[list[float], tuple[Copy, Copy]]:
+    """Runs and copies by turns, so that whatever else the machine does meets both."""
+    once = session.benchmark(routine, 1)
+    repeat = PCG_ITERATIONS if routine == "pcg" else max(1, round(_SECONDS / once))
+    solves = max(1, round(_SECONDS / (once * repeat)))
+    runs = []
+    for _ in range(_RUNS):
+        copies = meter.memory(), meter.measure(bytes_moved)
+        runs.append(statistics.fmean(session.benchmark(routine, repeat) for _ in range(solves)))
+    return runs, copies
+
+
+def _record(
+    case: Case,
+    routine: str,
+    size: int,
+    dtype: str,
+    threads: int,
+    pixels: int,
+    count: tuple[Movement, ...],
+    runs: list[float],
+    copies: tuple[Copy, Copy],
+) -> Throughput:
+    return Throughput(
+        case=case.name,
+        routine=routine,
+        size=size,
+        dtype=dtype,
+        threads=threads,
+        pixels=pixels,
+        bytes_per_pixel=bytes_per_pixel(count),
+        count=explain(count),
+        seconds=min(runs),
+        seconds_median=statistics.median(runs),
+        memory=copies[0],
+        same_size=copies[1],
+    )
+
+
+def as_record(row: Throughput) -> dict[str, Any]:
+    """For JSON, with the rates."""
+    rates = ("mpixels_per_second", "bandwidth", "fraction", "fraction_same_size")
+    copies = {"copy_bandwidth": row.memory.bandwidth, "copy_bandwidth_same_size": row.same_size.bandwidth}
+    return {**asdict(row), **copies, **{name: getattr(row, name) for name in rates}}

@@ -1,0 +1,243 @@
+"""The nodes of the expression DAG, and interning.
+
+Structurally equal expressions are the same object, so equality is ``is`` and common subexpressions vanish
+as they are built. There are five kinds of node:
+
+- ``Const``: an exact integer or fraction, or a float.
+- ``Var``: a leaf; its key (any hashable object with a unique ``str`` and a ``boolean`` attribute) says what
+  it is.
+- ``Sum``: ``constant + sum(c * e)``; like terms are collected, nested sums flattened.
+- ``Product``: ``prod(base ** exponent)`` with constant exponents; numeric factors live in the enclosing
+  ``Sum``.
+- ``Call``: a row of the table of operations applied to arguments.
+
+This module only stores nodes: the rules that keep them canonical are in ``expr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, Final, Protocol, Self, final
+from weakref import WeakValueDictionary
+
+from .number import Number, normal
+
+
+class Key(Protocol):
+    """What a leaf stands for. ``str(key)`` must be unique among the keys of one expression.
+
+    A key may also have an attribute ``finite``: True promises that its values are never infinite or NaN.
+    """
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def boolean(self) -> bool: ...
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One row of the table of operations (see ``operations``)."""
+
+    name: str
+    arity: int
+    evaluate: Callable[..., Any]
+    """NumPy's function, also used to fold constants."""
+    partials: Callable[..., tuple[Expr, ...]]
+    """Partial derivatives with respect to each argument, given the arguments."""
+    domain: tuple[tuple[float, float], ...]
+    """An interval for each argument on which the row is checked numerically."""
+    smooth: bool = True
+    """False where the derivative jumps or vanishes almost everywhere by convention."""
+    boolean: bool = False
+    cost: int = 1
+    """Rough cost in additions, for choosing between equal forms."""
+    total: bool = False
+    """Whether finite arguments always give a finite value."""
+    simplify: Callable[..., Expr | None] | None = None
+    """A simpler form of a call with the given arguments, or None."""
+
+
+class Expr:
+    """Base of the five kinds of node; made by ``const``, ``var``, ``add``, ``mul``, ``power``, ``call`` only.
+    ``power``, ``call``.
+
+    Attributes:
+        boolean: whether the value is always 0 or 1.
+        finite: whether the value is known to be finite (barring overflow), so that it needs no guard.
+        children: the nodes it is made of.
+        digest: a hash of the structure, the same in every process. Terms are ordered by it, never by ``id``
+            or ``hash``: the same energy must always give the same text, or the cache of kernels misses.
+    """
+
+    __slots__ = ("__weakref__", "boolean", "children", "digest", "finite")
+    boolean: bool
+    finite: bool
+    children: tuple[Expr, ...]
+    digest: bytes
+
+    def __repr__(self) -> str:
+        from .printing import to_text
+
+        return to_text(self)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> str:
+        raise TypeError("expressions are interned in one process and cannot be pickled")
+
+
+@final
+class Const(Expr):
+    """A number."""
+
+    __slots__ = ("value",)
+    value: Number
+
+
+@final
+class Var(Expr):
+    """A leaf."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+@final
+class Sum(Expr):
+    """``constant + sum(c * e)``."""
+
+    __slots__ = ("constant", "content", "primitive", "terms")
+    constant: Number
+    terms: tuple[tuple[Number, Expr], ...]
+    content: Number | None
+    """With ``primitive``, the memo of ``expr.split_content``."""
+    primitive: Expr | None
+
+
+@final
+class Product(Expr):
+    """``prod(base ** exponent)``."""
+
+    __slots__ = ("factors", "guards")
+    factors: tuple[tuple[Expr, Number], ...]
+    guards: tuple[Expr, ...]
+    """The boolean factors: where one of them is 0, the product is 0 whatever the others are."""
+
+
+@final
+class Call(Expr):
+    """An operation applied to arguments."""
+
+    __slots__ = ("args", "op")
+    op: Operation
+    args: tuple[Expr, ...]
+
+
+# -- interning -----------------------------------------------------------------------------------------------
+
+_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_lock = RLock()
+
+
+def _intern(key: tuple[Any, ...], node: Expr, children: tuple[Expr, ...], text: bytes) -> Expr:
+    """Complete a new node and enter it, unless another thread has just entered its equal."""
+    node.children = children
+    node.digest = blake2b(type(node).__name__.encode() + text, digest_size=8).digest()
+    with _lock:
+        return _interned.setdefault(key, node)
+
+
+def _text(number: Number) -> bytes:
+    return repr(number).encode() + b";"
+
+
+def const(value: Number) -> Const:
+    """The node of a number."""
+    value = normal(value)
+    key = (Const, value)
+    node = _interned.get(key)
+    if node is None:
+        node = Const()
+        node.value = value
+        node.boolean, node.finite = value in (0, 1), True
+        node = _intern(key, node, (), _text(value))
+    return node  # type: ignore[return-value]
+
+
+def var(key: Key) -> Var:
+    """The leaf of a key."""
+    slot = (Var, key)
+    node = _interned.get(slot)
+    if node is None:
+        node = Var()
+        node.key = key
+        node.boolean = key.boolean
+        node.finite = node.boolean or getattr(key, "finite", False)
+        node = _intern(slot, node, (), str(key).encode())
+    return node  # type: ignore[return-value]
+
+
+def _digest_of_term(term: tuple[Number, Expr]) -> bytes:
+    return term[1].digest
+
+
+def _digest_of_base(factor: tuple[Expr, Number]) -> bytes:
+    return factor[0].digest
+
+
+def make_sum(constant: Number, terms: Iterable[tuple[Number, Expr]]) -> Expr:
+    """``constant + sum(c * e)`` of distinct e and normal, non-zero numbers: the bare node, ordered."""
+    pairs = tuple(sorted(terms, key=_digest_of_term))
+    key = (Sum, constant, pairs)
+    node = _interned.get(key)
+    if node is None:
+        node = Sum()
+        node.constant, node.terms = constant, pairs
+        node.content = node.primitive = None
+        node.boolean, node.finite = False, all(e.finite for _, e in pairs)
+        text = b"".join([part for c, e in pairs for part in (_text(c), e.digest)])
+        node = _intern(key, node, tuple([e for _, e in pairs]), _text(constant) + text)
+    return node
+
+
+def make_product(factors: Iterable[tuple[Expr, Number]]) -> Expr:
+    """``prod(base ** exponent)`` of distinct bases and normal, non-zero exponents: the bare node, ordered."""
+    pairs = tuple(sorted(factors, key=_digest_of_base))
+    key = (Product, pairs)
+    node = _interned.get(key)
+    if node is None:
+        node = Product()
+        node.factors = pairs
+        node.guards = tuple([b for b, x in pairs if b.boolean and x == 1])
+        node.boolean = len(node.guards) == len(pairs)
+        node.finite = all(b.finite and x > 0 and type(x) is int for b, x in pairs)
+        text = b"".join([part for b, x in pairs for part in (b.digest, _text(x))])
+        node = _intern(key, node, tuple([b for b, _ in pairs]), text)
+    return node
+
+
+def make_call(op: Operation, args: Iterable[Expr]) -> Expr:
+    """The bare node, without simplification or folding."""
+    args = tuple(args)
+    key = (Call, op.name, args)
+    node = _interned.get(key)
+    if node is None:
+        node = Call()
+        node.op, node.args = op, args
+        node.boolean = op.boolean
+        node.finite = op.boolean or (op.total and all(a.finite for a in args))
+        node = _intern(key, node, args, b"".join((op.name.encode(), b" ", *(a.digest for a in args))))
+    return node
+
+
+ZERO: Final = const(0)
+ONE: Final = const(1)

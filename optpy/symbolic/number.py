@@ -1,0 +1,103 @@
+"""The numbers inside expressions: exact where they are whole or short fractions, else floats."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from numbers import Integral, Rational, Real
+from typing import Any, Final
+
+Number = int | Fraction | float
+"""Every number has one form, chosen by its value (see ``normal``)."""
+
+_EXACT: Final = 2**53
+"""Whole numbers below it, and fractions of them, are kept exactly."""
+
+_SHORT: Final = 4096
+"""Binary fractions with denominators up to this are kept exactly; 0.1 and the like stay floats."""
+
+
+def normal(value: Number) -> Number:
+    """The one form of a number: ``int``, else a short ``Fraction``, else ``float``, however it came.
+
+    Numbers that compare equal get the same form, so that equal expressions are the same node.
+
+    Raises:
+        ValueError: it is infinite or NaN (also as an overflow of folded constants).
+        TypeError: it is no real number.
+    """
+    if type(value) is int and -_EXACT < value < _EXACT:  # by far the most frequent
+        return value
+    number: Any = value  # NumPy's scalars too
+    if isinstance(number, Integral):
+        whole = int(number)
+        return whole if abs(whole) < _EXACT else _finite(whole)
+    if isinstance(number, Rational):
+        n, d = int(number.numerator), int(number.denominator)
+        if d == 1:
+            return normal(n)
+        if max(abs(n), d) >= _EXACT or d & (d - 1) == 0:
+            return _normal_float(_finite(Fraction(n, d)))
+        return Fraction(n, d)
+    if not isinstance(number, Real):
+        raise TypeError(f"{number!r} is not a real number")
+    return _normal_float(_finite(number))
+
+
+def _normal_float(value: float) -> Number:
+    scaled = value * _SHORT
+    if scaled.is_integer() and abs(scaled) < _EXACT:
+        exact = Fraction(int(scaled), _SHORT)
+        return exact.numerator if exact.denominator == 1 else exact
+    return value
+
+
+def _finite(value: Any) -> float:
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ValueError(f"a constant is not finite: {result}")
+    return result
+
+
+def common_divisor(numbers: list[Number]) -> Number:
+    """The greatest number that divides all evenly; among floats, 1 unless they differ by signs only."""
+    if all(type(x) is int for x in numbers):
+        return math.gcd(*numbers)  # type: ignore[arg-type]
+    if any(type(x) is float for x in numbers):
+        magnitudes: set[Number] = {x if x > 0 else -x for x in numbers}
+        return magnitudes.pop() if len(magnitudes) == 1 else 1
+    exact = [Fraction(x) for x in numbers]
+    return normal(
+        Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact)))
+    )
+
+
+def divided(x: Number, by: Number) -> Number:
+    """``x / by``, exact where both are."""
+    if by == -1:
+        return -x
+    return normal(x / by if type(x) is float or type(by) is float else Fraction(x) / Fraction(by))
+
+
+def number_power(value: Number, exponent: Number) -> Number:
+    """``value ** exponent``.
+
+    Raises:
+        ZeroDivisionError: of 0 to a negative power.
+        ValueError: it is not real, or not finite.
+    """
+    if exponent == 1:
+        return value
+    if value == 0 and exponent < 0:
+        raise ZeroDivisionError("a constant expression divides by zero")
+    if value < 0 and type(exponent) is not int:
+        raise ValueError(f"({value}) ** {exponent} is not real")
+    if type(exponent) is int and abs(exponent) <= 64 and type(value) is not float:
+        return normal(Fraction(value) ** exponent)
+    try:
+        return normal(math.pow(value, exponent))
+    except OverflowError:
+        raise ValueError(f"a constant is not finite: {value} ** {exponent}") from None

@@ -1,0 +1,106 @@
+"""What the problems' programs have in common: options, the solve with its progress, the report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import optpy as op
+from problems import pictures
+
+DTYPES = {"float32": np.float32, "float64": np.float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The choices of one run."""
+
+    size: int | None
+    """Pixels along the picture's longer side; None: as the picture is."""
+    dtype: str
+    method: str
+    iterations: int
+    """At most so many nonlinear iterations."""
+    output: Path
+    """Where the picture of before and after goes."""
+    quiet: bool
+    """Neither progress nor report."""
+
+
+def problem_command(
+    *, output: str, method: str, iterations: int
+) -> Callable[[Callable[[Settings], None]], click.Command]:
+    """Makes a problem's `main(settings)` a program with the usual options; the arguments are defaults."""
+
+    def decorate(main: Callable[[Settings], None]) -> click.Command:
+        def run(**options: Any) -> None:
+            settings = Settings(**options)
+            try:
+                main(settings)
+            except (op.OptpyError, OSError) as error:
+                raise click.ClickException(str(error)) from error
+            if not settings.quiet:
+                click.echo(f"before and after: {settings.output.resolve()}")
+
+        options = _options(Path(output), method, iterations)
+        return click.Command(main.__module__, callback=run, params=options, help=main.__doc__)
+
+    return decorate
+
+
+def _options(output: Path, method: str, iterations: int) -> list[click.Parameter]:
+    size = "Pixels along the longer side.  [default: the picture's]"
+    path = click.Path(dir_okay=False, path_type=Path)
+    return [
+        click.Option(["--size"], type=click.IntRange(min=1), help=size),
+        _choice("--dtype", list(DTYPES), "float32", "Of the solve; sums are always in float64."),
+        _choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
+        click.Option(
+            ["--iterations"],
+            type=click.IntRange(min=1),
+            default=iterations,
+            show_default=True,
+            help="Nonlinear iterations at most.",
+        ),
+        click.Option(
+            ["--output"],
+            type=path,
+            default=output,
+            show_default=True,
+            callback=_check_output,
+            help="The picture of before and after.",
+        ),
+        click.Option(["--quiet"], is_flag=True, help="Neither progress nor report."),
+    ]
+
+
+def _choice(name: str, choices: list[str], default: str, help: str) -> click.Option:
+    return click.Option([name], type=click.Choice(choices), default=default, show_default=True, help=help)
+
+
+def _check_output(context: click.Context, parameter: click.Parameter, output: Path) -> Path:
+    # Now, not after the solve.
+    if not pictures.is_picture_name(output):
+        raise click.BadParameter(f"{output.name!r} has no ending of a picture file, such as .png")
+    return output
+
+
+def solve(energy: op.Energy, data: dict[str, Any], settings: Settings) -> op.SolveResult:
+    """Solves with the settings of the command line; prints each iteration, then the report, unless quiet."""
+    result = op.solve(
+        energy,
+        data,
+        device="cpu",
+        dtype=DTYPES[settings.dtype],
+        method=settings.method,
+        max_iterations=settings.iterations,
+        verbose=0 if settings.quiet else 2,
+    )
+    if not settings.quiet:
+        click.echo(f"\n{result.report(table=False)}")
+    return result

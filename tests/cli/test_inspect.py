@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from optpy.cli import main
+
+ENERGY = """
+import numpy as np
+import optpy as op
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X = op.Unknown("X", (H, W), 2)
+A = op.Array("A", (H, W), 2)
+Mask = op.Array("Mask", (H, W), dtype=np.uint8)
+w = op.params("w")
+energy = op.Energy(
+    fit=op.where(Mask[i, j] == 0, X[i, j] - A[i, j], 0),
+    reg=[w * op.sin(X[i, j] - X[i + 1, j]), w * (X[i, j] - X[i, j - 2])],
+    fixed={X: Mask[i, j] != 0},
+)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "energy.py"
+    path.write_text(ENERGY)
+    return path
+
+
+def inspect(file: Path, *more: str) -> Result:
+    return CliRunner().invoke(main, ["inspect", str(file), *more])
+
+
+def rows(run: Result, title: str) -> list[list[str]]:
+    """The cells of one table, without its header."""
+    assert run.exit_code == 0, run.output
+    section = run.output.split(title, 1)[1].split("\n\n", 1)[0]
+    return [line.split() for line in section.splitlines()[2:]]
+
+
+def test_declarations(file: Path) -> None:
+    found = rows(inspect(file), "Unknowns, arrays, params")
+    assert found[0][:6] == ["X", "unknown", "(H,", "W,", "2)", "float32"]
+    assert len(found[0]) > 6  # the condition under which it is fixed
+    assert sorted(found[1:]) == [
+        ["A", "array", "(H,", "W,", "2)", "float32"],
+        ["Mask", "array", "(H,", "W)", "uint8"],
+        ["w", "param"],
+    ]
+    assert rows(inspect(file, "--dtype", "float64"), "Unknowns, arrays, params")[0][5] == "float64"
+
+
+def test_terms(file: Path) -> None:
+    found = rows(inspect(file), "Terms")
+    assert [row[:4] for row in found] == [[name, "H,", "W", "2"] for name in ("fit", "reg[0]", "reg[1]")]
+    assert found[0][4].endswith("energy.py:11")
+
+
+def test_stencils(file: Path) -> None:
+    assert rows(inspect(file), "Stencils") == [
+        ["fit", "X", "(0,", "0)"],
+        ["A", "(0,", "0)"],
+        ["Mask", "(0,", "0)"],
+        ["reg[0]", "X", "(0,", "0)", "(1,", "0)"],
+        ["reg[1]", "X", "(0,", "0)", "(0,", "-2)"],
+    ]
+
+
+def test_simplification_takes_operations_away(file: Path) -> None:
+    found = rows(inspect(file), "Operations for each point")
+    routine = ""
+    totals: dict[tuple[str, str], int] = {}
+    for row in found:
+        for stage in ("as derived", "simplified", "in the interior"):
+            words = stage.split()
+            if row[-7 - len(words) : -7] == words:
+                routine = row[0] if len(row) > 7 + len(words) else routine
+                totals[routine, stage] = sum(map(int, row[-7:]))
+    for routine in ("cost", "evalF", "evalJTF", "applyJTJ", "modelcost"):
+        assert totals[routine, "as derived"] >= totals[routine, "simplified"] >= totals[routine, "in the interior"]
+    assert totals["applyJTJ", "as derived"] > 1.5 * totals["applyJTJ", "in the interior"]
+
+
+def test_source_is_the_c_of_one_routine_alone(file: Path) -> None:
+    one = inspect(file, "--source", "applyJTJ")
+    assert one.exit_code == 0
+    assert "applyJTJ" in one.output
+    assert "Stencils" not in one.output
+    every = inspect(file, "--source", "all")
+    assert one.output.strip() in every.output
+    assert "double" in inspect(file, "--source", "applyJTJ", "--dtype", "float64").output
+
+
+def test_an_unknown_routine_names_the_known_ones(file: Path) -> None:
+    run = inspect(file, "--source", "applyJ")
+    assert run.exit_code == 2
+    assert "applyJTJ" in run.output
+    assert "evalF" in run.output
+
+
+def test_places_that_are_no_offsets_are_shown_as_indices(tmp_path: Path) -> None:
+    path = tmp_path / "strided.py"
+    path.write_text(
+        "import optpy as op\nN, M = op.dims('N M')\ni, k = op.indices(N, M)\n"
+        "X, A = op.Unknown('X', (N,)), op.Array('A', (M,))\n"
+        "energy = op.Energy(fit=X[2 * k] + X[2 * k + 1] - A[k])\n"
+    )
+    found = rows(inspect(path), "Stencils")
+    assert found[0][:2] == ["fit", "X"]
+    assert "[2*i0]" in found[0]
+
+
+def test_a_mistake_in_the_energy_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(ENERGY.replace("A[i, j], 0)", "A[i], 0)"))
+    run = inspect(path)
+    assert run.exit_code == 1
+    assert run.output.startswith("Error: ")
+    assert "bad.py:11" in run.output
+    assert "Traceback" not in run.output

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import optpy as op
+from optpy.symbolic.interpret import evaluate
+
+N = op.dims("N")
+i = op.indices(N)
+X, V = op.Unknown("X", (N,)), op.Unknown("V", (N,), 2)
+V3, W3 = op.Unknown("V3", (N,), 3), op.Unknown("W3", (N,), 3)
+Mask, Flag = op.Array("Mask", (N,), dtype=np.uint8), op.Array("Flag", (N,), dtype=bool)
+w = op.params("w")
+x, v = X[i], V[i]
+M = op.matrix([[v[0], v[1]], [x, 2 * x], [0, 1]])
+
+VALUES: dict[str, Any] = {
+    "X": np.array([0.3]), "V": np.array([0.7, -1.2]), "V3": np.array([0.2, -0.4, 0.9]),
+    "W3": np.array([1.3, 0.1, -0.6]), "Mask": np.array([2]), "Flag": np.array([1]), "w": 0.4,
+}  # fmt: skip
+
+
+def value_of(e: op.Expression) -> Any:
+    """The value at VALUES, in the shape of the expression."""
+
+    def lookup(key: Any) -> Any:
+        return VALUES[key.field.name][key.channel] if hasattr(key, "field") else VALUES[key.name]
+
+    return np.array(evaluate(e.components, lookup)).reshape(e.shape)
+
+
+xv, vv, wv = 0.3, VALUES["V"], 0.4
+Mv = np.array([[0.7, -1.2], [0.3, 0.6], [0, 1]])
+A2, A3 = np.array([2.0, 3.0]), np.arange(6.0).reshape(3, 2)
+
+FORMULAS: list[tuple[Any, Any]] = [
+    (x + 1, xv + 1), (1 + x, 1 + xv), (x - v, xv - vv), (v - x, vv - xv), (2 - v, 2 - vv), (v * v, vv * vv),
+    (v / 2, vv / 2), (2 / v, 2 / vv), (v**2, vv**2), (2**v, 2**vv), (x**0.5, xv**0.5), (x**-1.5, xv**-1.5),
+    (-v, -vv), (+v, vv), (abs(v), abs(vv)), (x**w, xv**wv), (x**v, xv**vv), (np.float64(2) * x, 2 * xv),
+    (np.float32(2) - v, 2 - vv), (A2 * v, A2 * vv), (v - A2, vv - A2), (A2 - x, A2 - xv), (A2**x, A2**xv),
+    (M + v, Mv + vv), (A3 - M, A3 - Mv), (M * 2, Mv * 2), (M @ v, Mv @ vv), (M.T @ M, Mv.T @ Mv), (v @ M.T, vv @ Mv.T),
+    (v @ v, vv @ vv), (A3 @ v, A3 @ vv), (v @ A3.T, vv @ A3.T), (v * [1, 2], vv * [1, 2]), (v + (1, 2), vv + [1, 2]),
+    (v[0], vv[0]), (v[-1], vv[-1]), (v[::-1], vv[::-1]), (V3[i][1:], VALUES["V3"][1:]), (M[1], Mv[1]),
+    (M[1, 0], Mv[1, 0]), (M[:, 1], Mv[:, 1]), (M.T, Mv.T), (v.T, vv), (v.sum(), vv.sum()), (M.sum(), Mv.sum()),
+    (x < 1, 1), (x > 1, 0), (x <= v, xv <= vv), (v >= x, vv >= xv), (x == 0.3, 1), (x != 0.3, 0), (x > 1, 0),
+    (v < A2, vv < A2), (np.float64(0.2) <= x, 1), ((x > 0) & (x < 1), 1), ((x > 1) | (x < 0), 0), (~(x > 1), 1),
+    (Flag[i], 1), (~Flag[i] | (Mask[i] == 2), 1), ((v > 0).all(), 0), ((v > 0).any(), 1), (True & (x > 0), 1),
+    (False | (x > 1), 0), (Flag[i] + Flag[i], 2), (2 * (x > 0), 2), (sum([x, v[0]]), xv + vv[0]),
+    (op.where(x > 1, v, 0), [0, 0]), (op.where(v > 0, v, -v), abs(vv)), (op.where(True, x, v), [xv, xv]),
+    (op.where(x > 0, v, A2), vv),
+    (op.sqrt(x), xv**0.5), (op.exp(v), np.exp(vv)), (op.log(x), np.log(xv)), (op.sin(v), np.sin(vv)),
+    (op.cos(v), np.cos(vv)), (op.tan(x), np.tan(xv)), (op.asin(x), np.arcsin(xv)), (op.acos(x), np.arccos(xv)),
+    (op.atan(v), np.arctan(vv)), (op.atan2(v[0], v[1]), np.arctan2(*vv)), (op.sinh(v), np.sinh(vv)),
+    (op.cosh(v), np.cosh(vv)), (op.tanh(v), np.tanh(vv)), (op.asinh(v), np.arcsinh(vv)),
+    (op.acosh(x + 1), np.arccosh(xv + 1)), (op.atanh(x), np.arctanh(xv)), (op.minimum(v, x), np.minimum(vv, xv)),
+    (op.maximum(0, v), np.maximum(0, vv)), (op.floor(v), np.floor(vv)), (op.sign(v), np.sign(vv)),
+    (op.abs(v), abs(vv)), (op.stop_gradient(v), vv), (op.vector(x, 1, w), [xv, 1, wv]),
+    (op.matrix([v, [1, x]]), [vv, [1, xv]]), (op.dot(v, A2), vv @ A2), (op.norm(v), np.linalg.norm(vv)),
+    (op.norm(M), np.linalg.norm(Mv)), (op.normalize(v), vv / np.linalg.norm(vv)),
+    (op.cross(V3[i], W3[i]), np.cross(VALUES["V3"], VALUES["W3"])), (op.sin(0.5) * x, np.sin(0.5) * xv),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("e", "expected"), FORMULAS)
+def test_formulas_have_numpy_values_and_shapes(e: op.Expression, expected: Any) -> None:
+    assert e.shape == np.shape(expected)
+    np.testing.assert_allclose(value_of(e), expected, rtol=1e-14, atol=1e-15)
+
+
+@given(st.data())
+def test_broadcasting_is_that_of_numpy(data: st.DataObject) -> None:
+    shapes = hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3)
+    (first, second), _ = data.draw(shapes)
+    a, b = (np.arange(1.0, 1 + np.prod(s)).reshape(s) for s in (first, second))
+    found: Any = (a * x) * b
+    assert found.shape == (a * b).shape
+    np.testing.assert_allclose(value_of(found), a * b * xv)
+
+
+def test_a_vector_unpacks() -> None:
+    first, second = v
+    assert (first.components, second.components) == (v[0].components, v[1].components)
+    assert len(v) == 2
+    assert len(M) == 3
+
+
+def test_equal_formulas_are_the_same_nodes() -> None:
+    assert (x * x + 1).components[0] is (1 + x**2).components[0]
+    assert ((x > 0) & (x > 0)).components[0] is (x > 0).components[0]
+
+
+MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
+    (lambda: v + V3[i], ["(2,)", "(3,)", "channels"]),
+    (lambda: v + np.ones(3), ["(2,)", "(3,)"]),
+    (lambda: op.where(x > 0, v, V3[i]), ["where", "(2,)", "(3,)"]),
+    (lambda: bool(x > 0), ["truth value", "op.where", "&"]),
+    (lambda: 0 < x < 1, ["truth value", "(a < x) & (x < b)"]),
+    (lambda: 1 if x > 0 else 2, ["op.where"]),
+    (lambda: (x > 0) and (x < 1), ["& | ~"]),
+    (lambda: math.sin(x), ["op.sin"]),
+    (lambda: np.sin(x), ["np.sin", "op.sin"]),
+    (lambda: np.arctan2(x, x), ["op.atan2"]),
+    (lambda: np.array([x, x]), ["op.vector"]),
+    (lambda: np.add.reduce(x), ["np.add"]),
+    (lambda: Mask[i] & (x > 0), ["&", "a number", "!= 0"]),
+    (lambda: ~Mask[i], ["~", "a number"]),
+    (lambda: (x > 0) | 2, ["|", "2 is a number"]),
+    (lambda: v.all(), [".all()", "a number"]),
+    (lambda: op.where(x, 1, 2), ["op.where", "a condition"]),
+    (lambda: x[0], ["scalar", "op.Array('A', (H, W), 2)"]),
+    (lambda: v[2], ["[2]", "(2,)"]),
+    (lambda: v[i], ["whole numbers or slices"]),
+    (lambda: v[0.5], ["0.5"]),
+    (lambda: list(x), ["scalar", "length"]),
+    (lambda: x + "a", ["'a'"]),
+    (lambda: x + 1j, ["1j", "real"]),
+    (lambda: x * math.nan, ["nan", "not finite"]),
+    (lambda: x * np.array([1, math.inf]), ["inf", "not finite"]),
+    (lambda: x + np.zeros((2, 2, 2)), ["(2, 2, 2)", "matrices"]),
+    (lambda: x + np.array(["a"]), ["'a'"]),
+    (lambda: X + 1, ["'X'", "X[i]"]),
+    (lambda: 1 + X, ["'X'", "X[i]"]),
+    (lambda: x * X, ["'X'", "X[i]"]),
+    (lambda: np.ones(2) * X, ["'X'", "X[i]"]),
+    (lambda: Mask == 0, ["'Mask'", "Mask[i]"]),
+    (lambda: op.sin(X), ["'X'", "X[i]"]),
+    (lambda: list(X), ["'X'", "X[i]"]),
+    (lambda: x / 0, ["/", "divides by zero"]),
+    (lambda: (x - x) ** -1, ["divides by zero"]),
+    (lambda: op.sqrt(-1.0) * x, ["sqrt", "not real"]),
+    (lambda: op.vector(v, x), ["op.vector", "(2,)"]),
+    (lambda: op.vector(), ["op.vector", "nothing"]),
+    (lambda: op.matrix([x, x]), ["op.matrix", "()"]),
+    (lambda: op.matrix([[x, x], [x]]), ["(2,)", "(1,)"]),
+    (lambda: op.dot(v, V3[i]), ["op.dot", "(2,)", "(3,)"]),
+    (lambda: op.cross(v, v), ["op.cross", "(2,)"]),
+    (lambda: M @ M, ["@", "(3, 2)"]),
+    (lambda: x @ v, ["@", "()"]),
+    (lambda: op.rotate2d(v, v), ["op.rotate2d", "angle", "a scalar", "(2,)"]),
+    (lambda: op.rotate3d(V3[i], v), ["op.rotate3d", "v must be a vector of 3", "(2,)"]),
+    (lambda: op.rotate_quaternion(V3[i], V3[i]), ["op.rotate_quaternion", "q must be a vector of 4", "(3,)"]),
+    (lambda: op.in_bounds(2 * i + op.indices(op.dims("K"))), ["op.in_bounds", "of=X"]),
+    (lambda: op.in_bounds(0), ["op.in_bounds", "of=X"]),
+    (lambda: op.in_bounds(), ["op.in_bounds(i + 1, j)"]),
+    (lambda: op.in_bounds(i, of=x), ["of="]),  # type: ignore[arg-type]
+    (lambda: op.value(0.5), ["op.value", "0.5"]),
+    (lambda: op.Unknown("X", (N,), dtype=np.int32), ["'X'", "dtype", "solver's precision"]),
+    (lambda: op.Array("A", (N,), dtype=np.int64), ["'A'", "int64", "int32"]),
+    (lambda: op.Array("A", (N,), dtype="nonsense"), ["'A'", "nonsense", "uint8"]),
+    (lambda: op.Array("A", (5,)), ["'A'", "symbolic sizes", "5"]),  # type: ignore[arg-type]
+    (lambda: op.Array("A", (N, 2)), ["'A'", "symbolic sizes", "2"]),  # type: ignore[arg-type]
+    (lambda: op.Array("A", (N,), 0), ["'A'", "channels", "0"]),
+    (lambda: op.Array("A", (N,), (2, 2)), ["'A'", "channels"]),  # type: ignore[arg-type]
+    (lambda: op.Array("my array", (N,)), ["'my array'", "name"]),
+    (lambda: op.Array(3, (N,)), ["3", "name"]),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("mistake", "parts"), MISTAKES)
+def test_mistakes_in_formulas(mistake: Callable[[], Any], parts: list[str]) -> None:
+    with pytest.raises(op.EnergyError) as caught:
+        mistake()
+    message = str(caught.value)
+    assert "test_expression.py:" in message
+    for part in parts:
+        assert part in message
+
+
+def test_declarations_show_themselves() -> None:
+    assert repr(V) == "Unknown('V', (N,), 2)"
+    assert repr(Mask) == "Array('Mask', (N,), dtype=uint8)"
+    assert repr(op.Array("K", ())) == "Array('K', ())"
+    assert X.dims == (N,)
+    assert V.channels == 2
+    assert X.channels is None
+
+
+def test_a_long_expression_shows_its_size() -> None:
+    e = x
+    for _ in range(200):
+        e = op.sin(e) + e
+    assert "nodes" in repr(e)
+    assert "X[" in repr(x + 1)

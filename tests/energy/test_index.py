@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X = op.Unknown("X", (H, W))
+
+
+def read_index(e: op.Expression) -> str:
+    """The index of a read, with i and j in place of their unique names."""
+    text = repr(e).removeprefix("X")
+    return text.replace(repr(i), "i").replace(repr(j), "j")
+
+
+def test_dims_and_indices_come_alone_or_in_tuples() -> None:
+    assert isinstance(op.dims("N"), op.Dim)
+    assert [d.name for d in op.dims("N, M")] == ["N", "M"]
+    (n,) = op.dims("N,")
+    assert isinstance(op.indices(n), op.Index)
+    assert isinstance(op.params("w"), op.Param)
+    assert [p.name for p in op.params("a b")] == ["a", "b"]
+
+
+def test_two_dims_of_one_name_are_the_same() -> None:
+    assert op.dims("H") == H
+    assert op.dims("H") != W
+    assert {H: 1}[op.dims("H")] == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        ((i + 1, j), "[i + 1, j]"),
+        ((1 + i, j - 2), "[i + 1, j - 2]"),
+        ((2 * i - 1, -j + 3), "[2*i - 1, -j + 3]"),
+        ((H - 1 - i, 0), "[H - i - 1, 0]"),
+        ((i * np.int64(3), np.int32(2) + j), "[3*i, j + 2]"),
+        ((+i, (i - i) + j), "[i, j]"),
+    ],
+)
+def test_affine_indices(index: tuple[Any, ...], text: str) -> None:
+    assert read_index(X[index]) == text
+
+
+def test_an_index_in_a_tuple_may_span_a_grid() -> None:
+    n = (i + 1, j)
+    assert X[n].components == X[i + 1, j].components
+
+
+MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
+    (lambda: X[i + 0.5, j], ["0.5", "whole numbers", "op.value(i)"]),
+    (lambda: X[0.5, j], ["axis 0 of 'X'", "0.5", "whole numbers"]),
+    (lambda: X[X[i, j], j], ["axis 0 of 'X'", "Expression", "affine"]),
+    (lambda: X[i, :], ["axis 1 of 'X'", "a slice", "X[i, j]"]),
+    (lambda: X[i, True], ["axis 1 of 'X'", "True"]),
+    (lambda: X[i, "a"], ["axis 1 of 'X'", "'a'"]),
+    (lambda: X[(i, 0), j], ["axis 0 of 'X'", "side by side"]),
+    (lambda: X[i], ["'X' of shape (H, W)", "2 indices, got 1", "X[i, j]"]),
+    (lambda: X[i, j, 0], ["2 indices, got 3"]),
+    (lambda: X[j, i], ["axis 0 of 'X'", "runs over H", "runs over W", "op.indices(H)"]),
+    (lambda: X[i, i + 1], ["axis 1 of 'X'", "runs over W", "runs over H"]),
+    (lambda: X[i, W - 1 - i + H - W], ["axis 1 of 'X'"]),
+    (lambda: X[-1, j], ["axis 0 of 'X'", "-1", "always outside", "H - 1"]),
+    (lambda: i * j, ["not affine"]),
+    (lambda: i / 2, ["whole numbers only", "op.value(i)"]),
+    (lambda: i // 2, ["op.value(i)"]),
+    (lambda: i % 2, ["op.value(i)"]),
+    (lambda: i**2, ["op.value(i)"]),
+    (lambda: i < 3, ["compared", "op.value(i)"]),
+    (lambda: i == 0, ["compared", "op.value(i) == 0"]),
+    (lambda: i != j, ["compared"]),
+    (lambda: H == 3, ["compared"]),
+    (lambda: bool(i), ["truth value"]),
+    (lambda: list(range(10))[i], ["no value while the energy is written"]),
+    (lambda: i + X[i, j], ["op.value(i)"]),
+    (lambda: X[i, j] + i, ["op.value(i)"]),
+    (lambda: X[i, j] * H, ["op.value(i)"]),
+    (lambda: op.sin(i), ["op.value(i)"]),
+    (lambda: op.dims(""), ["one string", 'op.dims("H W")']),
+    (lambda: op.dims("3D"), ["'3D'", "cannot name a dim"]),
+    (lambda: op.dims(3), ["one string", "3"]),  # type: ignore[arg-type]
+    (lambda: op.params("w-fit"), ["'w-fit'", "cannot name a param"]),
+    (lambda: op.indices(), ["op.indices(H, W)"]),
+    (lambda: op.indices("H"), ["op.indices(H, W)", "'H'"]),  # type: ignore[arg-type]
+    (lambda: op.indices(i), ["op.indices(H, W)"]),
+]
+
+
+@pytest.mark.parametrize(("mistake", "parts"), MISTAKES)
+def test_mistakes_with_indices(mistake: Callable[[], Any], parts: list[str]) -> None:
+    with pytest.raises(op.EnergyError) as caught:
+        mistake()
+    message = str(caught.value)
+    assert "test_index.py:" in message
+    for part in parts:
+        assert part in message
+
+
+def test_strided_and_mirrored_reads_over_another_grid_are_legal() -> None:
+    k = op.indices(op.dims("K"))
+    assert X[2 * k, W - 1 - k].shape == ()

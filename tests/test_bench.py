@@ -1,0 +1,158 @@
+"""The benchmarks run on tiny pictures, and count their bytes as bench/README.md says. Nothing here asks for speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optpy as op
+from bench import __main__ as program
+from bench import race
+from bench.bandwidth import CopyMeter
+from bench.case import Case, Data
+from bench.curve import Curve, Point
+from bench.peers import PeerMissingError, ceres, cholesky, least_squares
+from bench.peers.assembled import AssembledProblem
+from bench.traffic import bytes_per_pixel, explain
+
+SIZE = 32
+
+
+@pytest.fixture(params=program.CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return program.load_case(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "itemsize", "apply_jtj", "pcg"),
+    [
+        ("image_warping", 4, 12 + 12 + 4 + 8 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 8 + 1 + 12),
+        ("image_warping", 8, 24 + 24 + 8 + 16 + 16 + 1 + 24, 8 * 24 + 24 + 8 + 16 + 16 + 1 + 24),
+        ("poisson", 4, 12 + 12 + 1, 8 * 12 + 12 + 1),
+        ("laplacian", 4, 4 + 4, 8 * 4 + 4),
+    ],
+)
+def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jtj: int, pcg: int) -> None:
+    traffic = program.load_case(name).traffic
+    assert bytes_per_pixel(traffic.apply_jtj(itemsize)) == apply_jtj
+    assert bytes_per_pixel(traffic.pcg(itemsize)) == pcg
+    assert explain(traffic.pcg(itemsize)).endswith(f"= {pcg} bytes/pixel")
+
+
+def test_the_unknowns_counted_are_those_of_the_energy(case: Case) -> None:
+    data = case.data(SIZE)
+    elements = sum(np.size(data[unknown.name]) for unknown in case.energy.unknowns)
+    assert elements == case.traffic.unknown_channels * SIZE * SIZE
+
+
+def test_operands_counted_are_those_that_the_jacobian_depends_on(case: Case) -> None:
+    # Every array is disturbed; J changes if and only if the array is counted.
+    data = _irregular(case.data(SIZE))
+    J = case.energy.jacobian(data)
+    counted = {operand.name for operand in case.traffic.operands}
+    arrays = {name for name, value in data.items() if np.ndim(value) > 0}
+    assert counted <= arrays
+    for name in arrays:
+        other = case.energy.jacobian({**data, name: _disturbed(data[name])})
+        assert (abs(J - other).sum() > 0) == (name in counted), name
+
+
+def _irregular(data: Data) -> Data:
+    rng = np.random.default_rng(0)
+    return {
+        name: value + 0.1 * rng.random(value.shape) if np.ndim(value) and value.dtype.kind == "f" else value
+        for name, value in data.items()
+    }
+
+
+def _disturbed(value: np.ndarray) -> np.ndarray:
+    disturbed = np.array(value)
+    inside = (SIZE // 2, SIZE // 2)
+    disturbed[inside] = 255 if value.dtype == np.uint8 else -1.5 - disturbed[inside]
+    return disturbed
+
+
+def test_the_assembled_problem_is_the_energy_without_its_fixed_elements(case: Case) -> None:
+    data = case.data(SIZE)
+    problem = AssembledProblem(case.energy, data)
+    x = problem.start
+    F, J = problem.residuals(x), problem.jacobian(x)
+    assert J.shape == (F.size, x.size)
+    assert 0.5 * F @ F == pytest.approx(case.energy.cost(data), rel=1e-9)
+    direction = np.random.default_rng(0).normal(size=x.size)
+    h = 1e-6
+    central = (problem.residuals(x + h * direction) - problem.residuals(x - h * direction)) / (2 * h)
+    np.testing.assert_allclose(J @ direction, central, rtol=1e-4, atol=1e-5)
+
+
+def test_the_peers_and_optpy_reach_the_same_cost(case: Case) -> None:
+    data = case.data(16)
+    curves = [least_squares.solve(case.energy, data, budget=60.0)]
+    try:
+        curves.append(cholesky.solve(case.energy, data, budget=60.0))
+    except PeerMissingError as missing:
+        assert "pip install" in str(missing)  # noqa: PT017
+    costs = [curve.final_cost for curve in curves]
+    assert costs == pytest.approx([min(costs)] * len(costs), rel=1e-3)
+    ours = race.optpy_curve(case, data, "float32", 1, (1 + 1e-3) * min(costs), budget=60.0)
+    assert ours.final_cost <= (1 + 1e-3) * min(costs)
+    assert ours.facts["cost_in_float64"] == pytest.approx(ours.final_cost, rel=1e-3)
+
+
+def test_ceres_has_the_same_energy() -> None:
+    case = program.load_case("image_warping")
+    data = case.data(16)
+    try:
+        curve = ceres.solve(data, 60.0, "cholesky", threads=1)
+    except PeerMissingError as missing:
+        pytest.skip(str(missing))
+    assert curve.points[0].cost == pytest.approx(case.energy.cost(data), rel=1e-9)
+    assert curve.final_cost == pytest.approx(op.solve(case.energy, data).cost, rel=1e-3)
+
+
+def test_a_log_of_ceres_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "iteration,cost,seconds,accepted,linear_iterations,radius\n"
+        "0,10,0.1,1,0,1e4\n1,12,0.2,0,3,1e3\n2,5,0.3,1,4,1e3\n"
+        "# version: 2.1.0\n# build_seconds: 0.5\n# total_seconds: 0.4\n# message: done: well\n"
+    )
+    curve = ceres.read_log(tmp_path / "log.csv", "Ceres")
+    assert curve.points == (Point(0.1, 10.0), Point(0.3, 5.0))
+    assert curve.ending == "done: well"
+    assert curve.facts == {"build_seconds": 0.5, "total_seconds": 0.4, "linear_iterations": 7.0}
+
+
+def test_a_curve_knows_when_a_cost_was_reached() -> None:
+    curve = Curve("peer", (Point(0.0, 9.0), Point(1.0, 4.0), Point(2.0, 1.0)), "done")
+    assert curve.first_at(4.0) == Point(1.0, 4.0)
+    assert curve.first_at(0.5) is None
+    assert (curve.final_cost, curve.seconds) == (1.0, 2.0)
+
+
+def test_a_copy_moves_what_it_says() -> None:
+    meter = CopyMeter(threads=2)
+    meter._source[:1000] = 7.0
+    assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
+    assert (meter._target[:1000] == 7.0).all()
+
+
+def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 30 --threads 1 --quick --output {tmp_path}"
+    program.main(arguments.split())
+    record = json.loads((tmp_path / "laplacian.json").read_text())
+    assert [row["stage"] for row in record["compile"]] == ["first use of the compiler", "cold", "warm"]
+    assert [row["routine"] for row in record["throughput"]] == ["applyJTJ", "pcg"]
+    assert [row["bytes_per_pixel"] for row in record["throughput"]] == [8, 36]
+    assert record["race"][0]["problem"] == "16 x 16"
+    printed = capsys.readouterr().out
+    for text in ("Mpixel/s", "of copy", "SciPy least_squares", "times faster", "warm"):
+        assert text in printed
+
+
+def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.parse(["sudoku"])
+    assert "no case 'sudoku'; there are: image_warping, poisson, laplacian" in capsys.readouterr().err
