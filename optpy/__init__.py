@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
-
 from .energy.declarations import Array, Param, Unknown, params
 from .energy.energy import Energy
 from .energy.expression import Expression
@@ -41,24 +38,14 @@ from .energy.functions import (
     vector,
     where,
 )
+from .energy.gradient_check import check_gradients
 from .energy.index import Dim, Index, dims, indices
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
-
-if TYPE_CHECKING:
-    from .energy.gradient_check import check_gradients
-    from .plan import compile, solve
-    from .solver.result import SolveResult
+from .plan import compile, solve
+from .solver.result import SolveResult
 
 __version__ = "0.1.0"
-
-# Solving is loaded when it is first used: writing an energy needs none of it.
-_LAZY: Final = {
-    "SolveResult": ".solver.result",
-    "check_gradients": ".energy.gradient_check",
-    "compile": ".plan",
-    "solve": ".plan",
-}
 
 __all__ = [
     "Array",
@@ -117,14 +104,3 @@ __all__ = [
     "vector",
     "where",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'optpy' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_LAZY[name], __name__), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

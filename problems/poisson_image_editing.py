@@ -107,7 +107,8 @@ def latte_art(size: int | None = None) -> Clone:
     centre_y, centre_x, radius_y, radius_x = 0.565 * height, 0.515 * width, 0.165 * height, 0.25 * width
     inside = ((rows - centre_y) / radius_y) ** 2 + ((columns - centre_x) / radius_x) ** 2 < 1
     top, left = int(centre_y - radius_y), int(centre_x - radius_x)
-    bottom, right = int(centre_y + radius_y) + 2, int(centre_x + radius_x) + 2
+    bottom = min(int(centre_y + radius_y) + 2, height)
+    right = min(int(centre_x + radius_x) + 2, width)
     source = np.zeros_like(base)
     source[top:bottom, left:right] = pictures.resize(face, (bottom - top, right - left))
     return Clone(base, source, np.where(inside, 0, 255).astype(np.uint8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
@@ -172,9 +173,19 @@ class Body:
 
     def _comparison(self, node: Call, sign: str) -> str:
         a, b = node.args
-        if a in self._raw and b in self._raw:  # whole numbers are compared as such: exact, and narrower
-            return f"({self._raw[a]} {sign} {self._raw[b]})"
-        return f"({self._real(a)} {sign} {self._real(b)})"
+        # Whole numbers are compared as such: exact, and narrower. A fraction gives way to the whole number next to it.
+        left = self._raw.get(a) or self._whole(a, math.ceil if sign == "<=" else math.floor)
+        right = self._raw.get(b) or self._whole(b, math.floor if sign == "<=" else math.ceil)
+        if left is None or right is None or (a not in self._raw and b not in self._raw):
+            return f"({self._real(a)} {sign} {self._real(b)})"
+        if sign == "==" and not (a in self._raw and b in self._raw):
+            return "0"  # no whole number is a fraction
+        return f"({left} {sign} {right})"
+
+    def _whole(self, e: Expr, nearest: Callable[[Fraction | float], int]) -> str | None:
+        if not isinstance(e, Const) or isinstance(e.value, int) or abs(e.value) > 2**62:
+            return None
+        return str(nearest(e.value))
 
 
 def magnitude(c: Number) -> Number:

@@ -36,12 +36,14 @@ class SolveOptions:
         callback: called after every iteration with an `IntermediateResult`; StopIteration ends the solve.
 
     The linear solve (N&W algorithm 5.3):
-        linear_iterations: at most so many. Ceres: max_linear_solver_iterations, 500.
+        linear_iterations: at most so many. Ceres: max_linear_solver_iterations, 500; more here, where the forcing
+            is tighter and an iteration costs a pass over the image.
         min_linear_iterations: at least so many. Ceres: min_linear_solver_iterations, 0.
         eta: forcing of the inexact Newton method: stop when k (Q_k - Q_{k-1}) / Q_k < eta. Nash and Sofer
-            1990, N&W section 7.1; Ceres: eta, 0.1.
+            1990, N&W section 7.1. 1e-3; with Ceres' 0.1 as-rigid-as-possible warps stall far from the minimum.
         r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0). Off (0), as in Ceres.
-        residual_reset_period: r is computed afresh every so many iterations, 0: never. Ceres: 10.
+        residual_reset_period: r is computed afresh every so many iterations, 0: never. Ceres: 10; here 50: each time
+            costs another product with J^T J.
 
     Levenberg-Marquardt only (giving one of these with method="gn" is an error):
         initial_radius: of the trust region. Ceres: initial_trust_region_radius, 1e4.

@@ -145,3 +145,12 @@ def test_a_missing_data_folder_is_one_line_of_error(tmp_path: Path) -> None:
     run = CliRunner().invoke(image_warping.main, [], env={"OPTPY_DATA": str(tmp_path / "gone")})
     assert run.exit_code == 1
     assert run.output.startswith("Error: OPTPY_DATA names")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_program_takes_tiny_pictures(tmp_path: Path, size: int) -> None:
+    output = tmp_path / "tiny.png"
+    arguments = ["--size", str(size), "--output", str(output), "--quiet"]
+    run = CliRunner().invoke(image_warping.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
+    assert run.exit_code == 0
+    assert output.is_file()

@@ -57,3 +57,12 @@ def test_the_program_draws_before_and_after(tmp_path: Path) -> None:
     assert str(output) in run.output
     with Image.open(output) as opened:
         assert opened.size == (2 * 32 + pictures.GAP, 32)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_program_takes_tiny_pictures(tmp_path: Path, size: int) -> None:
+    output = tmp_path / "tiny.png"
+    arguments = ["--size", str(size), "--output", str(output), "--quiet"]
+    run = CliRunner().invoke(laplacian_smoothing.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
+    assert run.exit_code == 0
+    assert output.is_file()

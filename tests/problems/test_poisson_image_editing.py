@@ -84,3 +84,12 @@ def test_the_program_draws_base_pasted_and_cloned(tmp_path: Path, dtype: str) ->
     assert str(output) in run.output
     with Image.open(output) as opened:
         assert opened.size == (3 * 36 + 2 * pictures.GAP, 32)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_program_takes_tiny_pictures(tmp_path: Path, size: int) -> None:
+    output = tmp_path / "tiny.png"
+    arguments = ["--size", str(size), "--output", str(output), "--quiet"]
+    run = CliRunner().invoke(poisson_image_editing.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
+    assert run.exit_code == 0
+    assert output.is_file()
