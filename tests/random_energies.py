@@ -79,7 +79,7 @@ class Draw:
         self.smooth = True
         self.text: list[str] = []
         rank = self.choose([2, 1, 2, 3])
-        names = "D0 D1 D2".split()[:rank]
+        names = ["D0", "D1", "D2"][:rank]
         if rank >= 2 and self.chance(5):
             names[-1] = names[-2]  # a square grid, which may be read transposed
         self.main = [op.Dim(n) for n in names]

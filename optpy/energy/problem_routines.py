@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Field, Residual, Routine
+from .damping import damping
 from .routines import (
     Fixed,
     apply_jtj,
@@ -15,7 +16,7 @@ from .routines import (
     linearised,
     model_cost,
 )
-from .updates import damping, pcg_routines, step
+from .updates import pcg_routines, step
 
 AT_UNKNOWNS = frozenset(
     f"{name}{block}"

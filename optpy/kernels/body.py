@@ -183,7 +183,7 @@ class Body:
         return f"({left} {sign} {right})"
 
     def _whole(self, e: Expr, nearest: Callable[[Fraction | float], int]) -> str | None:
-        if not isinstance(e, Const) or isinstance(e.value, int) or abs(e.value) > 2**62:
+        if not isinstance(e, Const) or isinstance(e.value, int) or magnitude(e.value) > 2**62:
             return None
         return str(nearest(e.value))
 
