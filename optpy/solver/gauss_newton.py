@@ -24,9 +24,7 @@ class GaussNewton:
     radius = math.inf
 
     def __init__(self, options: SolveOptions) -> None:
-        self._damping = Damping(
-            math.inf, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling
-        )
+        self._damping = Damping(math.inf, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling)
 
     def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
         """See `Method.propose`."""

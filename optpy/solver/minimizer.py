@@ -175,9 +175,7 @@ class Minimizer:
         self._gradient_norm = self._problem.linearise()
         self._record(None)
         self._ending = (
-            gradient_test(self._gradient_norm, self._options)
-            or limit_test(0, self._now(), self._options)
-            or _RUNNING
+            gradient_test(self._gradient_norm, self._options) or limit_test(0, self._now(), self._options) or _RUNNING
         )
 
     def _iterate(self) -> None:
@@ -277,13 +275,25 @@ class Minimizer:
 
     def _return_best(self) -> None:
         while self._saved is not None and self._saved.total < self._cost.total:
+            last = self._cost
             try:
                 self._problem.restore()
                 self._cost, self._saved = self._saved, None
             except KeyboardInterrupt:
                 continue  # the solve has ended already; the copy must be whole
-            message = f"{self._ending.message} The best point is returned, not the last."
-            self._ending = Ending(self._ending.status, message)
+            self._ending = self._ending_at_best(last)
+
+    def _ending_at_best(self, last: Cost) -> Ending:
+        """What a test said of the last point does not hold for the best one, unless their costs are as good as equal."""
+        ending, best = self._ending, self._cost
+        message = f"{ending.message} The best point is returned, not the last."
+        if not ending.status.success or last.total - best.total <= self._options.function_tolerance * best.total:
+            return Ending(ending.status, message)
+        return Ending(
+            Status.FAILURE,
+            f"Gauss-Newton ended at a cost of {last.total:.6e}, above the best one met, {best.total:.6e}, which is "
+            "returned but is no minimum; method='lm' never lets the cost rise.",
+        )
 
     def _now(self) -> float:
         return self._elapsed + time.perf_counter() - self._entered

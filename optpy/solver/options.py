@@ -177,9 +177,7 @@ def _refuse_unused(method: str, given: Any) -> None:
 
 def _ordered(options: SolveOptions, low: str, high: str) -> None:
     if getattr(options, low) > getattr(options, high):
-        raise OptionError(
-            f"'{low}' = {getattr(options, low)} must not exceed '{high}' = {getattr(options, high)}"
-        )
+        raise OptionError(f"'{low}' = {getattr(options, low)} must not exceed '{high}' = {getattr(options, high)}")
 
 
 def _choice(*choices: object) -> Callable[[str, Any], object]:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from optpy.solver.result import IterationRecord, SolveResult
 
 TABLE_HEADER = (
-    "iter          cost   cost_change  |gradient|      |step|    tr_ratio   tr_radius  linear"
-    "   time (s)  total (s)"
+    "iter          cost   cost_change  |gradient|      |step|    tr_ratio   tr_radius  linear   time (s)  total (s)"
 )
 
 
@@ -58,9 +57,7 @@ def _costs(result: SolveResult) -> list[str]:
     header = f"{'Cost':<28}{'initial':>14}{'final':>14}{'change':>14}"
     rows = [("total", result.initial_cost, result.cost)]
     if len(result.cost_by_term) > 1:
-        rows += [
-            (name, result.initial_cost_by_term[name], cost) for name, cost in result.cost_by_term.items()
-        ]
+        rows += [(name, result.initial_cost_by_term[name], cost) for name, cost in result.cost_by_term.items()]
     return [
         header,
         *(f"  {name:<26}{start:14.6e}{end:14.6e}{start - end:14.6e}" for name, start, end in rows),

@@ -102,9 +102,7 @@ class IntermediateResult:
         cost, cost_by_term: at the current point.
     """
 
-    def __init__(
-        self, iteration: IterationRecord, cost: Cost, read_x: Callable[[], dict[str, Any]] | None
-    ) -> None:
+    def __init__(self, iteration: IterationRecord, cost: Cost, read_x: Callable[[], dict[str, Any]] | None) -> None:
         self.iteration = iteration
         self.nit = iteration.iteration
         self.cost = cost.total

@@ -54,9 +54,7 @@ def limit_test(iteration: int, elapsed: float, options: SolveOptions) -> Ending 
     if iteration >= options.max_iterations:
         return Ending(Status.MAX_ITERATIONS, f"{Status.MAX_ITERATIONS.value}: {options.max_iterations}.")
     if options.max_time is not None and elapsed >= options.max_time:
-        return Ending(
-            Status.TIME_LIMIT, f"{Status.TIME_LIMIT.value}: {elapsed:.3g} s >= {options.max_time:.3g} s."
-        )
+        return Ending(Status.TIME_LIMIT, f"{Status.TIME_LIMIT.value}: {elapsed:.3g} s >= {options.max_time:.3g} s.")
     return None
 
 

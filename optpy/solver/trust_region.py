@@ -29,6 +29,4 @@ class TrustRegion:
 
     def rejected(self) -> Self:
         """radius <- radius / 2, then / 4, / 8, ... while rejections follow one another."""
-        return replace(
-            self, radius=self.radius / self.decrease_factor, decrease_factor=2 * self.decrease_factor
-        )
+        return replace(self, radius=self.radius / self.decrease_factor, decrease_factor=2 * self.decrease_factor)

@@ -50,9 +50,7 @@ def powell_singular() -> Known:
 
     def jacobian(x: Real) -> Real:
         a, b = 2 * (x[1] - 2 * x[2]), 2 * np.sqrt(10) * (x[0] - x[3])
-        return np.array(
-            [[1, 10, 0, 0], [0, 0, np.sqrt(5), -np.sqrt(5)], [0, a, -2 * a, 0], [b, 0, 0, -b]], np.float64
-        )
+        return np.array([[1, 10, 0, 0], [0, 0, np.sqrt(5), -np.sqrt(5)], [0, a, -2 * a, 0], [b, 0, 0, -b]], np.float64)
 
     start = np.array([3.0, -1.0, 0.0, 1.0])
     return Known("Powell singular", ReferenceTerm(residual, jacobian), start, np.zeros(4))
@@ -70,9 +68,7 @@ def misra() -> Known:
         return np.column_stack([1 - np.exp(-b[1] * t), b[0] * t * np.exp(-b[1] * t)])
 
     data = model(minimum)
-    return Known(
-        "Misra1a", ReferenceTerm(lambda b: model(b) - data, jacobian), np.array([500.0, 1e-4]), minimum
-    )
+    return Known("Misra1a", ReferenceTerm(lambda b: model(b) - data, jacobian), np.array([500.0, 1e-4]), minimum)
 
 
 def two_exponentials() -> Known:
@@ -104,6 +100,4 @@ def linear(n: int = 6, m: int = 10) -> Known:
     rng = np.random.default_rng(3)
     A, y = rng.standard_normal((m, n)), rng.standard_normal(m)
     minimum = np.linalg.lstsq(A, y, rcond=None)[0]
-    return Known(
-        "linear", ReferenceTerm(lambda x: A @ x - y, lambda x: A), np.zeros(n), minimum.astype(np.float64)
-    )
+    return Known("linear", ReferenceTerm(lambda x: A @ x - y, lambda x: A), np.zeros(n), minimum.astype(np.float64))

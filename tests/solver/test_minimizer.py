@@ -35,9 +35,7 @@ def scalar(f: Callable[[float], float], df: Callable[[float], float], x: float) 
 @pytest.mark.parametrize("known", [rosenbrock(), misra(), two_exponentials(), linear()], ids=lambda k: k.name)
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi"])
 @pytest.mark.parametrize("jacobi_scaling", [True, False])
-def test_lm_finds_the_minimum_that_scipy_finds(
-    known: Known, preconditioner: Any, jacobi_scaling: bool
-) -> None:
+def test_lm_finds_the_minimum_that_scipy_finds(known: Known, preconditioner: Any, jacobi_scaling: bool) -> None:
     n = len(known.start)
     blocks = np.arange(n).reshape(-1, 2) if preconditioner == "block_jacobi" else None
     problem = known.problem(preconditioner=preconditioner, blocks=blocks)
@@ -125,6 +123,17 @@ def test_gauss_newton_keeps_the_last_point_when_it_is_the_best() -> None:
     assert "best point" not in summary.message
 
 
+def test_gauss_newton_that_ends_at_a_worse_point_has_not_converged() -> None:
+    # Full steps on the arc tangent overshoot ever further, to where its slope and so the gradient vanish.
+    problem = scalar(np.arctan, lambda x: 1 / (1 + x**2), 2.0)
+    summary = solve(problem, method="gn", gradient_tolerance=1e-6)
+    assert summary.iterations[-1].gradient_norm <= 1e-6
+    assert summary.status is Status.FAILURE
+    assert not summary.status.success
+    assert "no minimum" in summary.message
+    assert problem.x[0] == 2.0
+
+
 def test_gauss_newton_has_no_trust_region() -> None:
     record = solve(rosenbrock().problem(), method="gn").iterations[1]
     assert math.isinf(record.tr_radius)
@@ -207,9 +216,7 @@ def test_function_tolerance() -> None:
 
 def test_parameter_tolerance() -> None:
     problem = two_exponentials().problem()
-    summary = solve(
-        problem, gradient_tolerance=0, function_tolerance=0, parameter_tolerance=1e-3, max_iterations=200
-    )
+    summary = solve(problem, gradient_tolerance=0, function_tolerance=0, parameter_tolerance=1e-3, max_iterations=200)
     last = summary.iterations[-1]
     assert summary.status is Status.PARAMETER_TOLERANCE
     assert last.accepted
