@@ -1,0 +1,76 @@
+"""Sessions: a solve step by step, with data that changes in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+from tests.warping import arap_data, arap_energy
+
+SOLVER = op.compile(arap_energy(), device="cpu", dtype=np.float64)
+
+
+def test_steps_are_the_iterations_of_a_solve() -> None:
+    data = arap_data(9, 12)
+    whole = SOLVER.solve(data, max_iterations=5)
+    session = SOLVER.start(data, max_iterations=5)
+    records = [session.step() for _ in range(5)]
+    assert [r.cost for r in records] == [r.cost for r in whole.iterations[1:]]
+    np.testing.assert_array_equal(session["Offset"], whole.x["Offset"])
+    assert session.step() == records[-1]  # it has ended
+    assert session.result().status is whole.status
+
+
+@pytest.mark.parametrize("change", ["w_reg", "Constraints", "Mask", "Offset"])
+def test_an_update_is_as_a_start_with_that_data(change: str) -> None:
+    data = arap_data(9, 12)
+    session = SOLVER.start(data, max_iterations=4)
+    session.run()
+    new: dict[str, Any] = dict(
+        w_reg=0.9, Constraints=data["Constraints"] + (data["Constraints"] >= 0), Mask=1 - data["Mask"],
+        Offset=data["Offset"] + 1.0,
+    )  # fmt: skip
+    here = {name: session[name] for name in ("Offset", "Angle")}
+    session.update(**{change: new[change]})
+    session.run()
+    expected = SOLVER.solve(data | here | {change: new[change]}, max_iterations=4)
+    result = session.result()
+    assert result.initial_cost == pytest.approx(expected.initial_cost, rel=1e-12)
+    assert result.cost == pytest.approx(expected.cost, rel=1e-9)
+    np.testing.assert_allclose(result.x["Offset"], expected.x["Offset"], rtol=1e-7)
+
+
+def test_sessions_of_one_solver_do_not_disturb_each_other() -> None:
+    one, two = SOLVER.start(arap_data(9, 12)), SOLVER.start(arap_data(7, 5, seed=3))
+    for _ in range(3):
+        one.step()
+        two.step()
+    np.testing.assert_array_equal(one["Angle"], SOLVER.solve(arap_data(9, 12), max_iterations=3).x["Angle"])
+    np.testing.assert_array_equal(two["Angle"], SOLVER.solve(arap_data(7, 5, seed=3), max_iterations=3).x["Angle"])
+
+
+def test_what_a_session_refuses() -> None:
+    session = SOLVER.start(arap_data(9, 12))
+    with pytest.raises(op.DataError, match="H"):
+        session.update(Mask=np.zeros((8, 12), np.uint8))
+    with pytest.raises(op.DataError, match="did you mean 'Mask'"):
+        session.update(Masks=np.zeros((9, 12), np.uint8))
+    with pytest.raises(op.DataError, match=r"no unknown 'Mask'.*'Offset'"):
+        session["Mask"]
+    with pytest.raises(op.OptionError, match="pcg"):
+        session.benchmark("applyJ")
+    before = session["Offset"]
+    with pytest.raises(op.DataError, match="finite"):
+        session.update(Offset=np.full((9, 12, 2), np.nan))
+    np.testing.assert_array_equal(session["Offset"], before)
+
+
+def test_a_benchmark_measures_without_moving_the_unknowns() -> None:
+    session = SOLVER.start(arap_data(9, 12))
+    before = session["Offset"]
+    for routine in ("applyJTJ", "applyJTJ_damped", "evalJTF", "pcg"):
+        assert session.benchmark(routine, repeat=3) > 0
+    np.testing.assert_array_equal(session["Offset"], before)
