@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +15,10 @@ from typing import Any, cast
 from bench import compile_times, machine, race, report, throughput
 from bench.bandwidth import CopyMeter
 from bench.case import Case
+from bench.race import Race
+
+# matplotlib is in the extra "bench" only.
+CAN_PLOT = importlib.util.find_spec("matplotlib") is not None
 
 CASES = ("image_warping", "poisson", "laplacian")
 PARTS = ("throughput", "compile", "race")
@@ -56,7 +62,7 @@ def run(case: Case, settings: argparse.Namespace, meter: CopyMeter | None) -> di
     if meter is not None:
         record["throughput"] = _throughput(case, settings, meter)
     if "race" in settings.parts:
-        record["race"] = _races(case, settings)
+        record["race"] = [_show_race(done, settings.output) for done in _races(case, settings)]
     return record
 
 
@@ -67,32 +73,31 @@ def _throughput(case: Case, settings: argparse.Namespace, meter: CopyMeter) -> l
         for row in throughput.measure(case, size, settings.dtype, settings.threads, meter)
     ]
     report.show(report.throughput_table(rows))
-    plot_to = settings.output / f"{case.name}_throughput.png"
-    _plot("plot_throughput", rows, plot_to)
+    if CAN_PLOT:
+        from bench.plot import plot_throughput
+
+        plot_throughput(rows, settings.output / f"{case.name}_throughput.png")
     return [throughput.as_record(row) for row in rows]
 
 
-def _races(case: Case, settings: argparse.Namespace) -> list[dict[str, Any]]:
-    races = [race.race(case, n, settings.dtype, settings.threads, settings.budget) for n in settings.race_sizes]
+def _races(case: Case, settings: argparse.Namespace) -> Iterator[Race]:
+    for size in settings.race_sizes:
+        yield race.race(case, size, settings.dtype, settings.threads, settings.budget)
     if case.famous is not None and not settings.quick:
         famous = race.race_famous(case, case.famous, settings.dtype, settings.threads, settings.budget)
         if famous is None:
             print(f"{case.famous.name}: its files are not there (see OPTPY_DATA in the README)")
         else:
-            races.append(famous)
-    for done in races:
-        report.show(report.race_table(done))
-        _plot("plot_race", done, settings.output / f"{case.name}_race_{done.problem.replace(' ', '')}.png")
-    return [race.as_record(done) for done in races]
+            yield famous
 
 
-def _plot(function: str, *arguments: Any) -> None:
-    try:
-        plot = importlib.import_module("bench.plot")
-    except ImportError:
-        print("no plots: matplotlib is not installed (pip install 'optpy[bench]')")
-    else:
-        getattr(plot, function)(*arguments)
+def _show_race(done: Race, output: Path) -> dict[str, Any]:
+    report.show(report.race_table(done))
+    if CAN_PLOT:
+        from bench.plot import plot_race
+
+        plot_race(done, output / f"{done.case}_race_{done.problem.replace(' ', '')}.png")
+    return race.as_record(done)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -102,6 +107,8 @@ def main(arguments: list[str] | None = None) -> None:
     meter = CopyMeter(settings.threads) if "throughput" in settings.parts else None
     if meter is not None and meter.note:
         print(meter.note)
+    if not CAN_PLOT:
+        print("no plots: matplotlib is not installed (pip install 'optpy[bench]')")
     for name in settings.cases:
         record = run(load_case(name), settings, meter)
         path = settings.output / f"{name}.json"

@@ -12,7 +12,7 @@ import numpy as np
 import optpy as op
 from bench.bandwidth import Copy, CopyMeter
 from bench.case import Case
-from bench.traffic import Movement, bytes_per_pixel, explain
+from bench.traffic import bytes_per_pixel, explain
 from optpy.session import Session
 
 PCG_ITERATIONS = 50
@@ -71,8 +71,21 @@ def measure(case: Case, size: int, dtype: str, threads: int, meter: CopyMeter) -
     itemsize = np.dtype(dtype).itemsize
     counts = {"applyJTJ": case.traffic.apply_jtj(itemsize), "pcg": case.traffic.pcg(itemsize)}
     for routine, count in counts.items():
-        runs, copies = _alternate(session, routine, pixels * bytes_per_pixel(count), meter)
-        yield _record(case, routine, size, dtype, threads, pixels, count, runs, copies)
+        runs, (memory, same_size) = _alternate(session, routine, pixels * bytes_per_pixel(count), meter)
+        yield Throughput(
+            case=case.name,
+            routine=routine,
+            size=size,
+            dtype=dtype,
+            threads=threads,
+            pixels=pixels,
+            bytes_per_pixel=bytes_per_pixel(count),
+            count=explain(count),
+            seconds=min(runs),
+            seconds_median=statistics.median(runs),
+            memory=memory,
+            same_size=same_size,
+        )
 
 
 def _alternate(
@@ -87,33 +100,6 @@ def _alternate(
         copies = meter.memory(), meter.measure(bytes_moved)
         runs.append(statistics.fmean(session.benchmark(routine, repeat) for _ in range(solves)))
     return runs, copies
-
-
-def _record(
-    case: Case,
-    routine: str,
-    size: int,
-    dtype: str,
-    threads: int,
-    pixels: int,
-    count: tuple[Movement, ...],
-    runs: list[float],
-    copies: tuple[Copy, Copy],
-) -> Throughput:
-    return Throughput(
-        case=case.name,
-        routine=routine,
-        size=size,
-        dtype=dtype,
-        threads=threads,
-        pixels=pixels,
-        bytes_per_pixel=bytes_per_pixel(count),
-        count=explain(count),
-        seconds=min(runs),
-        seconds_median=statistics.median(runs),
-        memory=copies[0],
-        same_size=copies[1],
-    )
 
 
 def as_record(row: Throughput) -> dict[str, Any]:

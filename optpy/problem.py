@@ -242,7 +242,7 @@ _ENDINGS: dict[int, tuple[LinearStatus, str]] = {
     4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
     5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
     6: (LinearStatus.CONVERGED, "r.z = 0."),
-    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) < r_tolerance = {limits.r_tolerance:.3e}."),
+    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."),
     8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
     9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
 }
@@ -252,4 +252,5 @@ def _linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
     status, message = _ENDINGS[state.status]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE
-    return LinearSummary(state.k, status, message.format(s=state, limits=limits))
+    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
+    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction))

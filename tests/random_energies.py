@@ -38,6 +38,13 @@ class RandomEnergy:
         """The sizes in turn, for the dims in their order."""
         return {d: cycle[n % len(cycle)] for n, d in enumerate(self.dims)}
 
+    def long_sizes(self) -> dict[str, int]:
+        """Small, but for the rows of the first unknown, which are longer than what is skipped where all is fixed."""
+        sizes, dims = self.sizes(2, 3), [d.name for d in self.energy.unknown_fields[0].dims]
+        if dims and dims.count(dims[-1]) == 1:
+            sizes[dims[-1]] = 70
+        return sizes
+
     def data(self, sizes: dict[str, int]) -> dict[str, Any]:
         """Values that float32 holds exactly; masks, and whole numbers that float32 does not hold exactly."""
         rng = np.random.default_rng(self.seed)
@@ -129,6 +136,7 @@ class Draw:
         kinds = ["constant"]
         if i is not None:
             kinds = ["shift"] * 8 + ["mirror", "constant", "stride"] + ["window"] * 6 * bool(window)
+            kinds += ["diagonal"] * 2 * (len(space.loops) > 1)
         elif coarse:
             kinds = ["coarse"] * 6 + ["constant"]
         kind = self.choose(kinds)
@@ -139,7 +147,10 @@ class Draw:
         if kind == "stride":
             return self.choose([2, 3, -2]) * i + offset
         if kind == "window":
-            return i + self.choose([1, -1]) * self.choose(window) + offset
+            return self.choose([1, 1, 2]) * i + self.choose([1, -1, 2]) * self.choose(window) + offset
+        if kind == "diagonal":
+            other = self.choose([k for k in space.loops if k is not i])
+            return self.choose([1, 2]) * i + self.choose([1, -1, 3]) * other + offset
         if kind == "coarse":
             k = coarse[axis] if axis < len(coarse) else coarse[0]
             return self.choose([2, 2, 4]) * k + offset
@@ -159,7 +170,8 @@ class Draw:
     # -- formulas --------------------------------------------------------------------------------------------------
 
     def condition(self, space: Space, depth: int) -> Any:
-        kind = self.choose(["bool", "uint8", "int32", "two int32", "value", "bounds", "number", "unknown", "and", "or", "not"])
+        kinds = ["bool", "uint8", "int32", "two int32", "value", "bounds", "number", "unknown", "and", "or", "not"]
+        kind = self.choose(kinds)
         if kind == "bool":
             return self.read(self._array(self._grid(), ["bool"]), space)
         if kind == "uint8":
@@ -220,14 +232,18 @@ class Draw:
 
     def _unary(self, x: Any) -> Any:
         return self.choose(
-            [op.sin(x), op.cos(x), op.exp(op.minimum(x, 2)), op.sqrt(0.5 + x * x), op.abs(x), x * x, op.tanh(x), op.floor(x) + x, -x]
+            [
+                *(op.sin(x), op.cos(x), op.tanh(x), op.exp(op.minimum(x, 2)), op.sqrt(0.5 + x * x)),
+                *(op.abs(x), op.floor(x) + x, x * x, -x),
+            ]
         )
 
     # -- residuals -------------------------------------------------------------------------------------------------
 
     def residual(self) -> Any:
         kind = self.choose(["main", "main", "main", "main", "coarse", "window", "subset"])
-        dims = {"main": self.main, "coarse": self.coarse, "window": [*self.main, self.window], "subset": self.main[-1:]}[kind]
+        windowed, last = [*self.main, self.window], self.main[-1:]
+        dims = {"main": self.main, "coarse": self.coarse, "window": windowed, "subset": last}[kind]
         loops = op.indices(*dims)
         space = Space([loops] if len(dims) == 1 else list(loops), list(dims))
         u = self.unknowns[0] if self.chance(2) else self.choose(self.unknowns)

@@ -27,8 +27,6 @@ Real = NDArray[np.float64]
 
 SIZES = [(1, 1, 1), (1, 4, 2), (3, 1, 5), (5, 3, 4), (2, 7, 3)]
 """Also smaller than the stencils, which reach 3 to each side."""
-LONG = [(70, 2, 3), (2, 70, 3), (2, 3, 70)]
-"""Rows longer than the runs of points that are skipped where everything is fixed."""
 DAMPED = Damping(3.0, 1e-6, 1e32, jacobi_scaling=True)
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -222,9 +220,10 @@ def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: Random
 @settings(EXAMPLES, max_examples=24)
 @given(random_energies())
 def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> None:
-    for cycle in (*SIZES, LONG[random.seed % 3]):
+    for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)))
-    data = random.data(random.sizes(*LONG[random.seed % 3]))
+    data = random.data(random.long_sizes())
+    check_everything(random.energy, data)
     one, two, three = (outcomes(Operators(random.energy, data, threads=n)) for n in (1, 2, 3))
     assert one == two == three
 
@@ -234,3 +233,159 @@ def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> N
 def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, epsilon=3e-5)
+
+
+# -- single energies -------------------------------------------------------------------------------------------------
+
+N, H, W, K = op.dims("N H W K")
+n, m = op.indices(N, N)
+i, j, k = op.indices(H, W, K)
+COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
+
+
+def every_function() -> op.Energy:
+    """Every function of the language, stencils, strides, sums over a window, unknowns on four grids."""
+    X, Y, s = op.Unknown("X", (H, W), 2), op.Unknown("Y", (W,)), op.Unknown("s", ())
+    Z = op.Unknown("Z", (H, W, K))
+    A, M = op.Array("A", (H, W), 2), op.Array("M", (H, W), dtype=bool)
+    B, G = op.Array("B", (H, W), dtype=np.uint8), op.Array("G", (K,), dtype=np.float64)
+    w, v = op.params("w v")
+    x, y = X[i, j][0], X[i, j + 1][1]
+    bounded = 0.9 * op.sin(x)
+    return op.Energy(
+        fixed={X: M[i, j], Y: op.value(j) == 1},
+        fit=op.where(M[i, j] | (B[i, j] > 1), w * (X[i, j] - A[i, j]), 0),
+        rotated=op.rotate2d(s[()], X[i - 1, j]) - X[i, j],
+        functions=[
+            op.vector(op.sin(x), op.cos(y), op.tan(0.5 * bounded), op.asin(bounded), op.acos(bounded), op.atan(x)),
+            op.vector(op.sinh(x), op.cosh(y), op.tanh(x), op.asinh(y), op.acosh(1.5 + x * x), op.atanh(bounded)),
+            op.vector(op.exp(x), op.log(1.5 + y * y), op.sqrt(1 + x * x), op.abs(x), op.sign(y) * x, op.floor(x) + y),
+            op.vector(op.minimum(x, y), op.maximum(x, 2 * y), op.atan2(x, 2 + y * y), (1.5 + bounded) ** y, x**-2),
+            op.vector(x**7, (1 + y * y) ** 1.5, (1 + x * x) ** 0.3, x * op.stop_gradient(y), v / (2 + y)),
+        ],
+        window=G[k] * Z[i, j + k, 0] - Y[j] * s[()],
+        first=X[i, 0][0] * A[i, j][0] + X[i, 0][1],  # every pixel reads both channels of the first of its row
+        volume=Z[i, j, k] - Z[i + 1, j - 1, k - 1],
+        columns=Y[W - 1 - j] * X[2 * i, j][1] - x,
+        last=op.where(op.value(i) == op.value(H - 1), x - 1, 0),
+    )
+
+
+def data_of_every_function(*sizes: int) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    h, w, k_ = sizes
+    return dict(
+        X=rng.uniform(0.2, 0.9, (h, w, 2)),
+        Y=rng.standard_normal(w),
+        s=np.array(0.3),
+        Z=rng.standard_normal((h, w, k_)),
+        A=rng.standard_normal((h, w, 2)),
+        M=rng.random((h, w)) < 0.5,
+        B=rng.integers(0, 4, (h, w), np.uint8),
+        G=rng.standard_normal(k_),
+        w=1.5,
+        v=-0.5,
+    )
+
+
+def test_every_function_of_the_language() -> None:
+    energy = every_function()
+    for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 6, 2)):
+        check_everything(energy, data_of_every_function(*sizes))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which(COMPILERS[compiler].split()[0]) is None:
+        pytest.skip(f"no {compiler} on this machine")
+    source = op.compile(every_function(), "cpu", dtype).source()
+    monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
+    assert compile_c(source, name="energy", werror=True).path.exists()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gcc_computes_the_same(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_CC", "gcc")
+    for sizes in ((1, 1, 1), (1, 5, 2), (5, 40, 2)):
+        check_everything(
+            every_function(), data_of_every_function(*sizes), dtype, 1e-11 if dtype is np.float64 else 1e-4
+        )
+
+
+def test_whole_numbers_are_compared_exactly_in_float32() -> None:
+    X, A = op.Unknown("X", (N,)), op.Array("A", (N,), dtype=np.int32)
+    B = op.Array("B", (N,), dtype=np.int32)
+    conditions = [
+        A[n] == BIG + 1, A[n] < BIG + 1, A[n] <= BIG, A[n] > BIG, A[n] >= BIG + 1, A[n] != B[n], A[n] < B[n],
+        A[n] <= BIG + 0.5, A[n] < BIG + 0.5, A[n] > BIG + 0.5, A[n] >= BIG + 0.5, A[n] == BIG + 0.5,
+        A[n] < 3_000_000_000, A[n] > -(2**80), op.value(n) == 1,
+    ]  # fmt: skip
+    energy = op.Energy(count=op.vector(*[op.where(c, X[n], 0) for c in conditions]))
+    a = np.arange(BIG - 2, BIG + 4, dtype=np.int32)
+    b = np.full_like(a, BIG + 1)
+    data = dict(X=np.ones(len(a)), A=a, B=b)
+    got = Operators(energy, data, np.float32).problem.residuals()["count"]
+    expected = [
+        a == BIG + 1, a < BIG + 1, a <= BIG, a > BIG, a >= BIG + 1, a != b, a < b,
+        a <= BIG, a <= BIG, a > BIG, a > BIG, a < 0,
+        a > 0, a > 0, np.arange(len(a)) == 1,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(got, np.stack(expected, axis=-1))
+    np.testing.assert_array_equal(energy.residuals(data)["count"], got)
+
+
+def test_the_arm_that_is_not_taken_may_be_infinite_or_nan() -> None:
+    X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
+    x = X[n]
+    energy = op.Energy(
+        a=op.where(A[n] > 0, x / A[n], x),
+        b=op.where(x > 0, op.log(x), 0.5 * x),
+        c=op.where(x > 0, op.sqrt(x), op.where(x < 0, op.sqrt(-x), 0)),
+        d=op.where(A[n + 1] != 0, x / op.sin(A[n + 1]), 1),
+        e=op.where(A[n] > 0, op.norm(op.vector(x, A[n])), op.exp(1e4 * A[n]) * x),
+    )
+    data = dict(X=np.array([1.0, 0, -1, 2, 0]), A=np.array([0.0, 2, 0, 0, 1]))
+    assert np.isfinite(stacked(energy, data)).all()
+    check_everything(energy, data)
+
+
+def test_names_of_the_solver_s_vectors_are_free_for_arrays_and_params() -> None:
+    X = op.Unknown("X", (N,))
+    names = ["p_X", "delta_X", "g_X", "C_X", "candidate_X", "stored0", "F_fit", "solved_N", "f0_0", "n_N", "sum0"]
+    arrays = [op.Array(name, (N,)) for name in names]
+    alpha, local = op.params("alpha local0_0")
+    total = op.sin(X[n]) * alpha + local * X[m]
+    for a in arrays:
+        total = total + a[n] * X[n] * X[n + 1] + a[n] * op.cos(X[n])
+    energy = op.Energy(fit=total, fixed={X: arrays[0][n] > 1})
+    rng = np.random.default_rng(2)
+    data = {name: rng.standard_normal(5) for name in ["X", *names]}
+    check_everything(energy, data | {"alpha": 0.5, "local0_0": 0.25})
+
+
+def test_the_largest_gradient_is_found_in_any_of_many_channels() -> None:
+    X, A = op.Unknown("X", (N,), 34), op.Array("A", (N,), 34)
+    energy = op.Energy(fit=X[n] - A[n])
+    for channel in (0, 31, 32, 33):
+        A_ = np.zeros((2, 34))
+        A_[1, channel] = -7
+        assert Operators(energy, dict(X=np.zeros((2, 34)), A=A_)).linearise() == 7
+
+
+def test_an_energy_may_have_many_terms() -> None:
+    X = op.Unknown("X", (N,))
+    energy = op.Energy(**{f"t{t}": 0.01 * t * (X[n] - t) for t in range(1, 81)})
+    check_everything(energy, dict(X=np.array([0.5, 3.0])))
+
+
+def test_params_and_arrays_may_have_any_letters() -> None:
+    X, A = op.Unknown("Größe", (op.Dim("Höhe"),)), op.Array("Ziel", (op.Dim("Höhe"),))
+    p = op.indices(op.Dim("Höhe"))
+    energy = op.Energy(fit=op.params("λ") * (X[p] - A[p]))
+    check_everything(energy, {"Größe": np.zeros(3), "Ziel": np.ones(3), "λ": 2.0})
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setenv("OPTPY_CC", "gcc")
+        assert compile_c(op.compile(energy, "cpu", np.float64).source(), name="energy").path.exists()

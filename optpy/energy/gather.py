@@ -209,6 +209,17 @@ class GatheredSum:
     def total(self, key: Hashable) -> Expr:
         return add(*self.outputs.get(key, []))
 
+    def locals_of(self, values: Iterable[Expr]) -> tuple[LocalSum, ...]:
+        """The local sums that these values need, and no others."""
+        needed = {v.key.name for v in variables(values) if isinstance(v.key, LocalName)}
+        kept = []
+        for x in self.locals:
+            pairs = [(n, e) for n, e in zip(x.names, x.values, strict=True) if n in needed]
+            if pairs:
+                names, summands = zip(*pairs, strict=True)
+                kept.append(LocalSum(names, x.loops, x.condition, summands))
+        return tuple(kept)
+
 
 def _split_guard(guard: Expr, loops: Domain) -> tuple[Expr, Expr]:
     """The guard's factors without and with the loop variables."""

@@ -153,7 +153,7 @@ def _gradient_routine(
     gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
     reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
     stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
-    return Routine(name, domain, stores, reductions, tuple(total.locals))
+    return Routine(name, domain, stores, reductions, total.locals_of(values))
 
 
 def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
@@ -195,7 +195,7 @@ def _product_routine(
     domain = canonical_domain(dims)
     stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
     dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
-    return Routine(name, domain, stores, (Reduce("pAp", dot),), tuple(total.locals))
+    return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
 
 
 def _times_tangent(

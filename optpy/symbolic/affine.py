@@ -79,32 +79,31 @@ class Affine:
 
     def substitute(self, replacement: Mapping[Atom, Affine]) -> Affine:
         """The index with atoms replaced, also inside floor divisions."""
-        result = Affine(self.constant)
+        constant = self.constant
+        terms: list[tuple[Atom, int]] = []
         for atom, c in self.terms:
             new = replacement.get(atom)
             if new is None and isinstance(atom, FloorDiv):
                 new = floor_divide(atom.numerator.substitute(replacement), atom.denominator)
-            result = result + (Affine.of(atom) if new is None else new) * c
-        return result
+            if new is None:
+                terms.append((atom, c))
+            else:
+                constant += c * new.constant
+                terms.extend((a, c * k) for a, k in new.terms)
+        return Affine.collect(constant, terms)
 
     def evaluate(self, value: Mapping[Atom, Any]) -> Any:
         """The number, or array of numbers, given those of the atoms."""
         total: Any = self.constant
         for atom, c in self.terms:
-            part = (
-                atom.numerator.evaluate(value) // atom.denominator
-                if isinstance(atom, FloorDiv)
-                else value[atom]
-            )
+            part = atom.numerator.evaluate(value) // atom.denominator if isinstance(atom, FloorDiv) else value[atom]
             total = total + c * part
         return total
 
     def reads(self, atoms: Iterable[Atom]) -> bool:
         """Whether any of the atoms occurs, also inside floor divisions."""
         atoms = set(atoms)
-        return any(
-            a in atoms or (isinstance(a, FloorDiv) and a.numerator.reads(atoms)) for a, _ in self.terms
-        )
+        return any(a in atoms or (isinstance(a, FloorDiv) and a.numerator.reads(atoms)) for a, _ in self.terms)
 
     def __str__(self) -> str:
         text = ""
@@ -249,6 +248,4 @@ def _eliminate(row: Affine, pivot: Affine, variable: Atom) -> Affine:
 def _primitive(row: Affine) -> Affine:
     """The same equation ``row == 0`` with its common divisor taken out."""
     common = gcd(row.constant, *(c for _, c in row.terms))
-    return (
-        Affine(row.constant // common, tuple((a, c // common) for a, c in row.terms)) if common > 1 else row
-    )
+    return Affine(row.constant // common, tuple((a, c // common) for a, c in row.terms)) if common > 1 else row

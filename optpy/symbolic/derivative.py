@@ -11,7 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from .expr import ONE, ZERO, Call, Expr, Number, Product, Sum, Var, add, const, mul, power
+from .booleans import literals
+from .expr import (
+    ONE,
+    ZERO,
+    Call,
+    Expr,
+    Number,
+    Product,
+    Sum,
+    Var,
+    add,
+    assume,
+    const,
+    logical_or,
+    mul,
+    power,
+)
 from .traverse import topological
 
 
@@ -115,17 +131,26 @@ class Derivative:
     def adjoint(self, root: Expr, seed: Expr) -> dict[Var, Expr]:
         """``{v: d root/d v * seed}`` in one backward sweep (a row of J^T times a number)."""
         bar: dict[Expr, list[Expr]] = {root: [seed]}
+        used: dict[Expr, list[Expr]] = {root: [ONE]}
         result: dict[Var, Expr] = {}
         for node in reversed(topological([root])):
             if node not in bar or not self._depends[node]:
                 continue
-            value = add(*bar[node])
+            value = add(*bar.pop(node))
             if isinstance(node, Var):
                 result[node] = value
                 continue
+            # A node used under conditions alone gets a sum of guarded parts. Its slope may be infinite
+            # where all of them fail, so it must stay behind them: the condition under which the node is
+            # used at all.
+            selects = logical_or(*dict.fromkeys(used.pop(node)))
+            bare = assume(value, literals(selects))
+            inside = mul(selects, *node.guards) if isinstance(node, Product) else selects
             for child, slope in zip(node.children, self._local(node), strict=True):
                 if self._depends[child]:
-                    bar.setdefault(child, []).append(mul(slope, value))
+                    safe = bare is value and slope.finite
+                    bar.setdefault(child, []).append(mul(slope, value) if safe else mul(selects, slope, bare))
+                    used.setdefault(child, []).append(inside)
         return {v: result[v] for v in self._bit if v in result}
 
 

@@ -193,9 +193,7 @@ def _parts(base: Expr, exponent: int) -> tuple[Number, list[tuple[Expr, Number]]
     """``base ** exponent`` as a number times simpler powers; None if it is simple."""
     if isinstance(base, Product):
         factors = base.factors if len(base.factors) <= FLATTEN_LIMIT else _packed(base)
-        return 1, None if factors is None else [
-            (b, x if exponent == 1 else normal(x * exponent)) for b, x in factors
-        ]
+        return 1, None if factors is None else [(b, x if exponent == 1 else normal(x * exponent)) for b, x in factors]
     if isinstance(base, Sum):
         c, primitive = split_content(base)
         return (1, None) if primitive is base else (number_power(c, exponent), [(primitive, exponent)])
@@ -366,9 +364,7 @@ def assume(e: Expr, true: Iterable[Expr]) -> Expr:
             terms.append(
                 (
                     c,
-                    mul(*(power(b, x) for b, (_, x) in zip(values, factors, strict=True)))
-                    if ONE in values
-                    else t,
+                    mul(*(power(b, x) for b, (_, x) in zip(values, factors, strict=True))) if ONE in values else t,
                 )
             )
     return linear(e.constant, terms) if tuple(terms) != e.terms else e

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterable
+from typing import Final
 
 from .booleans import is_not, logical_not
 from .expr import ONE, Expr, Number, Product, Sum, linear, mul, power, split_coefficient
@@ -23,6 +24,8 @@ Monomial = dict[Literal, int]
 """Literals with their multiplicities: x**-2 * y is {(x, -1): 2, (y, 1): 1}."""
 
 Term = tuple[Number, Monomial]
+
+_MANY_DEGREES: Final = 8
 
 
 def factor(roots: Iterable[Expr]) -> list[Expr]:
@@ -37,7 +40,7 @@ def factor(roots: Iterable[Expr]) -> list[Expr]:
 
 def _horner_sum(node: Sum) -> Expr:
     """Run ``_horner`` and the calls it asks for; on a stack of our own, as the nesting may be deep."""
-    running = [_horner([(c, _monomial(e)) for c, e in node.terms])]
+    running = [_horner([(c, _monomial(e)) for c, e in node.terms], node)]
     answer: Expr | None = None
     while running:
         try:
@@ -49,7 +52,7 @@ def _horner_sum(node: Sum) -> Expr:
             running.append(_horner(asked))
             answer = None
     assert answer is not None
-    return linear(node.constant, [(1, answer)])
+    return node if answer is node else linear(node.constant, [(1, answer)])
 
 
 def _monomial(e: Expr) -> Monomial:
@@ -89,6 +92,10 @@ class _Terms:
         for literal in self._occurrences:
             self._queue(literal)
 
+    @property
+    def any_shared(self) -> bool:
+        return bool(self._heap)
+
     def append(self, c: Number, monomial: Monomial) -> None:
         for literal in self._enter(c, monomial):
             self._queue(literal)
@@ -125,22 +132,48 @@ class _Terms:
         return None
 
 
-def _horner(terms: list[Term]) -> Generator[list[Term], Expr, Expr]:
+def _horner(terms: list[Term], whole: Expr | None = None) -> Generator[list[Term], Expr, Expr]:
     """Factor the most frequent literal out of the terms that have it, again and again.
 
     Each literal's occurrences are listed once, so the pass is near linear in the number of factors.
 
+    Args:
+        terms: what to add up.
+        whole: returned if there is nothing to factor.
+
     Yields:
         The terms inside the parentheses, to be sent back factored.
     """
-    constant, terms = _flattened(terms)
-    open_terms = _Terms(_merge_complements(terms))
+    constant, flat = _flattened(terms)
+    merged = _merge_complements(flat)
+    open_terms = _Terms(merged)
+    if whole is not None and merged is terms and not open_terms.any_shared:
+        return whole
     while (shared := open_terms.take_most_shared()) is not None:
         literal, selected = shared
-        inner = yield [(c, _divide(m, literal)) for c, m in selected]
-        c, product = split_coefficient(mul(power(*literal), inner))
-        open_terms.append(c, _monomial(product))
+        base, exponent = literal
+        product: list[Term] = []
+        for degree, group in _by_degree(literal, selected):
+            inner = yield group + product
+            c, e = split_coefficient(mul(power(base, exponent * degree), inner))
+            product = [(c, _monomial(e))]
+        open_terms.append(*product[0])
     return linear(constant, [(c, _expression(m)) for c, m in open_terms.live.values()])
+
+
+def _by_degree(literal: Literal, terms: list[Term]) -> list[tuple[int, list[Term]]]:
+    """What is inside the parentheses, from the innermost: the power in front of them, and the terms.
+
+    As a rule there is one pair, with the literal itself in front. Terms of many degrees (a long polynomial)
+    are nested at once, because dividing all of them by one power at a time would take quadratic time.
+    """
+    degrees = sorted({m[literal] for _, m in terms}, reverse=True)
+    if len(degrees) <= _MANY_DEGREES:
+        return [(1, [(c, _divide(m, literal)) for c, m in terms])]
+    groups: dict[int, list[Term]] = {d: [] for d in degrees}
+    for c, m in terms:
+        groups[m[literal]].append((c, {k: n for k, n in m.items() if k != literal}))
+    return [(d - lower, groups[d]) for d, lower in zip(degrees, [*degrees[1:], 0], strict=True)]
 
 
 def _flattened(terms: list[Term]) -> tuple[Number, list[Term]]:

@@ -70,9 +70,7 @@ def common_divisor(numbers: list[Number]) -> Number:
         magnitudes: set[Number] = {x if x > 0 else -x for x in numbers}
         return magnitudes.pop() if len(magnitudes) == 1 else 1
     exact = [Fraction(x) for x in numbers]
-    return normal(
-        Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact)))
-    )
+    return normal(Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact))))
 
 
 def divided(x: Number, by: Number) -> Number:

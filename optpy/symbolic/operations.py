@@ -49,9 +49,7 @@ def _row(
     total: bool = False,
     simplify: Callable[..., Expr | None] | None = None,
 ) -> None:
-    OPERATIONS[name] = Operation(
-        name, len(domain), evaluate, partials, domain, smooth, boolean, cost, total, simplify
-    )
+    OPERATIONS[name] = Operation(name, len(domain), evaluate, partials, domain, smooth, boolean, cost, total, simplify)
 
 
 def _f(name: str, *args: Expr) -> Expr:
@@ -120,11 +118,7 @@ def _same(x: Expr, y: Expr) -> Expr | None:
 
 
 def _simpler_stop(x: Expr) -> Expr | None:
-    return (
-        x
-        if x.boolean or isinstance(x, Const) or (isinstance(x, Call) and x.op.name == "stop_gradient")
-        else None
-    )
+    return x if x.boolean or isinstance(x, Const) or (isinstance(x, Call) and x.op.name == "stop_gradient") else None
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -210,9 +204,7 @@ _row(
     cost=40,
     simplify=_simpler_power,
 )
-_row(
-    "abs", np.abs, lambda x: (_f("sign", x),), _REAL, smooth=False, cost=1, total=True, simplify=_simpler_abs
-)
+_row("abs", np.abs, lambda x: (_f("sign", x),), _REAL, smooth=False, cost=1, total=True, simplify=_simpler_abs)
 _row("sign", np.sign, _no_slope, _REAL, smooth=False, cost=2, total=True, simplify=_odd("sign"))
 _row("floor", np.floor, _no_slope, _REAL, smooth=False, cost=1, total=True)
 _row(

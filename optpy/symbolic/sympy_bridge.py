@@ -175,9 +175,7 @@ def _negation(guards: Iterable[Expr]) -> Expr:
     return logical_not(mul(*guards))
 
 
-def _arms(
-    e: Expr, c: Number, c_other: Number, other: Expr
-) -> tuple[Expr, tuple[Number, Expr], tuple[Number, Expr]]:
+def _arms(e: Expr, c: Number, c_other: Number, other: Expr) -> tuple[Expr, tuple[Number, Expr], tuple[Number, Expr]]:
     x, y = (c, _unguarded(e)), (c_other, _unguarded(other))
     guards = _guards(e)
     if is_not(guards[0]) and len(guards) == 1:
@@ -277,7 +275,7 @@ def _from_node(node: Any, variables: Mapping[Any, Expr], done: Mapping[Any, Expr
         return ZERO  # read by the Piecewise around it
     if node.is_Symbol or isinstance(node, sympy.Indexed):
         raise ValueError(f"the symbol {node} is not in variables")
-    if isinstance(node, sympy.Number | sympy.NumberSymbol):
+    if node.is_number and not node.args and node is not sympy.I:
         return _from_number(node)
     if isinstance(node, sympy.Piecewise):
         return _from_piecewise(node, done)

@@ -10,16 +10,20 @@ from .expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_prod
 def topological(roots: Iterable[Expr]) -> list[Expr]:
     """Every node once, children before parents, in an order that depends on the structure alone."""
     order: list[Expr] = []
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(list(roots))]
+    opened: set[Expr] = set()
+    closed: set[Expr] = set()
+    stack = list(roots)[::-1]
     while stack:
-        node, expanded = stack.pop()
-        if expanded:
+        node = stack.pop()
+        if node in closed:
+            continue
+        if node in opened or not node.children:
+            closed.add(node)
             order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children) if c not in seen)
+        else:
+            opened.add(node)
+            stack.append(node)
+            stack.extend(node.children[::-1])
     return order
 
 

@@ -1,0 +1,125 @@
+"""Changes of the data between the steps of a session: what is no longer solved for must stand still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy.session import Session
+
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X, Row = op.Unknown("X", (H, W)), op.Unknown("Row", (W,))
+A = op.Array("A", (H, W))
+M = op.Array("M", (H, W), dtype=np.uint8)
+w, limit = op.params("w limit")
+
+ENERGY = op.Energy(
+    fit=X[i, j] - A[i, j],
+    smooth=w * (X[i, j] - X[i, j + 1]),
+    row=0.3 * op.sin(X[i, j]) - Row[j],
+    fixed={X: (M[i, j] == 1) | (A[i, j] > limit), Row: op.value(j) < 3},
+)
+SOLVER = op.compile(ENERGY, device="cpu", dtype=np.float64)
+OFF: dict[str, Any] = dict(function_tolerance=0, parameter_tolerance=0, gradient_tolerance=0)
+
+
+def data() -> dict[str, Any]:
+    """Rows long enough that whole runs of points can be skipped."""
+    rng = np.random.default_rng(0)
+    return dict(
+        X=rng.normal(size=(4, 200)),
+        Row=rng.normal(size=200),
+        A=rng.uniform(-1, 1, (4, 200)),
+        M=np.zeros((4, 200), np.uint8),
+        w=1.0,
+        limit=10.0,
+    )
+
+
+def started() -> Session:
+    session = SOLVER.start(data(), **OFF)
+    session.step()
+    return session
+
+
+def holes() -> Any:
+    """A mask with whole rows, whole runs of 64 points, and single points."""
+    mask = np.zeros((4, 200), np.uint8)
+    mask[0] = mask[1:, 64:128] = mask[2, 150] = 1
+    return mask
+
+
+def expected_after(session: Session, changes: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The same steps from where the session stands, by a session of its own."""
+    fresh = SOLVER.start(data() | session.x() | changes, **OFF)
+    for _ in range(steps):
+        fresh.step()
+    return fresh.x()
+
+
+CHANGES: list[dict[str, Any]] = [
+    dict(M=holes()),
+    dict(M=np.ones((4, 200), np.uint8)),
+    dict(limit=0.0),
+    dict(w=0.25),
+    dict(A=np.full((4, 200), 0.5)),
+    dict(Row=np.zeros(200)),
+    dict(X=np.zeros((4, 200)), M=holes(), w=2.0),
+    {},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda c: " ".join(c) or "nothing")
+def test_steps_after_an_update_are_those_of_a_new_session(changes: dict[str, Any]) -> None:
+    session = started()
+    expected = [expected_after(session, changes, steps) for steps in (1, 2, 3)]
+    session.update(**changes)
+    for x in expected:
+        session.step()
+        for name, value in x.items():
+            np.testing.assert_array_equal(session[name], value)
+
+
+def test_what_becomes_fixed_keeps_its_present_value() -> None:
+    session = started()
+    before, mask = session.x(), holes() == 1
+    session.update(M=holes())
+    for _ in range(3):
+        session.step()
+        np.testing.assert_array_equal(session["X"][mask], before["X"][mask])
+        np.testing.assert_array_equal(session["Row"][:3], data()["Row"][:3])
+    assert not np.isin(session["X"][~mask], before["X"][~mask]).any()
+
+
+def test_what_is_released_again_moves_again() -> None:
+    session = started()
+    session.update(M=np.ones((4, 200), np.uint8))
+    still = session.x()
+    session.step()
+    np.testing.assert_array_equal(session["X"], still["X"])
+    session.update(M=np.zeros((4, 200), np.uint8))
+    session.step()
+    assert not np.isin(session["X"], still["X"]).any()
+
+
+def test_an_update_that_is_refused_changes_nothing() -> None:
+    session, twin = started(), started()
+    for bad in (dict(A=np.zeros((4, 199))), dict(w=1.0, M=np.full((4, 200), 0.5)), dict(B=1.0), dict(w=np.nan)):
+        with pytest.raises(op.DataError):
+            session.update(**bad)
+    for s in (session, twin):
+        s.step()
+    np.testing.assert_array_equal(session["X"], twin["X"])
+
+
+def test_the_user_s_arrays_may_change_after_the_start() -> None:
+    values = data()
+    session, twin = SOLVER.start(values, **OFF), SOLVER.start(data(), **OFF)
+    values["X"][...] = values["A"][...] = 7
+    session.step()
+    twin.step()
+    np.testing.assert_array_equal(session["X"], twin["X"])
