@@ -74,6 +74,8 @@ class Field:
     vector: bool = False
     """Whether users see a channel axis: shape (H, W, 1) is not (H, W)."""
     location: Location | None = field(default=None, compare=False)
+    finite: bool = True
+    """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
 
     def __str__(self) -> str:
         return self.name
@@ -94,6 +96,10 @@ class Access:
     @property
     def boolean(self) -> bool:
         return self.field.dtype == "bool"
+
+    @property
+    def finite(self) -> bool:
+        return self.field.finite
 
     def __str__(self) -> str:
         suffix = f".{self.channel}" if self.field.channels > 1 else ""
@@ -133,6 +139,7 @@ class IndexValue:
 
     index: Affine
     boolean = False
+    finite = True
 
     def __str__(self) -> str:
         return f"value({self.index})"
@@ -146,6 +153,7 @@ class Scalar:
     name: str
     location: Location | None = field(default=None, compare=False)
     boolean = False
+    finite = True
 
     def __str__(self) -> str:
         return self.name

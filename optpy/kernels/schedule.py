@@ -76,7 +76,7 @@ class Storage:
         stored = self.fields.get(home)
         if stored is None:
             dtype = "bool" if e.boolean else REAL
-            stored = Field(f"stored.{len(self.fields)}", place.dims, 1, dtype, Role.STORED)
+            stored = Field(f"stored.{len(self.fields)}", place.dims, 1, dtype, Role.STORED, finite=e.finite)
             self.fields[home] = stored
         index = tuple(Affine.of(i) + d for i, d in zip(domain, place.offset, strict=True))
         value = var(Access(stored, index, 0))
