@@ -14,7 +14,7 @@ from .energy.binding import bind
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from .energy.updates import SOLVER_SCALARS
-from .errors import OptionError
+from .errors import EnergyError, OptionError
 from .ir import Routine
 from .kernels.compiler import Compiled, compile_c
 from .kernels.library import load
@@ -171,7 +171,10 @@ def solve(
 
 def _build(energy: Energy, dtype: str) -> Solver:
     started = time.perf_counter()
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    try:
+        groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    except ValueError as error:  # constants that are finite, but whose squares are not
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from None
     program = build_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from .energy.binding import Bound, bind_update
-from .errors import DataError, OptionError
+from .errors import DataError, OptionError, OptpyError
 from .kernels.program import Program
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
@@ -95,7 +95,13 @@ class Session:
         raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
 
     def result(self) -> SolveResult:
-        """What has been reached so far."""
+        """What has been reached so far.
+
+        Raises:
+            OptpyError: nothing yet: there was no ``step`` or ``run`` since the start or the last ``update``.
+        """
+        if not self._minimizer.iterations:
+            raise OptpyError("there is no result yet: call step() or run() first")
         summary = self._minimizer.summary()
         timing = self._solver.timing
         return SolveResult(

@@ -123,3 +123,13 @@ def test_the_user_s_arrays_may_change_after_the_start() -> None:
     session.step()
     twin.step()
     np.testing.assert_array_equal(session["X"], twin["X"])
+
+
+def test_a_result_needs_a_step() -> None:
+    session = started()
+    assert session.result().nit == 1
+    session.update(w=2.0)
+    with pytest.raises(op.OptpyError, match=r"step\(\)"):
+        session.result()
+    session.step()
+    assert session.result().nit == 1

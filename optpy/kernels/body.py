@@ -178,8 +178,12 @@ class Body:
         right = self._raw.get(b) or self._whole(b, math.floor if sign == "<=" else math.ceil)
         if left is None or right is None or (a not in self._raw and b not in self._raw):
             return f"({self._real(a)} {sign} {self._real(b)})"
-        if sign == "==" and not (a in self._raw and b in self._raw):
-            return "0"  # no whole number is a fraction
+        # Without warnings of comparisons that are always true, or of values that are never used.
+        if a is b:
+            return f"({left} - {left} {sign} 0)"
+        if sign == "==" and not (a in self._raw and b in self._raw):  # no whole number is a fraction
+            whole = left if a in self._raw else right
+            return f"({whole} - {whole} != 0)"
         return f"({left} {sign} {right})"
 
     def _whole(self, e: Expr, nearest: Callable[[Fraction | float], int]) -> str | None:

@@ -19,12 +19,14 @@ class Dialect:
     Attributes:
         real: the type of the solver's numbers.
         suffix: of floating literals.
+        lanes: numbers in the widest vector register (64 bytes; narrower machines use several registers).
         functions: spelling of each operation that is a function call, by the name in the table of operations.
         types: storage type of each dtype.
     """
 
     real: str
     suffix: str
+    lanes: int
     functions: dict[str, str]
     types: dict[str, str] = field(default_factory=dict)
 
@@ -47,4 +49,4 @@ def c_dialect(dtype: str) -> Dialect:
     types = {
         REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
     }  # fmt: skip
-    return Dialect(real, "f" if single else "", functions, types)
+    return Dialect(real, "f" if single else "", 16 if single else 8, functions, types)

@@ -132,7 +132,9 @@ class KernelPrinter:
         length = self._size(self._domain[-1].dim)
         return [
             f"const int inside = {inside};",
-            f"const int64_t from = begin > {low} ? begin : {low};",
+            # Rows and segments begin on cache lines: from there, one load does not straddle two of them.
+            f"const int64_t first_inside = optpy_whole_vectors({low}, {length});",
+            "const int64_t from = begin > first_inside ? begin : first_inside;",
             f"const int64_t to = end < {length} - {high} ? end : {length} - {high};",
             "const int64_t low = inside && from < to ? from : end, high = inside && from < to ? to : end;",
         ]

@@ -116,6 +116,7 @@ def _source(
         native_header("prelude.h"),
         native_header("vecmath.h"),
         native_header("team.h"),
+        f"#define OPTPY_WIDTH {dialect.lanes}",
         native_header("kernel.h"),
         *functions,
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",

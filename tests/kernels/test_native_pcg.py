@@ -186,7 +186,7 @@ def test_slices_of_time_change_nothing(
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     monkeypatch.setattr(problem_module, "_SLICE", 0.0)  # back to Python after every iteration
-    calls = []
+    calls: list[None] = []
     run = library.BoundProgram.pcg
     monkeypatch.setattr(library.BoundProgram, "pcg", lambda *a: calls.append(run(*a)))
     sliced, other, _, _ = solve_both(threads, preconditioner, DAMPED, limits)

@@ -29,10 +29,18 @@ typedef struct {
 /* Before a loop over points: no point reads what another one stores, so the loop may be vectorised without asking at
  * run time whether its many arrays overlap. */
 #if defined(__clang__)
-#define OPTPY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+/* Full vector registers: clang would take half of one where a sum in double goes along. */
+#define OPTPY_PRAGMA(text) _Pragma(#text)
+#define OPTPY_LANES(n) OPTPY_PRAGMA(clang loop vectorize(assume_safety) vectorize_width(n))
+#define OPTPY_INDEPENDENT OPTPY_LANES(OPTPY_WIDTH)
 #else
 #define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
 #endif
+
+/* Where the interior of a row begins: after whole vectors where the row is long enough for that to pay. */
+OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
+    return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;
+}
 
 OPTPY_FN int64_t optpy_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 OPTPY_FN float optpy_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
