@@ -39,10 +39,11 @@ class RandomEnergy:
         return {d: cycle[n % len(cycle)] for n, d in enumerate(self.dims)}
 
     def long_sizes(self) -> dict[str, int]:
-        """Small, but for the rows of the first unknown, which are longer than what is skipped where all is fixed."""
+        """Small, but for the rows of the first unknown: longer than many vector registers, and than the runs of points
+        that are skipped where all is fixed."""
         sizes, dims = self.sizes(2, 3), [d.name for d in self.energy.unknown_fields[0].dims]
         if dims and dims.count(dims[-1]) == 1:
-            sizes[dims[-1]] = 70
+            sizes[dims[-1]] = 150
         return sizes
 
     def data(self, sizes: dict[str, int]) -> dict[str, Any]:

@@ -64,60 +64,58 @@ class KernelPrinter:
         self._inner = str(self._domain[-1]) if self._domain else "only"
 
     def source(self) -> str:
-        has_border = any(m != (0, 0) for m in self._kernel.margins)
-        parts = [self._border_function()] if has_border else []
-        parts.append(self._range_function(has_border))
-        return "\n\n".join(parts)
+        if all(m == (0, 0) for m in self._kernel.margins):
+            return self._function("", self._points("begin", "end", checked=False), self._partials(add=False))
+        # Border and interior in passes of their own: what a function sets up costs more than a border point.
+        border = [
+            "for (int part = 0; part < 2; ++part) {",
+            "    const int64_t start = part ? high : begin, stop = part ? end : low;",
+            *_indent(self._points("start", "stop", checked=True)),
+            "}",
+        ]
+        interior = self._points("low", "high", checked=False)
+        first = f"{self._kernel.name}_border(c, scalar, first, last);"
+        return "\n\n".join(
+            [
+                self._function("_border", [*self._limits(), *border], self._partials(add=False)),
+                self._function("", [*self._limits(), *interior], self._partials(add=True), first),
+            ]
+        )
 
     # -- functions -----------------------------------------------------------------------------------------------
 
-    def _border_function(self) -> str:
-        routine = self._kernel.border
+    def _function(self, suffix: str, segment: list[str], partials: list[str], before: str = "") -> str:
+        """A function that visits the segments [first, last)."""
+        routine = self._kernel.border if suffix else self._kernel.interior
+        attribute = "__attribute__((noinline)) " if suffix else ""
+        arguments = "const Context *c, const double *scalar, int64_t first, int64_t last"
         lines = [
-            f"static __attribute__((noinline)) void {routine.name}_border(const Context *c, const double *scalar,",
-            "        int64_t row, int64_t begin, int64_t end, double *sum) {",
-            *_indent(self._prologue(routine)),
-            *_indent(self._outer_indices()),
-            # In variables, not in sum[]: what is stored to memory in every pass is not independent.
-            *_indent([self._accumulator(k, r) for k, r in enumerate(routine.reductions)]),
-            "    OPTPY_INDEPENDENT",
-            f"    for (int64_t {self._inner} = begin; {self._inner} < end; ++{self._inner}) {{",
-            *_indent(self._body(routine, checked=True), 2),
-            "    }",
-            *_indent([f"sum[{k}] = {self._with_accumulated(k, r)};" for k, r in enumerate(routine.reductions)]),
-            *_indent(_uses("scalar", "row", "sum")),
-            "}",
-        ]
-        return "\n".join(lines)
-
-    def _range_function(self, has_border: bool) -> str:
-        routine = self._kernel.interior
-        n = len(routine.reductions)
-        loop = [
-            "OPTPY_INDEPENDENT",
-            f"for (int64_t {self._inner} = low; {self._inner} < high; ++{self._inner}) {{",
-            *_indent(self._body(routine, checked=False)),
-            "}",
-        ]
-        lines = [
-            f"static void {routine.name}(const Context *c, const double *scalar, int64_t first, int64_t last) {{",
+            f"static {attribute}void {routine.name}{suffix}({arguments}) {{",
+            *_indent([before] if before else []),
             *_indent(self._prologue(routine)),
             f"    const Segment *segments = c->segments[{self._segments}];",
             "    for (int64_t at = first; at < last; ++at) {",
             "        const int64_t row = segments[at].row, begin = segments[at].begin, end = segments[at].end;",
             *_indent(self._outer_indices(), 2),
-            *_indent([f"double sum[{n}] = {{0}};"] if n else [], 2),
             *_indent([self._accumulator(k, r) for k, r in enumerate(routine.reductions)], 2),
-            *_indent(self._limits() if has_border else ["const int64_t low = begin, high = end;"], 2),
-            *_indent(self._border_calls(n) if has_border else [], 2),
-            *_indent(loop, 2),
-            *_indent([self._partial(k, r) for k, r in enumerate(routine.reductions)], 2),
+            *_indent(segment, 2),
+            *_indent(partials, 2),
             *_indent(_uses("row"), 2),
             "    }",
             *_indent(_uses("scalar")),
             "}",
         ]
         return "\n".join(lines)
+
+    def _points(self, begin: str, end: str, checked: bool) -> list[str]:
+        """The loop over the points of a row from begin to end."""
+        routine = self._kernel.border if checked else self._kernel.interior
+        return [
+            "OPTPY_INDEPENDENT",
+            f"for (int64_t {self._inner} = {begin}; {self._inner} < {end}; ++{self._inner}) {{",
+            *_indent(self._body(routine, checked)),
+            "}",
+        ]
 
     def _limits(self) -> list[str]:
         """The interior [low, high) of this segment; empty on a border row."""
@@ -132,18 +130,11 @@ class KernelPrinter:
         length = self._size(self._domain[-1].dim)
         return [
             f"const int inside = {inside};",
-            # Rows and segments begin on cache lines: from there, one load does not straddle two of them.
+            # Rows and segments begin on cache lines: from there, few loads straddle two of them.
             f"const int64_t first_inside = optpy_whole_vectors({low}, {length});",
             "const int64_t from = begin > first_inside ? begin : first_inside;",
             f"const int64_t to = end < {length} - {high} ? end : {length} - {high};",
             "const int64_t low = inside && from < to ? from : end, high = inside && from < to ? to : end;",
-        ]
-
-    def _border_calls(self, n: int) -> list[str]:
-        sums = "sum" if n else "NULL"
-        return [
-            f"if (begin < low) {self._kernel.name}_border(c, scalar, row, begin, low, {sums});",
-            f"if (high < end) {self._kernel.name}_border(c, scalar, row, high, end, {sums});",
         ]
 
     # -- what a function needs before its loops --------------------------------------------------------------------
@@ -225,15 +216,18 @@ class KernelPrinter:
         ctype = f"optpy_bits{self._dialect.suffix}_t" if reduction.maximum else "double"
         return f"{ctype} sum{n} = 0;"
 
-    def _with_accumulated(self, n: int, reduction: Reduce) -> str:
-        """What the segment has added up to so far, together with a loop's own accumulator."""
-        if reduction.maximum:
-            return f"optpy_max(sum[{n}], (double)optpy_from_bits{self._dialect.suffix}(sum{n}))"
-        return f"sum[{n}] + sum{n}"
-
-    def _partial(self, n: int, reduction: Reduce) -> str:
-        """What a segment adds up to: its border and its interior."""
-        return f"c->partial[{self._first_reduction + n}][at] = {self._with_accumulated(n, reduction)};"
+    def _partials(self, add: bool) -> list[str]:
+        """Store what the segment's points add up to, or add it to what the border has left there."""
+        lines = []
+        for n, reduction in enumerate(self._kernel.border.reductions):
+            partial = f"c->partial[{self._first_reduction + n}][at]"
+            total = f"sum{n}"
+            if reduction.maximum:
+                total = f"(double)optpy_from_bits{self._dialect.suffix}(sum{n})"
+            if add:
+                total = f"optpy_max({partial}, {total})" if reduction.maximum else f"{partial} + {total}"
+            lines.append(f"{partial} = {total};")
+        return lines
 
     def _local_sum(
         self,

@@ -284,7 +284,7 @@ class Minimizer:
             self._ending = self._ending_at_best(last)
 
     def _ending_at_best(self, last: Cost) -> Ending:
-        """What a test said of the last point does not hold for the best one, unless their costs are as good as equal."""
+        """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
         if not ending.status.success or last.total - best.total <= self._options.function_tolerance * best.total:

@@ -188,9 +188,7 @@ def test_order_of_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         origin()
 
 
-def test_version_is_asked_again_only_when_the_compiler_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_is_asked_again_only_when_the_compiler_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, log = tmp_path / "cache", tmp_path / "log"
     cache.mkdir()
     compiler = script(tmp_path / "cc", f"echo asked >> {log}; echo version one")

@@ -128,9 +128,7 @@ def assert_same_trace(native: list[PCGScalars] | None, textbook: list[PCGScalars
 @pytest.mark.parametrize("reset", [0, 1, 3])
 @pytest.mark.parametrize("damping", [DAMPED, UNDAMPED], ids=["damped", "undamped"])
 @pytest.mark.parametrize("preconditioner", Preconditioners)
-def test_every_iteration_is_the_textbook_s(
-    threads: int, preconditioner: Any, damping: Damping, reset: int
-) -> None:
+def test_every_iteration_is_the_textbook_s(threads: int, preconditioner: Any, damping: Damping, reset: int) -> None:
     limits = LinearLimits(max_iterations=12, residual_reset_period=reset)
     native, ours, textbook, theirs = solve_both(threads, preconditioner, damping, limits)
     assert_same_trace(native.trace, textbook.trace)

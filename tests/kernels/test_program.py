@@ -120,9 +120,7 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
 def test_reductions_have_slots_of_their_own() -> None:
     p = program(every_function())
     taken = [
-        slot
-        for n, first in enumerate(p.reductions)
-        for slot in range(first, first + len(p.routine(n).reductions))
+        slot for n, first in enumerate(p.reductions) for slot in range(first, first + len(p.routine(n).reductions))
     ]
     assert sorted(taken) == list(range(len(p.slots.reductions)))
 

@@ -120,9 +120,7 @@ def test_many_short_runs(team: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(2, 2), (3, 3), (4, 3), (50, 3)])
-def test_runs_with_fewer_threads_where_the_system_refuses(
-    refused_team: ctypes.CDLL, asked: int, granted: int
-) -> None:
+def test_runs_with_fewer_threads_where_the_system_refuses(refused_team: ctypes.CDLL, asked: int, granted: int) -> None:
     refused_team.again()
     ran, wrong, seen = run_rounds(refused_team, asked, 200)
     assert (ran, wrong) == (granted, 0)

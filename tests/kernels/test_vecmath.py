@@ -69,18 +69,14 @@ def samples(name: str, dtype: type[np.floating], count: int) -> Array:
         x = np.concatenate([rng.uniform(low, high, count), signs * np.exp(-40 * sizes)])
     else:
         exponents = np.log(tiny) + sizes * (np.log(huge) - np.log(tiny))
-        x = np.concatenate(
-            [np.exp(exponents), 1 + signs * np.exp(-1 - 30 * sizes), rng.uniform(0.3, 3, count)]
-        )
+        x = np.concatenate([np.exp(exponents), 1 + signs * np.exp(-1 - 30 * sizes), rng.uniform(0.3, 3, count)])
     x = x.astype(dtype)
     return np.asarray(x[x > 0] if name == "log" else x)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_within_two_units_in_the_last_place(
-    library: ctypes.CDLL, name: str, dtype: type[np.floating]
-) -> None:
+def test_within_two_units_in_the_last_place(library: ctypes.CDLL, name: str, dtype: type[np.floating]) -> None:
     x = samples(name, dtype, 300_000 if dtype == np.float32 else 3_000)
     errors = error_in_units(call(library, name, x), x, name)
     worst = int(np.argmax(errors))

@@ -37,7 +37,7 @@ typedef struct {
 #define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Where the interior of a row begins: after whole vectors where the row is long enough for that to pay. */
+/* Where the interior of a row begins: after whole vectors, unless the row is so short that its border is most of it. */
 OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
     return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;
 }
