@@ -126,29 +126,6 @@ def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: 
     assert result.status is expected.status
 
 
-def test_slices_of_time_do_not_change_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = []
-    for seconds in (0.0, 10.0):  # back to Python after every iteration, and never
-        monkeypatch.setattr(optpy.problem, "_SLICE", seconds)
-        problem = started(ARAP, arap_data(40, 50))._problem
-        problem.linearise()
-        problem.damp(Damping(1e4, 1e-6, 1e32, jacobi_scaling=True))
-        summary = problem.solve_linear(LinearLimits(max_iterations=120, residual_reset_period=50))
-        outcomes.append((summary, [problem.read_vector("delta", u) for u in ARAP.unknown_fields]))
-    assert outcomes[0][0] == outcomes[1][0]
-    for a, b in zip(outcomes[0][1], outcomes[1][1], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_a_linear_solve_stops_at_its_deadline() -> None:
-    problem = started(ARAP, arap_data(40, 50))._problem
-    problem.linearise()
-    problem.damp(Damping(1e4, 1e-6, 1e32, jacobi_scaling=True))
-    summary = problem.solve_linear(LinearLimits(max_iterations=100_000, deadline=0.0))
-    assert summary.status is LinearStatus.TIME_LIMIT
-    assert summary.iterations == 1
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optpy.kernels.library._POINTS_PER_THREAD", 1)

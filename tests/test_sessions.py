@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,25 +20,6 @@ def test_steps_are_the_iterations_of_a_solve() -> None:
     np.testing.assert_array_equal(session["Offset"], whole.x["Offset"])
     assert session.step() == records[-1]  # it has ended
     assert session.result().status is whole.status
-
-
-@pytest.mark.parametrize("change", ["w_reg", "Constraints", "Mask", "Offset"])
-def test_an_update_is_as_a_start_with_that_data(change: str) -> None:
-    data = arap_data(9, 12)
-    session = SOLVER.start(data, max_iterations=4)
-    session.run()
-    new: dict[str, Any] = dict(
-        w_reg=0.9, Constraints=data["Constraints"] + (data["Constraints"] >= 0), Mask=1 - data["Mask"],
-        Offset=data["Offset"] + 1.0,
-    )  # fmt: skip
-    here = {name: session[name] for name in ("Offset", "Angle")}
-    session.update(**{change: new[change]})
-    session.run()
-    expected = SOLVER.solve(data | here | {change: new[change]}, max_iterations=4)
-    result = session.result()
-    assert result.initial_cost == pytest.approx(expected.initial_cost, rel=1e-12)
-    assert result.cost == pytest.approx(expected.cost, rel=1e-9)
-    np.testing.assert_allclose(result.x["Offset"], expected.x["Offset"], rtol=1e-7)
 
 
 def test_sessions_of_one_solver_do_not_disturb_each_other() -> None:

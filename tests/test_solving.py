@@ -160,17 +160,6 @@ def test_squares_that_overflow_are_named() -> None:
         op.solve(energy, noisy(3, 3) | dict(X=np.full((3, 3), 1e30)))
 
 
-def test_a_step_into_the_undefined_is_rejected() -> None:
-    N = op.dims("N")
-    i = op.indices(N)
-    X = op.Unknown("X", (N,))
-    energy = op.Energy(logs=op.log(X[i]) + 5)  # the full first step leads to X < 0
-    result = op.solve(energy, dict(X=np.full(5, 3.0)), dtype=np.float64)
-    assert result.success
-    np.testing.assert_allclose(result.x["X"], np.exp(-5), rtol=1e-4)
-    assert not all(r.accepted for r in result.iterations[1:])
-
-
 def test_max_time_ends_within_a_long_linear_solve() -> None:
     # Without the limit it would take hours.
     result = op.solve(ARAP, arap_data(200, 200), max_time=0.3, eta=0, linear_iterations=10_000_000)
