@@ -42,8 +42,10 @@ from .energy.gradient_check import check_gradients
 from .energy.index import Dim, Index, dims, indices
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
-from .plan import compile, solve
-from .solver.result import SolveResult
+from .plan import Solver, compile, solve
+from .session import Session
+from .solver.options import SolveOptions
+from .solver.result import IntermediateResult, IterationRecord, SolveResult, Status
 
 __version__ = "0.1.0"
 
@@ -56,11 +58,17 @@ __all__ = [
     "EnergyError",
     "Expression",
     "Index",
+    "IntermediateResult",
     "InternalError",
+    "IterationRecord",
     "OptionError",
     "OptpyError",
     "Param",
+    "Session",
+    "SolveOptions",
     "SolveResult",
+    "Solver",
+    "Status",
     "Unknown",
     "abs",
     "acos",

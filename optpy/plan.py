@@ -64,7 +64,7 @@ class Solver:
 
         Args:
             data: name to array for every unknown and array, name to number for every param. Never modified.
-            **options: see ``SolveOptions``.
+            **options: see ``op.SolveOptions``.
 
         Raises:
             DataError: the data does not fit the energy.
@@ -157,7 +157,7 @@ def solve(
         energy: what to minimise.
         data: name to array for every unknown and array, name to number for every param. Never modified.
         device, dtype: see ``compile``.
-        **options: see ``SolveOptions``.
+        **options: see ``op.SolveOptions``.
 
     Returns:
         SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError, OptpyError
@@ -18,7 +22,11 @@ from .solver.protocol import Damping
 from .solver.result import IterationRecord, SolveResult, Status
 
 if TYPE_CHECKING:
+    from .energy.energy import Energy
     from .plan import Solver
+
+_STANDSTILL = 4.0
+"""A step of so many units in the last place of x, in norm, is rounding."""
 
 
 @final
@@ -37,6 +45,7 @@ class Session:
         options: SolveOptions,
         started: float,
     ) -> None:
+        self._lock = threading.RLock()  # a session used from several threads takes one step at a time
         self._solver = solver
         self._bound = bound
         self._options = options
@@ -55,7 +64,10 @@ class Session:
         self._bind_seconds = time.perf_counter() - started
 
     def _new_minimizer(self) -> Minimizer:
-        return Minimizer(self._problem, self._options, read_x=self.x)
+        # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
+        read_x = partial(_copies, self._problem, self._solver.energy, self._bound)
+        precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
+        return Minimizer(self._problem, self._options, read_x=read_x, precision=precision)
 
     @property
     def status(self) -> Status:
@@ -64,11 +76,13 @@ class Session:
 
     def step(self) -> IterationRecord:
         """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew)."""
-        return self._minimizer.step()
+        with self._lock:
+            return self._minimizer.step()
 
     def run(self) -> None:
         """Iterate until a termination test ends the solve."""
-        self._minimizer.run()
+        with self._lock:
+            self._minimizer.run()
 
     def update(self, **data: Any) -> None:
         """Change arrays, params or unknowns, of the same sizes; the solver starts anew from where the unknowns stand.
@@ -77,14 +91,15 @@ class Session:
             DataError: an unknown name, or an array that does not fit the sizes bound at the start.
         """
         started = time.perf_counter()
-        self._bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
-        self._problem.bind(changed, self._bound.params)
-        self._minimizer = self._new_minimizer()
+        with self._lock:
+            self._bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+            self._problem.bind(changed, self._bound.params)
+            self._minimizer = self._new_minimizer()
         self._bind_seconds = time.perf_counter() - started
 
     def x(self) -> dict[str, Any]:
         """Copies of all unknowns, by name."""
-        return {u.name: self[u.name] for u in self._solver.energy.unknown_fields}
+        return _copies(self._problem, self._solver.energy, self._bound)
 
     def __getitem__(self, name: str) -> Any:
         """A copy of an unknown, of the kind and shape that came in."""
@@ -142,8 +157,10 @@ class Session:
         the solve itself must be started anew by ``update`` afterwards.
 
         Raises:
-            OptionError: there is no such routine.
+            OptionError: there is no such routine, or ``repeat`` is less than 1.
         """
+        if repeat < 1:
+            raise OptionError(f"'repeat' must be at least 1, not {repeat}")
         options = self._options
         radius = options.initial_radius if options.method == "lm" else float("inf")
         self._problem.linearise()
@@ -153,3 +170,8 @@ class Session:
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
         return self._problem.benchmark(routine, repeat)
+
+
+def _copies(problem: CompiledProblem, energy: Energy, bound: Bound) -> dict[str, Any]:
+    """All unknowns by name, of the kinds and shapes that came in."""
+    return {u.name: bound.give_back(u.name, problem.read(u)) for u in energy.unknown_fields}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,16 @@ def test_sessions_of_one_solver_do_not_disturb_each_other() -> None:
     np.testing.assert_array_equal(two["Angle"], SOLVER.solve(arap_data(7, 5, seed=3), max_iterations=3).x["Angle"])
 
 
+def test_a_session_used_from_several_threads_takes_one_step_at_a_time() -> None:
+    session = SOLVER.start(arap_data(9, 12), max_iterations=8)
+    workers = [threading.Thread(target=lambda: [session.step() for _ in range(2)]) for _ in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    np.testing.assert_array_equal(session["Offset"], SOLVER.solve(arap_data(9, 12), max_iterations=8).x["Offset"])
+
+
 def test_what_a_session_refuses() -> None:
     session = SOLVER.start(arap_data(9, 12))
     with pytest.raises(op.DataError, match="H"):
@@ -41,6 +53,8 @@ def test_what_a_session_refuses() -> None:
         session["Mask"]
     with pytest.raises(op.OptionError, match="pcg"):
         session.benchmark("applyJ")
+    with pytest.raises(op.OptionError, match="at least 1"):
+        session.benchmark("pcg", repeat=0)
     before = session["Offset"]
     with pytest.raises(op.DataError, match="finite"):
         session.update(Offset=np.full((9, 12, 2), np.nan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,29 @@ def test_a_hundred_sizes_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.x["X"].shape == (height, width)
         assert result.cost <= result.initial_cost
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [1.0, 0.0])
+def test_an_exact_fit_is_a_success(method: str, dtype: Any, value: float) -> None:
+    data = noisy(30, 40) | dict(A=np.full((30, 40), value))
+    result = op.solve(LAPLACIAN, data, dtype=dtype, method=method)
+    assert result.success, result.message
+    np.testing.assert_allclose(result.x["X"], value, atol=1e-5)
+
+
+def test_the_memory_of_a_solve_is_given_back_when_it_ends() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        session = op.compile(LAPLACIAN, device="cpu").start(noisy(20, 20))
+        session.run()
+        buffers = weakref.ref(session._problem._buffers)
+        del session
+        assert buffers() is None  # by reference counts alone
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (2, 2)])

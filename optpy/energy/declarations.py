@@ -113,7 +113,8 @@ class Array(GridArray):
         name: its key in the data.
         dims: of its grid, such as (H, W); () for a single value.
         channels: length of the vector at every point, the last axis of the data; None for a scalar.
-        dtype: float32, float64, uint8, int32 or bool; None takes the solver's own precision.
+        dtype: float32, float64, uint8, int32 or bool: how the values are stored; None takes the solver's own
+            precision, in which every expression is computed: float64 data in a float32 solve is rounded when used.
     """
 
     __slots__ = ()

@@ -23,6 +23,7 @@ from optpy.solver.termination import (
     limit_test,
     non_finite,
     parameter_test,
+    precision_test,
 )
 from optpy.solver.timed import Timed
 
@@ -64,6 +65,8 @@ class Minimizer:
         problem: see `NonlinearProblem`.
         options: see `SolveOptions`.
         read_x: gives callbacks the unknowns, by name, as copies.
+        precision: of the problem's arithmetic: a step this small, relative to x, ends the solve, whether or not
+            it was taken; 0: never.
     """
 
     def __init__(
@@ -72,10 +75,12 @@ class Minimizer:
         options: SolveOptions,
         *,
         read_x: Callable[[], dict[str, Any]] | None = None,
+        precision: float = 0.0,
     ) -> None:
         self._problem = Timed(problem)
         self._options = options
         self._read_x = read_x
+        self._precision = precision
         self._method: Method = LevenbergMarquardt(options) if options.method == "lm" else GaussNewton(options)
         self._ending = _RUNNING
         self._iterations: list[IterationRecord] = []
@@ -186,8 +191,9 @@ class Minimizer:
             self._gradient_norm = self._problem.linearise()
         self._record(proposal, before)
         self._ending = (
-            proposal.ending
-            or self._convergence(proposal, before)
+            self._convergence(proposal, before)
+            or self._standstill(proposal)
+            or proposal.ending
             or limit_test(self._iterations[-1].iteration, self._now(), self._options)
             or _RUNNING
         )
@@ -216,6 +222,14 @@ class Minimizer:
         return function_test(before, before - self._cost.total, self._options) or parameter_test(
             proposal.step, self._options
         )
+
+    def _standstill(self, proposal: Proposal) -> Ending | None:
+        """x is as good as this arithmetic can make it: what is left of the step is rounding."""
+        if not self._precision or proposal.linear.status in (LinearStatus.FAILURE, LinearStatus.TIME_LIMIT):
+            return None
+        # The model predicted no decrease, so the step was not tried; its length tells whether that is rounding.
+        step = proposal.step or self._problem.try_step()
+        return precision_test(step, self._precision)
 
     def _limits(self) -> LinearLimits:
         o = self._options
@@ -287,7 +301,8 @@ class Minimizer:
         """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
-        if not ending.status.success or last.total - best.total <= self._options.function_tolerance * best.total:
+        as_good = last.total - best.total <= self._options.function_tolerance * best.total
+        if as_good or ending.status is Status.PRECISION or not ending.status.success:
             return Ending(ending.status, message)
         return Ending(
             Status.FAILURE,

@@ -49,6 +49,14 @@ def parameter_test(step: Step, options: SolveOptions) -> Ending | None:
     return Ending(Status.PARAMETER_TOLERANCE, message)
 
 
+def precision_test(step: Step, precision: float) -> Ending | None:
+    """||step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about the step."""
+    if not precision or step.step_norm > precision * step.x_norm:
+        return None
+    relative = step.step_norm / step.x_norm if step.x_norm else 0.0
+    return Ending(Status.PRECISION, f"{Status.PRECISION.value} = {relative:.3e} <= {precision:.3e}.")
+
+
 def limit_test(iteration: int, elapsed: float, options: SolveOptions) -> Ending | None:
     """The limits on iterations and on time."""
     if iteration >= options.max_iterations:
