@@ -198,7 +198,7 @@ def _constrain(constraints: NDArray[np.float32], identity: NDArray[np.float32], 
 # ---- the program -------------------------------------------------------------------------------------------
 
 
-@problem_command(output="image_warping.png", method="lm", iterations=50)
+@problem_command(output="image_warping.png", method="lm", iterations=200)
 def main(settings: Settings) -> None:
     """Warps a photograph by handles, as rigidly as possible, and draws it before and after."""
     warp = default_warp(settings.size)
