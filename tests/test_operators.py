@@ -35,7 +35,7 @@ EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "_POINTS_PER_THREAD", 1)
+        patch.setattr(library, "_ACCESSES_PER_THREAD", 1)
         yield
 
 

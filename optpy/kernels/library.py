@@ -16,8 +16,8 @@ from .buffers import Buffers
 from .program import Program
 from .slots import SegmentList
 
-_POINTS_PER_THREAD = 4096
-"""Below this much work for each, another thread costs more than it does."""
+_ACCESSES_PER_THREAD = 2**18
+"""Below so many loads and stores for each (tens of microseconds), another thread costs more than it does."""
 
 
 class _Context(ctypes.Structure):
@@ -131,6 +131,7 @@ class BoundProgram:
             self._partial,
         )
         self._context = _Context(*(t.ctypes.data for t in tables))
+        self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
 
     def _locate(self) -> None:
@@ -223,7 +224,13 @@ class BoundProgram:
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.lists[kernel]]
         points = int(segments[-1]["before"] + segments[-1]["end"] - segments[-1]["begin"]) if len(segments) else 0
-        return max(1, min(self.threads, points // _POINTS_PER_THREAD))
+        return max(1, min(self.threads, points * self._accesses[kernel] // _ACCESSES_PER_THREAD))
+
+    def _accesses_of(self, kernel: int) -> int:
+        """Loads and stores at each point; those under a local sum as often as it loops."""
+        routine = self.program.routine(kernel)
+        loops = max((math.prod(self.buffers.sizes[i.dim] for i in x.loops) for x in routine.locals), default=1)
+        return (len(routine.accesses()) + len(routine.stores)) * loops
 
     def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:
         self._scalars[:] = 0

@@ -45,7 +45,7 @@ UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 @pytest.fixture(autouse=True, params=[1, 2], ids=["1 thread", "2 threads"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(library, "_POINTS_PER_THREAD", 1)
+    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
     return int(request.param)
 
 
