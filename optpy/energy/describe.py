@@ -9,6 +9,7 @@ from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine
 from ..symbolic.traverse import variables
 from .declarations import shape_text
+from .graph import slots_text
 
 if TYPE_CHECKING:
     from .energy import Energy
@@ -98,6 +99,8 @@ def summary(energy: Energy) -> str:
     arrays = [f for f in energy.fields if f.role is not ir.Role.UNKNOWN]
     if arrays:
         lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
+    if energy.graphs:
+        lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in energy.graphs)}")
     if energy.params:
         lines.append(f"params: {', '.join(p.name for p in energy.params)}")
     lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed.items()]
@@ -105,10 +108,10 @@ def summary(energy: Energy) -> str:
 
 
 def reads(residual: ir.Residual) -> list[str]:
-    """The names of the fields and params in a residual, sorted."""
+    """The names of the fields, graphs and params in a residual, sorted."""
     keys = [v.key for v in variables(residual.components)]
     names = {k.field.name if isinstance(k, ir.Access) else k.name for k in keys if isinstance(k, ir.Access | ir.Scalar)}
-    return sorted(names)
+    return sorted(names | {g.name for g in ir.graphs_in(residual.components)})
 
 
 def residual_shape_text(residual: ir.Residual) -> str:

@@ -20,7 +20,7 @@ from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
 
 Shape = tuple[int, ...]
-Source = ir.Field | ir.Scalar
+Source = ir.Field | ir.Scalar | ir.Graph
 """A declaration that an expression reads."""
 
 Operand = Any

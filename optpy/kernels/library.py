@@ -11,10 +11,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field
+from ..ir import Field, Graph, Index
 from .buffers import Buffers
 from .program import Program
 from .slots import SegmentList
+from .tables import Connectivity
 
 _ACCESSES_PER_THREAD = 2**18
 """Below so many loads and stores for each (tens of microseconds), another thread costs more than it does."""
@@ -30,6 +31,7 @@ class _Context(ctypes.Structure):
         ("count", c_void_p),
         ("param", c_void_p),
         ("partial", c_void_p),
+        ("table", c_void_p),
     ]
 
 
@@ -38,6 +40,7 @@ class PcgKernels(ctypes.Structure):
 
     _fields_ = [
         ("grids", c_int64),
+        ("applied", c_int64),
         ("start", POINTER(c_int)),
         ("direction", POINTER(c_int)),
         ("apply", POINTER(c_int)),
@@ -120,7 +123,9 @@ class BoundProgram:
         self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
         self._scalars = np.zeros(len(self._scalar_numbers))
         self._totals = np.zeros(max((len(k.border.reductions) for k in program.kernels), default=0) + 1)
-        tables = (
+        self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(slots.tables)
+        self._table = np.zeros(max(len(slots.tables), 1), np.int64)
+        context = (
             self._field,
             self._plane,
             self._size,
@@ -129,8 +134,9 @@ class BoundProgram:
             self._count,
             self._param,
             self._partial,
+            self._table,
         )
-        self._context = _Context(*(t.ctypes.data for t in tables))
+        self._context = _Context(*(t.ctypes.data for t in context))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
 
@@ -141,12 +147,18 @@ class BoundProgram:
             return
         for f, n in self.program.slots.fields.items():
             self._field[n] = memory[f].ctypes.data
-            self._plane[n] = memory[f].shape[1]
+            self._plane[n] = memory[f].strides[0] // memory[f].itemsize
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
         for name, n in self.program.slots.params.items():
             self._param[n] = params[name]
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """The graphs that kernels follow: all those that the program has tables of."""
+        for key, n in self.program.slots.tables.items():
+            self._tables[n] = graphs[key.graph].table(key)
+            self._table[n] = self._tables[n].ctypes.data
 
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
@@ -206,7 +218,9 @@ class BoundProgram:
             _ints([slots.fields[a] for a, _ in unknowns]),
             _ints([slots.fields[b] for _, b in unknowns]),
         )
-        return PcgKernels(len(lines[0]), start, direction, apply, update, flush, restart, len(unknowns), p, delta)
+        return PcgKernels(
+            len(lines[0]), len(apply), start, direction, apply, update, flush, restart, len(unknowns), p, delta
+        )
 
     def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
         """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
@@ -223,13 +237,14 @@ class BoundProgram:
 
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.lists[kernel]]
-        points = int(segments[-1]["before"] + segments[-1]["end"] - segments[-1]["begin"]) if len(segments) else 0
-        return max(1, min(self.threads, points * self._accesses[kernel] // _ACCESSES_PER_THREAD))
+        work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
+        return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
 
     def _accesses_of(self, kernel: int) -> int:
-        """Loads and stores at each point; those under a local sum as often as it loops."""
+        """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""
         routine = self.program.routine(kernel)
-        loops = max((math.prod(self.buffers.sizes[i.dim] for i in x.loops) for x in routine.locals), default=1)
+        dims = [[i.dim for i in x.loops if isinstance(i, Index)] for x in routine.locals]
+        loops = max((math.prod(self.buffers.sizes[d] for d in own) for own in dims), default=1)
         return (len(routine.accesses()) + len(routine.stores)) * loops
 
     def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:

@@ -11,8 +11,8 @@ from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
 from .printer import KernelPrinter
-from .schedule import Storage, store_intermediates
-from .slots import Slots, segment_list
+from .schedule import Storage, move_fields, store_intermediates
+from .slots import Slots, gathered_grids, segment_list
 
 
 @final
@@ -60,7 +60,7 @@ def build_program(
         solved_only: groups that visit only the points where something is solved for.
     """
     scheduled = _schedule(groups, at_linearisation)
-    slots = Slots()
+    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
     lists: list[int] = []
     first_reduction: list[int] = []
     kernels: list[Kernel] = []
@@ -95,7 +95,11 @@ def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collect
         for name, routines in groups.items()
     }
     stored = storage.routines()
-    return scheduled | ({"precompute": stored} if stored else {})
+    scheduled |= {"precompute": stored} if stored else {}
+    moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
+    if not moved:
+        return scheduled
+    return {name: [move_fields(r, moved) for r in routines] for name, routines in scheduled.items()}
 
 
 def _source(
@@ -107,7 +111,7 @@ def _source(
     sizes: Mapping[str, int],
 ) -> str:
     table = [
-        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}}},"
+        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, {int(k.border.prepares)}}},"
         for k, n, r in zip(kernels, lists, first_reduction, strict=True)
     ]
     parts = [

@@ -33,6 +33,9 @@ class OperationCount:
         )
 
 
+EXPENSIVE = 20
+"""Operations of at least this cost (see ``operations``) are worth a load."""
+
 DIVIDE_COST = 8
 ROOT_COST = 10
 

@@ -6,15 +6,15 @@
 
 enum { ALPHA, BETA };
 
-/* The segments [*first, *last) of a thread: shares of about as many points each. */
+/* The segments [*first, *last) of a thread: shares of about as much work each. */
 OPTPY_FN void kernel_share(const Context *c, int list, int thread, int threads, int64_t *first, int64_t *last) {
     const Segment *s = c->segments[list];
     const int64_t n = c->count[list];
-    const int64_t points = n ? s[n - 1].before + s[n - 1].end - s[n - 1].begin : 0;
+    const int64_t work = n ? s[n - 1].before + s[n - 1].work : 0;
     int64_t bound[2];
     for (int side = 0; side < 2; side++) {
         const int64_t t = thread + side;
-        const int64_t target = points / threads * t + points % threads * t / threads;
+        const int64_t target = work / threads * t + work % threads * t / threads;
         int64_t low = 0, high = n;
         while (low < high) {
             const int64_t middle = low + (high - low) / 2;
@@ -71,9 +71,9 @@ OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, 
 
 /* -- conjugate gradients ------------------------------------------------------------------------------------------- */
 
-/* The kernels of each line, one for each grid of unknowns. */
+/* The kernels of each line, one for each grid of unknowns; those of apply may have others before them. */
 typedef struct {
-    int64_t grids;
+    int64_t grids, applied;
     const int *start, *direction, *apply, *update, *flush, *restart;
     /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
     int64_t unknowns;
@@ -110,11 +110,15 @@ static double seconds_now(void) {
 }
 
 /* A line of the method on every grid; returns the sum of its first reduction, if it has one. */
-OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t grids, const double *scalar, Team *team, int thread) {
-    for (int64_t g = 0; g < grids; g++) kernel_run(&optpy_kernels[kernels[g]], c, scalar, thread, team->threads);
+OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
+    for (int64_t g = 0; g < count; g++) {
+        const Kernel *k = &optpy_kernels[kernels[g]];
+        kernel_run(k, c, scalar, thread, team->threads);
+        if (k->prepares) team_barrier(team);
+    }
     team_barrier(team);
     double total = 0;
-    for (int64_t g = 0; g < grids; g++) {
+    for (int64_t g = 0; g < count; g++) {
         const Kernel *k = &optpy_kernels[kernels[g]];
         if (k->reductions) total += kernel_total(k, c, 0);
     }
@@ -160,7 +164,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         scalar[BETA] = s.beta;
         pcg_line(c, m->direction, m->grids, scalar, team, thread);      /* delta += alpha p;  p = z + beta p */
         s.alpha = 0;
-        s.pAp = pcg_line(c, m->apply, m->grids, scalar, team, thread);  /* A p;  p.Ap */
+        s.pAp = pcg_line(c, m->apply, m->applied, scalar, team, thread); /* A p;  p.Ap */
         if (!(optpy_isfinite(s.pAp) && s.pAp > 0 && optpy_isfinite(s.rho / s.pAp))) {
             s.status = PCG_NO_CURVATURE;
             break;
@@ -173,7 +177,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         if (s.reset_period && s.k % s.reset_period == 0) {
             pcg_line(c, m->flush, m->grids, scalar, team, thread);              /* delta += alpha p */
             s.alpha = 0;
-            pcg_line(&on_delta, m->apply, m->grids, scalar, team, thread);      /* A delta */
+            pcg_line(&on_delta, m->apply, m->applied, scalar, team, thread);    /* A delta */
             rho_next = pcg_line(c, m->restart, m->grids, scalar, team, thread); /* r = b - A delta;  r.z */
         } else {
             rho_next = pcg_line(c, m->update, m->grids, scalar, team, thread);  /* r -= alpha Ap;  r.z */

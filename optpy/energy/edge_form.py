@@ -1,0 +1,160 @@
+"""How products with J^T J go over hyper-edges: what is computed again at every vertex, and what once for each edge.
+
+The entries of J may be computed in every product, or once at the linearisation point and stored for each edge
+("jacobian"). The tangent J p may be computed anew at each of an edge's vertices, or in a pass over the edges that
+stores it, followed by the pass over the vertices that gathers it ("product"). The cheapest of the four, counted in
+operations and cache lines, is taken for each residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import final
+
+from ..ir import REAL, Access, Field, Residual, Role, Routine, Store, graphs_in, point
+from ..symbolic.count import EXPENSIVE, count
+from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_coefficient, var
+from ..symbolic.factor import factor
+from ..symbolic.traverse import rebuild, topological, transform, variables
+from .gather import Index_, LinearisedResidual, along
+
+RECORD = 8
+"""Additions that take as long as reading from one more place in memory, when other threads wait for it, too."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EdgeForm:
+    """What is stored for each edge of a residual over a graph."""
+
+    jacobian: bool
+    """The residual and the entries of J, at every linearisation."""
+    product: bool
+    """J p, in every product with J^T J."""
+
+
+FORMS = tuple(EdgeForm(*choice) for choice in product((False, True), repeat=2))
+
+
+def over_edges(residual: Residual) -> bool:
+    """Whether a residual reads unknowns through a graph."""
+    return bool(graphs_in([v for v in variables(residual.components) if _is_unknown(v)]))
+
+
+def _is_unknown(v: Var) -> bool:
+    return isinstance(v.key, Access) and v.key.field.role is Role.UNKNOWN
+
+
+def best_form(source: LinearisedResidual) -> EdgeForm:
+    """The form whose product with J^T J costs least, the one that stores less where they are equal."""
+    stored = store_jacobian(source)[0]
+    return min(FORMS, key=lambda form: _cost(stored if form.jacobian else source, form.product))
+
+
+# -- what the forms store ----------------------------------------------------------------------------------------------
+
+
+def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Store]]:
+    """The residual with its value and the entries of J read from memory, and the stores that put them there.
+
+    Entries that are equal up to a number are stored once, those without reads not at all.
+    """
+    domain = source.residual.domain
+    entries = [*source.values, *(d for p in source.partials for d in p.values())]
+    kept = list(dict.fromkeys(rest for _, rest in map(split_coefficient, entries) if _reads_memory(rest)))
+    name = f"J.{source.residual.label}"
+    finite = all(e.finite for e in kept)
+    memory = Field(name, tuple(i.dim for i in domain), len(kept), REAL, Role.STORED, finite=finite)
+    accesses = {e: Access(memory, point(domain), n) for n, e in enumerate(kept)}
+
+    def stored(e: Expr) -> Expr:
+        c, rest = split_coefficient(e)
+        return mul(const(c), var(accesses[rest])) if rest in accesses else e
+
+    partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
+    tangents = factor(add(*(mul(d, var(along(a, "p"))) for a, d in p.items())) for p in partials)
+    values = tuple(map(stored, source.values))
+    stores = [Store(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
+    return replace(source, values=values, partials=partials, tangents=tuple(tangents)), stores
+
+
+def _reads_memory(e: Expr) -> bool:
+    return e is not ONE and any(isinstance(v.key, Access) for v in variables([e]))
+
+
+def store_product(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Store]]:
+    """The residual with J p read from memory, and the stores that put it there."""
+    domain = source.residual.domain
+    dims = tuple(i.dim for i in domain)
+    memory = Field(f"Jp.{source.residual.label}", dims, len(source.tangents), REAL, Role.VECTOR)
+    targets = [Access(memory, point(domain), n) for n in range(len(source.tangents))]
+    stores = [Store(t, e) for t, e in zip(targets, factor(source.tangents), strict=True)]
+    return replace(source, tangents=tuple(map(var, targets))), stores
+
+
+def passes(name: str, stores: Iterable[tuple[Residual, Sequence[Store]]], prepares: bool) -> list[Routine]:
+    """The stores of several residuals as routines: one for each domain."""
+    by_domain: dict[tuple[object, ...], tuple[Residual, list[Store]]] = {}
+    for residual, own in stores:
+        by_domain.setdefault(residual.domain, (residual, []))[1].extend(own)
+    return [
+        Routine(f"{name}_{n}", residual.domain, tuple(group), prepares=prepares)
+        for n, (residual, group) in enumerate(by_domain.values())
+        if group
+    ]
+
+
+# -- what the forms cost -----------------------------------------------------------------------------------------------
+
+
+def _cost(source: LinearisedResidual, stores_product: bool) -> int:
+    """Of one product with J^T J, for each edge."""
+    if not stores_product:
+        return sum(_visit([*_column(source, index), *source.tangents], index) for index in _views(source))
+    first = _visit(source.tangents, None) + len(source.tangents) + RECORD
+    stored, _ = store_product(source)
+    return first + sum(_visit([*_column(stored, index), *stored.tangents], index) for index in _views(stored))
+
+
+def _views(source: LinearisedResidual) -> list[Index_]:
+    return list(dict.fromkeys(a.index for a in source.accesses))
+
+
+def _column(source: LinearisedResidual, index: Index_) -> list[Expr]:
+    """J's entries at one vertex times the tangents."""
+    return [
+        mul(d, t)
+        for p, t in zip(source.partials, source.tangents, strict=True)
+        for a, d in p.items()
+        if a.index == index
+    ]
+
+
+def _visit(roots: Sequence[Expr], own: Index_ | None) -> int:
+    """Operations and places in memory, but those at the vertex itself, which one visit serves all its edges."""
+    priced = _stored_functions(factor(roots))
+    places = {(k.field, k.index) for k in (v.key for v in variables(priced)) if isinstance(k, Access)}
+    return count(priced).cost + RECORD * sum(index != own for _, index in places)
+
+
+def _stored_functions(roots: Sequence[Expr]) -> list[Expr]:
+    """Expensive functions of one vertex cost one read: they are stored there, side by side (``kernels.schedule``)."""
+    places: dict[Expr, frozenset[Access]] = {}
+    for node in topological(roots):
+        own = [Access(_STORED, node.key.index, 0)] if isinstance(node, Var) and isinstance(node.key, Access) else []
+        places[node] = frozenset(own).union(*(places[c] for c in node.children))
+    numbers: dict[Expr, int] = {}
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        if isinstance(node, Call) and node.op.cost >= EXPENSIVE and len(places[node]) == 1:
+            (place,) = places[node]
+            return var(replace(place, channel=numbers.setdefault(node, len(numbers))))
+        return node if children == node.children else rebuild(node, children)
+
+    return transform(roots, rule)
+
+
+_STORED = Field("stored", (), 1, REAL, Role.STORED)
+"""Stands for what is stored at vertices."""
