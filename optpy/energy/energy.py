@@ -141,10 +141,12 @@ class Energy:
         return summary(self)
 
 
+_NO_LISTS = (Expression, np.ndarray, GridArray, Graph, str, Mapping)
+"""What may be iterated over but is no list of residuals."""
+
+
 def _entries(name: str, value: Any, location: Location) -> list[tuple[str, str, Expression]]:
-    if isinstance(value, Iterable) and not isinstance(
-        value, Expression | np.ndarray | GridArray | Graph | str | Mapping
-    ):
+    if isinstance(value, Iterable) and not isinstance(value, _NO_LISTS):
         entries = list(value)
         if not entries:
             raise EnergyError(f"the term '{name}' is an empty list", location)

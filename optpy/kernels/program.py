@@ -13,6 +13,7 @@ from .lower import Kernel, lower
 from .printer import KernelPrinter
 from .schedule import Storage, move_fields, store_intermediates
 from .slots import Slots, gathered_grids, segment_list
+from .split import split_edges
 
 
 @final
@@ -96,6 +97,7 @@ def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collect
     }
     stored = storage.routines()
     scheduled |= {"precompute": stored} if stored else {}
+    scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
     moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
     if not moved:
         return scheduled
