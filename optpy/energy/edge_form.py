@@ -19,9 +19,14 @@ from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_coeffic
 from ..symbolic.factor import factor
 from ..symbolic.traverse import rebuild, topological, transform, variables
 from .gather import Index_, LinearisedResidual, along
+from .graph import graphs_of
 
-RECORD = 8
-"""Additions that take as long as reading from one more place in memory, when other threads wait for it, too."""
+VERTEX, EDGE = 8, 24
+"""Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (measured; vertices are
+fewer, so they are found in a cache more often)."""
+
+STREAMED, SCATTERED = 4, 8
+"""Additions that take as long as moving one number of an edge, in the order of the edges or in that of a vertex."""
 
 
 @final
@@ -113,8 +118,8 @@ def _cost(source: LinearisedResidual, stores_product: bool) -> int:
     """Of one product with J^T J, for each edge."""
     if not stores_product:
         return sum(_visit([*_column(source, index), *source.tangents], index) for index in _views(source))
-    first = _visit(source.tangents, None) + len(source.tangents) + RECORD
     stored, _ = store_product(source)
+    first = _visit(source.tangents, None) + STREAMED * len(source.tangents)
     return first + sum(_visit([*_column(stored, index), *stored.tangents], index) for index in _views(stored))
 
 
@@ -133,18 +138,38 @@ def _column(source: LinearisedResidual, index: Index_) -> list[Expr]:
 
 
 def _visit(roots: Sequence[Expr], own: Index_ | None) -> int:
-    """Operations and places in memory, but those at the vertex itself, which one visit serves all its edges."""
-    priced = _stored_functions(factor(roots))
-    places = {(k.field, k.index) for k in (v.key for v in variables(priced)) if isinstance(k, Access)}
-    return count(priced).cost + RECORD * sum(index != own for _, index in places)
+    """Of visiting an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
+
+    What depends on the vertex alone is computed once for all its edges, and costs nothing.
+    """
+    roots = _stored_functions(factor(roots))
+    places = _places(roots)
+    total = count(roots, free={e for e, at in places.items() if own is not None and all(a.index == own for a in at)})
+    reads: dict[tuple[Field, Index_], int] = {}
+    for v in variables(roots):
+        if isinstance(v.key, Access) and v.key.index != own:
+            reads[v.key.field, v.key.index] = reads.get((v.key.field, v.key.index), 0) + 1
+    return total.cost + sum(_read(index, n, own is None) for (_, index), n in reads.items())
 
 
-def _stored_functions(roots: Sequence[Expr]) -> list[Expr]:
-    """Expensive functions of one vertex cost one read: they are stored there, side by side (``kernels.schedule``)."""
+def _read(index: Index_, numbers: int, in_order: bool) -> int:
+    if graphs_of(index):
+        return VERTEX
+    return STREAMED * numbers if in_order else EDGE + SCATTERED * numbers
+
+
+def _places(roots: Iterable[Expr]) -> dict[Expr, frozenset[Access]]:
+    """For each node, where it reads: as accesses to a field that stands for all."""
     places: dict[Expr, frozenset[Access]] = {}
     for node in topological(roots):
         own = [Access(_STORED, node.key.index, 0)] if isinstance(node, Var) and isinstance(node.key, Access) else []
         places[node] = frozenset(own).union(*(places[c] for c in node.children))
+    return places
+
+
+def _stored_functions(roots: Sequence[Expr]) -> list[Expr]:
+    """Expensive functions of one vertex cost one read: they are stored there, side by side (``kernels.schedule``)."""
+    places = _places(roots)
     numbers: dict[Expr, int] = {}
 
     def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:

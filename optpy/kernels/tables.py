@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,6 @@ class Connectivity:
         self.edges = edges
         self.shapes = tuple(tuple(sizes[d] for d in slot) for slot in graph.slots)
         self._tables: dict[TableKey, Table] = {}
-        self._orders: dict[int, NDArray[np.intp]] = {}
 
     def same_as(self, edges: Table, sizes: Mapping[Dim, int]) -> bool:
         """Whether these are the edges, on grids of these sizes, that the tables have been built for."""
@@ -147,9 +146,10 @@ class Connectivity:
                 counts = np.bincount(self._flat(key.slot), minlength=math.prod(self.shapes[key.slot]))
                 return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
             case Sorted(column=None):
-                return self._order(key.slot).astype(np.int32)
+                return sorted_order(self._flat(key.slot), math.prod(self.shapes[key.slot]))
             case Sorted():
-                return self.edges[self._order(key.slot), key.column]
+                order = self.table(Sorted(key.graph, key.slot, None))
+                return self.edges[order, key.column]
 
     def _flat(self, slot: int) -> NDArray[np.int64]:
         """The point of its grid that the slot of each edge points at, in C order."""
@@ -158,13 +158,15 @@ class Connectivity:
             total = total * size + self.edges[:, column]
         return total
 
-    def _order(self, slot: int) -> NDArray[np.intp]:
-        """The edges sorted by what a slot points at, those at one point in their own order."""
-        if slot not in self._orders:
-            self._orders[slot] = np.argsort(self._flat(slot), kind="stable")
-        return self._orders[slot]
-
     @property
     def nbytes(self) -> int:
-        held: list[NDArray[Any]] = [self.edges, *self._tables.values(), *self._orders.values()]
-        return sum(a.nbytes for a in held)
+        return sum(a.nbytes for a in (self.edges, *self._tables.values()))
+
+
+def sorted_order(points: NDArray[np.int64], size: int) -> Table:
+    """The positions of whole numbers below a size, sorted by the number, equal ones in their order."""
+    n = len(points)
+    if n * size < 2**62:
+        # One sort of (number, position) pairs in one word each: NumPy sorts words by vector instructions.
+        return np.asarray(np.sort(points * n + np.arange(n)) % max(n, 1), np.int32)
+    return np.argsort(points, kind="stable").astype(np.int32)
