@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ir
 from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Atom, Entry
 from ..symbolic.traverse import variables
 from .declarations import shape_text
 from .graph import slots_text
@@ -38,7 +38,7 @@ def _residual_to_sympy(residual: ir.Residual) -> Any:
 
 
 def sympy_leaf(key: Any) -> Any:
-    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, the channel last), params and bound checks as symbols."""
+    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, ``X[edges[i0, 1]]``, the channel last), params and bound checks as symbols."""
     import sympy
 
     if isinstance(key, ir.Access):
@@ -53,8 +53,12 @@ def sympy_leaf(key: Any) -> Any:
 def _sympy_index(index: Affine) -> Any:
     import sympy
 
-    terms = [c * sympy.Symbol(str(atom), integer=True) for atom, c in index.terms]
-    return sympy.Integer(index.constant) + sum(terms)
+    def number(atom: Atom) -> Any:
+        if isinstance(atom, Entry):
+            return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
+        return sympy.Symbol(str(atom), integer=True)
+
+    return sympy.Integer(index.constant) + sum(c * number(atom) for atom, c in index.terms)
 
 
 def to_latex(energy: Energy) -> str:
