@@ -359,6 +359,9 @@ def verify(routine: Routine) -> None:
         for index in indices_of(key):
             if index not in allowed:
                 raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
+    for loop in (k for x in routine.locals for k in x.loops if isinstance(k, Incidence)):
+        if any(a not in routine.domain for a in atoms_of(loop.at) if isinstance(a, Index)):
+            raise InternalError(f"{routine.name} loops over the edges at a point outside its domain: {loop}")
     if len({r.maximum for r in routine.reductions}) > 1:
         raise InternalError(f"{routine.name} has both sums and maxima")
     targets = [s.target for s in routine.stores]

@@ -38,7 +38,7 @@ def _residual_to_sympy(residual: ir.Residual) -> Any:
 
 
 def sympy_leaf(key: Any) -> Any:
-    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, ``X[edges[i0, 1]]``, the channel last), params and bound checks as symbols."""
+    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, ``X[edges[i0, 1]]``, the channel last); the others as symbols."""
     import sympy
 
     if isinstance(key, ir.Access):

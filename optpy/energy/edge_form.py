@@ -15,7 +15,7 @@ from typing import final
 
 from ..ir import REAL, Access, Field, Residual, Role, Routine, Store, graphs_in, point
 from ..symbolic.count import EXPENSIVE, count
-from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_coefficient, var
+from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_content, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import rebuild, topological, transform, variables
 from .gather import Index_, LinearisedResidual, along
@@ -68,14 +68,14 @@ def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list
     """
     domain = source.residual.domain
     entries = [*source.values, *(d for p in source.partials for d in p.values())]
-    kept = list(dict.fromkeys(rest for _, rest in map(split_coefficient, entries) if _reads_memory(rest)))
+    kept = list(dict.fromkeys(rest for _, rest in map(split_content, entries) if _reads_memory(rest)))
     name = f"J.{source.residual.label}"
     finite = all(e.finite for e in kept)
     memory = Field(name, tuple(i.dim for i in domain), len(kept), REAL, Role.STORED, finite=finite)
     accesses = {e: Access(memory, point(domain), n) for n, e in enumerate(kept)}
 
     def stored(e: Expr) -> Expr:
-        c, rest = split_coefficient(e)
+        c, rest = split_content(e)
         return mul(const(c), var(accesses[rest])) if rest in accesses else e
 
     partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
