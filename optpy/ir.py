@@ -62,11 +62,8 @@ class Graph:
         """The axis that each column points into."""
         return tuple(d for slot in self.slots for d in slot)
 
-    def first_column(self, slot: int) -> int:
-        return sum(len(s) for s in self.slots[:slot])
-
     def columns_of(self, slot: int) -> range:
-        first = self.first_column(slot)
+        first = sum(len(s) for s in self.slots[:slot])
         return range(first, first + len(self.slots[slot]))
 
     def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
@@ -92,10 +89,6 @@ class Incidence:
     graph: Graph
     slot: int
     at: tuple[Affine, ...]
-
-    @property
-    def name(self) -> str:
-        return self.edge.name
 
     def __str__(self) -> str:
         return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
@@ -324,17 +317,17 @@ class Routine:
         return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
 
     def __str__(self) -> str:
-        lines = [f"{self.name} over ({', '.join(f'{i}: {i.dim}' for i in self.domain)})"]
+        lines = [f"{self.name} over ({_loops_text(self.domain)})"]
         for x in self.locals:
-            lines.append(f"  where {x.condition!r}, sum over ({', '.join(map(_loop_text, x.loops))})")
+            lines.append(f"  where {x.condition!r}, sum over ({_loops_text(x.loops)})")
             lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
         lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
 
 
-def _loop_text(loop: Loop) -> str:
-    return f"{loop}: {loop.dim}" if isinstance(loop, Index) else str(loop)
+def _loops_text(loops: Iterable[Loop]) -> str:
+    return ", ".join(f"{k}: {k.dim}" if isinstance(k, Index) else str(k) for k in loops)
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:

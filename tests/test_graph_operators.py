@@ -217,7 +217,9 @@ def test_generated_code_has_no_warnings(compiler: str, form: EdgeForm, monkeypat
     a, b = op.Graph("edges", E, (V, V))[e]
     pixel, p = op.Graph("match", N, ((H, W), V))[o]
     Image = op.Unknown("Image", (H, W))
-    energy = op.Energy(reg=A[e] * op.sin(X[a]) - U[e] * X[b], match=Image[pixel] * X[p][0] - Image[pixel[0] + 1, 0])
+    energy = op.Energy(
+        reg=A[e] * op.sin(X[a]) - U[e] * X[b], match=Image[pixel] * X[p][0] - Image[pixel[0] + 1, pixel[1]]
+    )
     source = build(energy, "float32", form).source()
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
     assert compile_c(source, name="energy", werror=True).path.exists()

@@ -10,6 +10,7 @@ from scipy.optimize import least_squares
 
 import optpy as op
 from optpy.energy.edge_form import FORMS, EdgeForm
+from optpy.kernels import library
 from optpy.kernels.tables import Connectivity, TableKey
 from optpy.plan import build
 from tests.meshes import mesh_arap_data, mesh_arap_energy
@@ -128,6 +129,18 @@ def test_a_hundred_graphs_without_compiling(monkeypatch: pytest.MonkeyPatch) -> 
     for n in range(100):
         d = data(2 + n % 23, (7 * n) % 41, seed=n)
         np.testing.assert_allclose(op.solve(SMOOTHING, d, "cpu", np.float64, **TIGHT).x["X"], expected(d), atol=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_residual_may_be_computed_afresh_in_every_form(
+    form: EdgeForm, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A is applied to delta in the place of p: also in the passes that store J p."""
+    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    d = data(40, 120)
+    found = build(SMOOTHING, "float64", form).solve(d, residual_reset_period=2, threads=threads, **TIGHT)
+    np.testing.assert_allclose(found.x["X"], expected(d), atol=1e-10)
 
 
 # -- what is kept between solves -------------------------------------------------------------------------------------

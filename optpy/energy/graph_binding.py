@@ -64,13 +64,14 @@ def checked_edges(graph: ir.Graph, raw: NDArray[Any], sizes: Mapping[ir.Dim, int
             raise DataError(
                 f"{d} is {sizes[d]}, but the graph {graph.name!r} can count to {MOST_POINTS} only", graph.location
             )
-    if len(raw):
+    own = np.array(raw, order="C")  # what is checked is what is kept, also if another thread writes to the original
+    if len(own):
         limits = np.array([sizes[d] for d in graph.columns])
         # Each in its own type: uint64 beside int64 would be compared as floats.
-        least, largest = raw.min(axis=0).tolist(), raw.max(axis=0).tolist()
+        least, largest = own.min(axis=0).tolist(), own.max(axis=0).tolist()
         if any(a < 0 or b >= n for a, b, n in zip(least, largest, limits.tolist(), strict=True)):
-            raise _bad_index(graph, raw, limits, sizes)
-    return raw.astype(np.int32, order="C")
+            raise _bad_index(graph, own, limits, sizes)
+    return own.astype(np.int32, copy=False)
 
 
 def _bad_index(graph: ir.Graph, raw: NDArray[Any], limits: NDArray[Any], sizes: Mapping[ir.Dim, int]) -> DataError:
@@ -79,7 +80,7 @@ def _bad_index(graph: ir.Graph, raw: NDArray[Any], limits: NDArray[Any], sizes: 
     slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))
     axes = graph.slots[slot]
     dim = graph.columns[column]
-    axis = f", axis {column - graph.first_column(slot)}" if len(axes) > 1 else ""
+    axis = f", axis {column - graph.columns_of(slot).start}" if len(axes) > 1 else ""
     n = int(np.count_nonzero(bad))
     count = "the only such index" if n == 1 else f"the first of {n} such indices"
     return DataError(

@@ -259,11 +259,11 @@ class KernelPrinter:
         if isinstance(loop, Index):
             head = f"for (int64_t {loop} = 0; {loop} < {self._size(loop.dim)}; ++{loop}) {{"
             return [head, *_indent(inner + _uses(str(loop))), "}"]
-        offsets, at, position = self._table(Offsets(loop.graph, loop.slot)), f"{loop.name}_at", f"{loop.name}_q"
+        offsets, at, position = self._table(Offsets(loop.graph, loop.slot)), f"{loop.edge}_at", f"{loop.edge}_q"
         numbers = Sorted(loop.graph, loop.slot, None)
         number = []
         if numbers in self._tables:
-            number = [f"const int64_t {loop.name} = {self._table(numbers)}[{position}];", *_uses(loop.name)]
+            number = [f"const int64_t {loop.edge} = {self._table(numbers)}[{position}];", *_uses(str(loop.edge))]
         return [
             f"const int64_t {at} = {self._flat(loop.at, loop.graph.slots[loop.slot])};",
             f"for (int64_t {position} = {offsets}[{at}]; {position} < {offsets}[{at} + 1]; ++{position}) {{",
