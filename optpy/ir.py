@@ -6,7 +6,7 @@ space that store values into fields and add up sums. ``kernels/`` turns routines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
@@ -80,6 +80,9 @@ class Field:
     def __str__(self) -> str:
         return self.name
 
+
+Element = tuple[Field, int]
+"""A channel of a field."""
 
 # -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
 
@@ -313,3 +316,28 @@ def indices_of(key: object) -> list[Index]:
             elif not isinstance(atom, Dim):
                 pending.append(atom.numerator)  # type: ignore[attr-defined]
     return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """The sparsity of J^T J where all unknowns stand on one grid and are read at constant offsets of one another.
+
+    Attributes:
+        dims: of the grid.
+        elements: the channels of all unknowns, numbered in this order.
+        reach: of each dim, how far apart two coupled points are at most.
+        pairs: (row, column) of elements that are coupled, sorted; symmetric, with the diagonal.
+        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+    """
+
+    dims: tuple[Dim, ...]
+    elements: tuple[Element, ...]
+    reach: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    vectors: Mapping[str, tuple[Element, ...]]
+
+    @property
+    def coarse_reach(self) -> tuple[int, ...]:
+        """The reach of P^T J^T J P, where P interpolates linearly from every other point."""
+        return tuple((r + 2) // 2 for r in self.reach)

@@ -172,10 +172,10 @@ def solve(
 def _build(energy: Energy, dtype: str) -> Solver:
     started = time.perf_counter()
     try:
-        groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
     except ValueError as error:  # constants that are finite, but whose squares are not
         raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from None
-    program = build_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+    program = build_program(routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling)
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
     load(compiled.library)

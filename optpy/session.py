@@ -146,6 +146,7 @@ class Session:
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
+            "Preconditioners used": self._problem.preconditioners,
             "Precision": f"{self._solver.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",
         }
@@ -166,6 +167,8 @@ class Session:
         self._problem.linearise()
         self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         if routine == "pcg":
+            if options.preconditioner == "auto":
+                self._problem.set_preconditioner("jacobi")  # one and the same for all iterations
             return self._problem.benchmark_pcg(repeat)
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")

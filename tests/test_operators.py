@@ -179,7 +179,7 @@ def check_blocks(ops: Operators, J: Real, epsilon: float) -> None:
         columns = J[:, start : start + ops.elements(u) * u.channels].reshape(len(J), ops.elements(u), u.channels)
         start += ops.elements(u) * u.channels
         expected = np.einsum("rea,reb->eab", columns, columns)
-        if ops.problem._blocks:
+        if ops.problem._linear_solver.blocks:
             near(ops.blocks(u), expected, (J**2).sum(axis=0).max(), epsilon)
         else:  # there are no routines for blocks only where all are diagonal
             assert not (expected * (1 - np.eye(u.channels))).any()

@@ -38,12 +38,17 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
     with clear_errors():
         energy = load_energy(energy_file, energy_name)
         derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-        program = build_program(derived, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+        program = build_program(derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling)
     if source is not None:
         click.echo(_source(program, source))
         return
     console = new_console()
-    for table in (_declarations(energy, dtype), _terms(energy), _stencils(energy), _operations(derived, program)):
+    for table in (
+        _declarations(energy, dtype),
+        _terms(energy),
+        _stencils(energy),
+        _operations(derived.groups, program),
+    ):
         console.print(table)
         console.print()
     _print_hint(console, program)

@@ -28,8 +28,9 @@ w = op.params("w")
 
 
 def program(energy: op.Energy, stored: bool = True) -> Program:
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-    return build_program(groups, "float32", SOLVER_SCALARS, AT_LINEARISATION if stored else (), AT_UNKNOWNS)
+    derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    at_linearisation = AT_LINEARISATION if stored else ()
+    return build_program(derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling)
 
 
 def kernels(p: Program, group: str) -> list[Kernel]:

@@ -38,7 +38,7 @@ def test_the_report_tells_the_whole_story(method: Any) -> None:
     for part in (
         "x: (2,)",
         "Levenberg-Marquardt" if method == "lm" else "Gauss-Newton",
-        "Jacobi preconditioner",
+        "preconditioner chosen as it goes",
         "1.5000  (cache miss)",
         f"{summary.initial.total:.6e}",
         f"{summary.final.total:.6e}",
