@@ -43,8 +43,9 @@ class Session:
         library: Any,
         bound: Bound,
         options: SolveOptions,
-        started: float,
+        bind_seconds: float,
     ) -> None:
+        started = time.perf_counter()
         self._lock = threading.RLock()  # a session used from several threads takes one step at a time
         self._solver = solver
         self._bound = bound
@@ -61,7 +62,7 @@ class Session:
         self._problem.bind(bound.arrays, bound.params)
         self._problem.set_preconditioner(options.preconditioner)
         self._minimizer = self._new_minimizer()
-        self._bind_seconds = time.perf_counter() - started
+        self._bind_seconds = bind_seconds + time.perf_counter() - started
 
     def _new_minimizer(self) -> Minimizer:
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
