@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -76,6 +76,15 @@ class Solver:
         self.timing = timing
         self._program = program
         self._compiled = compiled
+
+    def __copy__(self) -> Solver:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: object) -> Solver:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a solver holds native code and cannot be pickled: compile the energy again where it is needed")
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
@@ -69,6 +69,9 @@ class Session:
         read_x = partial(_copies, self._problem, self._solver.energy, self._bound)
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
         return Minimizer(self._problem, self._options, read_x=read_x, precision=precision)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session holds native memory and cannot be copied: start another from the data of x()")
 
     @property
     def status(self) -> Status:

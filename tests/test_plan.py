@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -51,3 +53,15 @@ def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compi
             op.solve(small_energy(), small_data(), **wrong)
     with pytest.raises(TypeError, match=r"op\.Energy"):
         op.solve(small_data(), small_data())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
+    energy = small_energy()
+    expected = op.solve(energy, small_data())
+    again = copied(energy)
+    assert op.compile(again) is op.compile(energy)  # nothing is compiled twice
+    np.testing.assert_array_equal(op.solve(again, small_data()).x["X"], expected.x["X"])
+    np.testing.assert_array_equal(copied(op.compile(energy)).solve(small_data()).x["X"], expected.x["X"])
+    with pytest.raises(TypeError, match="solver"):
+        pickle.dumps(op.compile(energy))

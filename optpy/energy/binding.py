@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Bound:
     """The data of one solve. Arrays may share memory with the user's: they are read, never written.
 

@@ -81,6 +81,12 @@ class Energy:
                         location,
                     )
 
+    def __copy__(self) -> Energy:
+        return self  # it never changes, and what was compiled for it serves every copy
+
+    def __deepcopy__(self, memo: object) -> Energy:
+        return self
+
     @property
     def unknown_fields(self) -> tuple[ir.Field, ...]:
         return tuple(u.field for u in self.unknowns)

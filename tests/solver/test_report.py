@@ -60,6 +60,14 @@ def test_the_repr_of_a_result_holds_no_arrays() -> None:
     assert result.status.name in repr(result)
 
 
+def test_results_are_compared_by_identity_and_can_be_keys() -> None:
+    problem, options = linear().problem(), SolveOptions()
+    summary = Minimizer(problem, options).run()
+    one, other = (result_of(summary, options, problem.x.copy()) for _ in range(2))
+    assert one != other
+    assert {one: "one", other: "other"}[one] == "one"
+
+
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_progress_goes_to_stdout_as_asked(verbose: Any, capsys: pytest.CaptureFixture[str]) -> None:
     summary = Minimizer(rosenbrock().problem(), SolveOptions(verbose=verbose)).run()
