@@ -15,6 +15,7 @@ from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic.expr import Expr
+from ..symbolic.number import nearest_float
 from ..symbolic.operations import absolute, equal, less, less_equal
 from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
@@ -277,9 +278,10 @@ def _not_an_expression(value: object) -> str:
 def _constant(value: object) -> Expr:
     if not isinstance(value, numbers.Real | np.bool_):
         raise EnergyError(f"{describe(value)} is no real number", Location.of_caller())
-    number = value if isinstance(value, int | Fraction) else float(value)
-    if not np.isfinite(float(number)):
-        raise EnergyError(f"the constant {number} in a formula is not finite", Location.of_caller())
+    number = value if isinstance(value, int | Fraction) else nearest_float(value)
+    if not np.isfinite(nearest_float(number)):
+        what = "does not fit into float64" if isinstance(number, int | Fraction) else "is not finite"
+        raise EnergyError(f"the constant {describe(number)} in a formula {what}", Location.of_caller())
     return sym.const(number)
 
 

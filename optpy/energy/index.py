@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 import operator
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine
 
 _serials = itertools.count()
+
+_DIGITS = 40
+"""Longest text of a value that a message shows."""
 
 
 @final
@@ -189,9 +193,11 @@ def describe(value: object) -> str:
     """A short text of any object, for messages."""
     if isinstance(value, slice | type(Ellipsis)):
         return "a slice" if isinstance(value, slice) else "..."
+    if isinstance(value, int) and abs(value) >= 10**_DIGITS:
+        return f"a whole number of some {round(value.bit_length() * math.log10(2))} digits"
     if isinstance(value, str | bytes | int | float | complex | tuple | list):
         text = repr(value)
-        return text if len(text) <= 40 else f"a {type(value).__name__}"
+        return text if len(text) <= _DIGITS else f"a {type(value).__name__}"
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return f"a {kind.__qualname__}" if library in ("builtins", "numpy", "optpy") else f"a {library} {kind.__qualname__}"

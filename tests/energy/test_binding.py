@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -98,6 +99,9 @@ MISTAKES: list[tuple[Any, list[str]]] = [
     (good(X=np.full((3, 4), 1e60)), ["X[0, 0] = 1e+60", "does not fit into float32"]),
     (good(w=np.nan), ["'w' = nan", "not finite"]),
     (good(w=1e60), ["'w' = 1e+60", "does not fit into float32"]),
+    (good(w=10**400), ["'w' = a whole number of some 400 digits", "does not fit into float32"]),
+    (good(w=Fraction(-(10**400), 3)), ["'w'", "does not fit into float32"]),
+    (good(w=-np.inf), ["'w' = -inf", "is not finite"]),
     (good(w="2"), ["'w'", "real number", "str"]),
     (good(w=1j), ["'w'", "real number", "complex"]),
     (good(w=np.ones(1)), ["'w'", "shape (1,)"]),

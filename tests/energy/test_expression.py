@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,9 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: x + 1j, ["1j", "real"]),
     (lambda: x * math.nan, ["nan", "not finite"]),
     (lambda: x * np.array([1, math.inf]), ["inf", "not finite"]),
+    (lambda: x * 10**400, ["a whole number of some 400 digits", "does not fit into float64"]),
+    (lambda: -(10**5000) * x, ["does not fit into float64"]),
+    (lambda: x ** Fraction(10**400, 3), ["does not fit into float64"]),
     (lambda: x + np.zeros((2, 2, 2)), ["(2, 2, 2)", "matrices"]),
     (lambda: x + np.array(["a"]), ["'a'"]),
     (lambda: X + 1, ["'X'", "X[i]"]),
