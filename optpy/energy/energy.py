@@ -16,7 +16,7 @@ from .canonical import canonical_residual
 from .declarations import GridArray, Unknown, shape_text
 from .expression import Expression, Source, as_expression
 from .fixed import canonical_fixed
-from .index import describe
+from .index import check_name, describe
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -50,6 +50,8 @@ class Energy:
         self.compiled: dict[Any, Any] = {}
         if not terms:
             raise EnergyError("an energy needs a term: op.Energy(fit=X[i, j] - A[i, j])", self.location)
+        for name in terms:  # **{...} may bring any text; "reg[0]" is what the entries of a list are called
+            check_name(name, "a term")
         entries = [e for name, value in terms.items() for e in _entries(name, value, self.location)]
         self.terms = tuple(terms)
         self.residual_terms = tuple(canonical_residual(*e) for e in entries)

@@ -179,6 +179,8 @@ w_array = op.Array("w", (H, W))
 MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(), ["needs a term", "op.Energy(fit="]),
     (lambda: op.Energy(a=[]), ["'a'", "empty list"]),
+    (lambda: op.Energy(**{"reg[0]": X[i, j], "reg": [X[i, j]]}), ["'reg[0]' cannot name a term", "letters"]),  # type: ignore[arg-type]
+    (lambda: op.Energy(**{"": X[i, j]}), ["'' cannot name a term"]),  # type: ignore[arg-type]
     (lambda: op.Energy(a=[[X[i, j]]]), ["'a[0]'", "op.vector"]),
     (lambda: op.Energy(a=X), ["'X'", "X[i, j]"]),
     (lambda: op.Energy(a="X"), ["'X'"]),
