@@ -16,6 +16,9 @@ from ..symbolic.affine import Affine
 
 _serials = itertools.count()
 
+_LARGEST = 2**31 - 1
+"""Of the numbers in an index, so that generated code, which computes in 64 bits, never overflows."""
+
 _DIGITS = 40
 """Longest text of a value that a message shows."""
 
@@ -40,7 +43,7 @@ class IndexExpression:
     __array_ufunc__ = None  # NumPy's integers on the left leave the operation to this class
 
     def __init__(self, affine: Affine) -> None:
-        self.affine = affine
+        self.affine = _in_range(affine)
 
     def __add__(self, other: object) -> IndexExpression:
         return IndexExpression(self.affine + _operand(other, "+"))
@@ -150,6 +153,17 @@ class Dim(IndexExpression):
         return hash(self.size)
 
 
+def _in_range(index: Affine) -> Affine:
+    for n in (index.constant, *(c for _, c in index.terms)):
+        if abs(n) > _LARGEST:
+            raise EnergyError(
+                f"the number {describe(n)} in an index is out of range: offsets and factors are at most {_LARGEST}; "
+                "for arithmetic on the value of an index write op.value(i)",
+                Location.of_caller(),
+            )
+    return index
+
+
 def _operand(value: object, symbol: str) -> Affine:
     if isinstance(value, IndexExpression):
         return value.affine
@@ -179,7 +193,7 @@ def as_affine(value: object, what: str) -> Affine:
     if isinstance(value, IndexExpression):
         return value.affine
     if _is_whole(value):
-        return Affine(operator.index(value))
+        return _in_range(Affine(operator.index(value)))
     if isinstance(value, slice) or value is Ellipsis:
         cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"
     elif isinstance(value, tuple | list):

@@ -68,6 +68,13 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: X[i, i + 1], ["axis 1 of 'X'", "runs over W", "runs over H"]),
     (lambda: X[i, W - 1 - i + H - W], ["axis 1 of 'X'"]),
     (lambda: X[-1, j], ["axis 0 of 'X'", "-1", "always outside", "H - 1"]),
+    (lambda: X[i + 2**70, j], [str(2**70), "out of range", "op.value(i)"]),
+    (lambda: X[i - 2**31, j], ["out of range"]),
+    (lambda: X[2**40 * i, j], ["out of range"]),
+    (lambda: X[2**70, j], ["out of range"]),
+    (lambda: X[i + 10**400, j], ["some 400 digits", "out of range"]),
+    (lambda: op.value(10**400), ["out of range"]),
+    (lambda: op.in_bounds(i + 2**70, j), ["out of range"]),
     (lambda: i * j, ["not affine"]),
     (lambda: i / 2, ["whole numbers only", "op.value(i)"]),
     (lambda: i // 2, ["op.value(i)"]),
@@ -106,3 +113,10 @@ def test_mistakes_with_indices(mistake: Callable[[], Any], parts: list[str]) -> 
 def test_strided_and_mirrored_reads_over_another_grid_are_legal() -> None:
     k = op.indices(op.dims("K"))
     assert X[2 * k, W - 1 - k].shape == ()
+
+
+def test_the_largest_numbers_of_an_index_read_outside() -> None:
+    largest = 2**31 - 1
+    energy = op.Energy(near=X[i, j] - 1, far=X[i + largest, j] + X[i - largest, j] + X[largest * i - largest, j] - 1)
+    data = dict(X=np.full((3, 3), 2.0))
+    assert energy.cost(data) == pytest.approx(op.solve(energy, data, max_iterations=1).initial_cost)
