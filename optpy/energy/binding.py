@@ -199,7 +199,8 @@ def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any]) -> float:
         if not np.isfinite(solver.type(number)):
             exact = isinstance(value, numbers.Rational)
             reason = f"does not fit into {solver}" if exact or np.isfinite(number) else "is not finite"
-            raise DataError(f"the param {p.name!r} = {describe(value) if exact else number} {reason}", p.location)
+            given = describe(value) if exact else number
+            raise DataError(f"the param {p.name!r} is {given}, which {reason}", p.location)
     return number
 
 

@@ -9,7 +9,7 @@ from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic import operations
 from ..symbolic.affine import Affine
-from ..symbolic.expr import Expr, var
+from ..symbolic.expr import var
 from ..symbolic.operations import OPERATIONS
 from .declarations import GridArray
 from .expression import Expression, Operand, as_condition, as_expression, elementwise, stack
@@ -199,12 +199,10 @@ def normalize(v: Operand) -> Expression:
 
 def value(index: object) -> Expression:
     """The value of an index or of a size as a number: ``op.value(i)``, ``op.value(H - 1 - i)``."""
-    return Expression((), (index_value(as_affine(index, "op.value")),))
-
-
-def index_value(index: Affine) -> Expr:
-    """The number, as a polynomial in the values of single loop variables and sizes."""
-    return sym.linear(index.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in index.terms])
+    affine = as_affine(index, "op.value")
+    # A polynomial in the values of single loop variables and sizes, so that like terms meet.
+    number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
+    return Expression((), (number,))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:

@@ -8,11 +8,14 @@ import numbers
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, SupportsIndex, TypeGuard, final
+from typing import Any, Final, SupportsIndex, TypeGuard, final
+
+import numpy as np
 
 from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine
+from .refusal import Refusal, Refusing, numpy_refusal
 
 _serials = itertools.count()
 
@@ -36,11 +39,10 @@ class LoopVariable:
         return f"{self.dim.name.lower()}_{self.serial}"
 
 
-class IndexExpression:
+class IndexExpression(metaclass=Refusing):
     """An integer that is affine in loop variables and sizes. Plain integers are ones, too."""
 
     __slots__ = ("affine",)
-    __array_ufunc__ = None  # NumPy's integers on the left leave the operation to this class
 
     def __init__(self, affine: Affine) -> None:
         self.affine = _in_range(affine)
@@ -73,23 +75,24 @@ class IndexExpression:
     def __pos__(self) -> IndexExpression:
         return self
 
-    def _not_affine(self, *_: object) -> NoReturn:
-        raise EnergyError(
-            f"the index {self.affine} allows + and - and * by whole numbers only; for its value as a number "
-            "write op.value(i)",
-            Location.of_caller(),
-        )
-
-    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _not_affine
-    __mod__ = __rmod__ = __pow__ = __rpow__ = __abs__ = _not_affine
+    _not_affine = Refusal(
+        "the index {0.affine} allows + and - and * by whole numbers only; for its value as a number write op.value(i)"
+    )
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _not_affine
+    __round__ = __floor__ = __ceil__ = __trunc__ = _not_affine
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_affine
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _not_affine
 
-    def _not_comparable(self, other: object) -> NoReturn:
-        raise EnergyError(
-            f"the index {self.affine} cannot be compared as it is: write op.value(i), for example op.value(i) == 0",
-            Location.of_caller(),
-        )
+    _not_divisible = Refusal(
+        "the index {0.affine} allows + and - and * by whole numbers only: in place of Y[i // 2] let "
+        "k = op.indices(...) run over the axis of Y, and write a residual that reads Y[k] for X[2*k], another for "
+        "X[2*k + 1]; as a number, i // 2 is op.floor(op.value(i) / 2)"
+    )
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _not_divisible
 
+    _not_comparable = Refusal(
+        "the index {0.affine} cannot be compared as it is: write op.value(i), for example op.value(i) == 0"
+    )
     __lt__ = __le__ = __gt__ = __ge__ = _not_comparable
 
     def __eq__(self, other: object) -> bool:
@@ -100,21 +103,33 @@ class IndexExpression:
 
     __hash__ = object.__hash__
 
-    def __bool__(self) -> bool:
-        raise EnergyError(
-            f"the index {self.affine} has no truth value: write a condition, for example op.value(i) != 0",
-            Location.of_caller(),
-        )
+    __bool__ = Refusal("the index {0.affine} has no truth value: write a condition, for example op.value(i) != 0")
+    __index__ = __int__ = __float__ = __complex__ = Refusal(
+        "the index {0.affine} is symbolic and has no value while the energy is written; in a "
+        "formula its value is op.value(i)"
+    )
 
-    def __index__(self) -> int:
-        raise EnergyError(
-            f"the index {self.affine} is symbolic and has no value while the energy is written", Location.of_caller()
-        )
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> IndexExpression:
+        """NumPy's integers on the left of an operator come here."""
+        operation = _NUMPY_OPERATORS.get(ufunc.__name__)
+        if method == "__call__" and not options and operation is not None:
+            plain = [x[()] if isinstance(x, np.ndarray) else x for x in inputs]  # comparisons bring numbers as arrays
+            left, right = (IndexExpression(_operand(x, ufunc.__name__)) for x in plain)
+            result: IndexExpression = operation(left, right)
+            return result
+        raise numpy_refusal(ufunc.__name__, "indices (their value as a number is op.value(i))")
 
-    __int__ = __float__ = __index__
+    __array__ = __array_function__ = __index__
 
     def __repr__(self) -> str:
         return str(self.affine)
+
+
+_NUMPY_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne,
+}  # fmt: skip
 
 
 @final
@@ -214,7 +229,9 @@ def describe(value: object) -> str:
         return text if len(text) <= _DIGITS else f"a {type(value).__name__}"
     kind = type(value)
     library = kind.__module__.partition(".")[0]
-    return f"a {kind.__qualname__}" if library in ("builtins", "numpy", "optpy") else f"a {library} {kind.__qualname__}"
+    own = library in ("builtins", "fractions", "numpy", "optpy")
+    text = kind.__qualname__ if own else f"{library} {kind.__qualname__}"
+    return f"{'an' if text[0] in 'AEIOU' else 'a'} {text}"
 
 
 def check_name(name: object, what: str) -> None:
