@@ -72,7 +72,7 @@ class Storage:
         """The stored value of e, in e's own coordinates."""
         domain = canonical_domain(place.dims)
         back: dict[Atom, Affine] = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
-        home = _moved(e, back)
+        home = _moved(e, back) if any(place.offset) else e
         stored = self.fields.get(home)
         if stored is None:
             dtype = "bool" if e.boolean else REAL
@@ -81,8 +81,10 @@ class Storage:
         index = tuple(Affine.of(i) + d for i, d in zip(domain, place.offset, strict=True))
         value = var(Access(stored, index, 0))
         inside = mul(*(var(InBounds(a, i.dim)) for a, i, d in zip(index, domain, place.offset, strict=True) if d))
+        if inside is ONE:
+            return value
         outside = _where_all_is_zero(e)
-        if inside is ONE or outside is ZERO:
+        if outside is ZERO:
             return value
         if e.boolean:
             return logical_or(value, logical_and(logical_not(inside), outside))
@@ -122,15 +124,25 @@ def _stored(roots: list[Expr], domain: Domain, storage: Storage) -> list[Expr]:
     places = _places(roots, domain)
     wide = _fields_read_in_conditions_only(roots)
 
+    stored = {e for e in topological(roots) if _worth_storing(e, places)}
+    read = set(topological(roots, leaves=stored))
+
     def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
-        place = places.get(node, ANYWHERE)
-        if isinstance(node, Call) and place is not ANYWHERE and not node.boolean and node.op.cost >= EXPENSIVE:
-            return storage.access(node, place)
+        if node not in read:  # only what is stored is made of it
+            return node
+        if node in stored:
+            return storage.access(node, places[node])
         if isinstance(node, Product):
             return _store_conditions(node, children, places, wide, storage)
         return node if children == node.children else rebuild(node, children)
 
     return transform(roots, rule)
+
+
+def _worth_storing(e: Expr, places: dict[Expr, Place]) -> bool:
+    if not isinstance(e, Call) or e.boolean or e.op.cost < EXPENSIVE:
+        return False
+    return places.get(e, ANYWHERE) is not ANYWHERE
 
 
 def _places(roots: Iterable[Expr], domain: Domain) -> dict[Expr, Place]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from .expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
 
 
-def topological(roots: Iterable[Expr]) -> list[Expr]:
-    """Every node once, children before parents, in an order that depends on the structure alone."""
+def topological(roots: Iterable[Expr], leaves: Set[Expr] = frozenset()) -> list[Expr]:
+    """Every node once, children before parents, in an order that depends on the structure alone.
+
+    Args:
+        roots: where to begin.
+        leaves: nodes whose children are passed over.
+    """
     order: list[Expr] = []
     opened: set[Expr] = set()
     closed: set[Expr] = set()
@@ -17,7 +22,7 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
         node = stack.pop()
         if node in closed:
             continue
-        if node in opened or not node.children:
+        if node in opened or not node.children or node in leaves:
             closed.add(node)
             order.append(node)
         else:

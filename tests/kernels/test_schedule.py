@@ -114,6 +114,13 @@ def test_what_depends_on_two_points_or_on_an_index_is_not_stored() -> None:
     check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
 
 
+def test_what_only_stored_values_are_made_of_is_not_stored() -> None:
+    """Of sin(sin(sin(X))) products with J read the three cosines, and the gradient the outermost sine."""
+    energy = op.Energy(a=op.sin(op.sin(op.sin(X[i, j]))) - op.sin(op.sin(op.sin(X[i, j + 1]))))
+    assert len(kernels(program(energy), "precompute")[0].border.stores) == 4
+    check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
+
+
 def test_params_may_take_part_in_what_is_stored() -> None:
     energy = op.Energy(a=op.sin(w * X[i, j] + A[i, j]) - 0.5 * op.sin(w * X[i, j + 1] + A[i, j + 1]))
     assert len(kernels(program(energy), "precompute")[0].border.stores) == 2  # sine and cosine
