@@ -14,6 +14,7 @@ from ..symbolic.affine import Affine
 from ..symbolic.expr import var
 from .expression import Expression
 from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
+from .naming import shown
 from .refusal import Refusal, Refusing
 
 
@@ -67,8 +68,9 @@ class GridArray(metaclass=Refusing):
             over = variables[0].dim
             if over != dim:
                 raise EnergyError(
-                    f"axis {axis} of {self._text} runs over {dim}, but the index {index} there runs over {over}: index "
-                    f"it by k = op.indices({dim}), or declare '{self.name}' over {over} if the two sizes are one",
+                    f"axis {axis} of {self._text} runs over {dim}, but the index {shown(index)} there runs over "
+                    f"{over}: index it by k = op.indices({dim}), or declare '{self.name}' over {over} if the two sizes "
+                    "are one",
                     Location.of_caller(),
                 )
 

@@ -41,6 +41,7 @@ class Energy:
         params: that are read, in order of first mention.
         dims: all sizes, bound by the fields.
         fixed: for the field of an unknown, its condition over ``ir.canonical_domain(field.dims)``.
+        fixed_as_written: the same conditions in the user's own indices, for texts.
         compiled: the solvers made from this energy, kept by those who compile.
         location: where it was made.
     """
@@ -57,6 +58,7 @@ class Energy:
         self.residual_terms = tuple(canonical_residual(*e) for e in entries)
         conditions = _conditions(fixed, self.location)
         mentioned = _mentioned([e for _, _, e in entries], conditions)
+        self.fixed_as_written = {u.field: c for u, c in conditions.items()}
         self.fixed = {u.field: canonical_fixed(u.field, c) for u, c in conditions.items()}
         read = _read([c for r in self.residual_terms for c in r.components])
         read_at_all = read | _read(self.fixed.values())

@@ -19,6 +19,7 @@ from ..symbolic.number import nearest_float
 from ..symbolic.operations import absolute, equal, less, less_equal
 from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
+from .naming import shown
 from .refusal import Refusal, Refusing, instead_of, numpy_refusal
 
 Shape = tuple[int, ...]
@@ -233,7 +234,7 @@ class Expression(metaclass=Refusing):
         size = len(topological(self.components))
         if size > 200:
             return f"<expression of shape {self.shape}, {size} nodes>"
-        texts = [repr(c) for c in self.components]
+        texts = [shown(repr(c)) for c in self.components]
         return texts[0] if not self.shape else f"[{', '.join(texts)}]"
 
 

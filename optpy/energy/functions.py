@@ -14,6 +14,7 @@ from ..symbolic.operations import OPERATIONS
 from .declarations import GridArray
 from .expression import Expression, Operand, as_condition, as_expression, elementwise, stack
 from .index import LoopVariable, as_affine, describe
+from .naming import shown
 
 # -- entry by entry ------------------------------------------------------------------------------------------------
 
@@ -235,8 +236,8 @@ def _own_dim(index: Affine) -> ir.Dim:
     dims = {a.dim for a in index.atoms if isinstance(a, LoopVariable)}
     if len(dims) != 1:
         raise EnergyError(
-            f"op.in_bounds cannot tell which axis the index {index} belongs to: say op.in_bounds(..., of=X) with the "
-            "array that is read there",
+            f"op.in_bounds cannot tell which axis the index {shown(index)} belongs to: say op.in_bounds(..., of=X) "
+            "with the array that is read there",
             Location.of_caller(),
         )
     return dims.pop()

@@ -13,8 +13,9 @@ from typing import Any, Final, SupportsIndex, TypeGuard, final
 import numpy as np
 
 from .. import ir
-from ..errors import EnergyError, Location
+from ..errors import EnergyError, Location, callers_frame
 from ..symbolic.affine import Affine
+from .naming import assigned_names, numbered, shown
 from .refusal import Refusal, Refusing, numpy_refusal
 
 _serials = itertools.count()
@@ -33,10 +34,11 @@ class LoopVariable:
 
     serial: int
     dim: ir.Dim
+    name: str = field(compare=False)
     location: Location | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.dim.name.lower()}_{self.serial}"
+        return numbered(self.name, self.serial)
 
 
 class IndexExpression(metaclass=Refusing):
@@ -62,7 +64,7 @@ class IndexExpression(metaclass=Refusing):
         factor = _operand(other, "*")
         if not factor.is_constant:
             raise EnergyError(
-                f"({self.affine}) * ({factor}) is not affine: an index may be multiplied by whole numbers only",
+                f"({self}) * ({shown(factor)}) is not affine: an index may be multiplied by whole numbers only",
                 Location.of_caller(),
             )
         return IndexExpression(self.affine * factor.constant)
@@ -76,7 +78,7 @@ class IndexExpression(metaclass=Refusing):
         return self
 
     _not_affine = Refusal(
-        "the index {0.affine} allows + and - and * by whole numbers only; for its value as a number write op.value(i)"
+        "the index {0} allows + and - and * by whole numbers only; for its value as a number write op.value(i)"
     )
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _not_affine
     __round__ = __floor__ = __ceil__ = __trunc__ = _not_affine
@@ -84,14 +86,14 @@ class IndexExpression(metaclass=Refusing):
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _not_affine
 
     _not_divisible = Refusal(
-        "the index {0.affine} allows + and - and * by whole numbers only: in place of Y[i // 2] let "
+        "the index {0} allows + and - and * by whole numbers only: in place of Y[i // 2] let "
         "k = op.indices(...) run over the axis of Y, and write a residual that reads Y[k] for X[2*k], another for "
         "X[2*k + 1]; as a number, i // 2 is op.floor(op.value(i) / 2)"
     )
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _not_divisible
 
     _not_comparable = Refusal(
-        "the index {0.affine} cannot be compared as it is: write op.value(i), for example op.value(i) == 0"
+        "the index {0} cannot be compared as it is: write op.value(i), for example op.value(i) == 0"
     )
     __lt__ = __le__ = __gt__ = __ge__ = _not_comparable
 
@@ -103,10 +105,9 @@ class IndexExpression(metaclass=Refusing):
 
     __hash__ = object.__hash__
 
-    __bool__ = Refusal("the index {0.affine} has no truth value: write a condition, for example op.value(i) != 0")
+    __bool__ = Refusal("the index {0} has no truth value: write a condition, for example op.value(i) != 0")
     __index__ = __int__ = __float__ = __complex__ = Refusal(
-        "the index {0.affine} is symbolic and has no value while the energy is written; in a "
-        "formula its value is op.value(i)"
+        "the index {0} is symbolic and has no value while the energy is written; in a formula its value is op.value(i)"
     )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> IndexExpression:
@@ -122,7 +123,7 @@ class IndexExpression(metaclass=Refusing):
     __array__ = __array_function__ = __index__
 
     def __repr__(self) -> str:
-        return str(self.affine)
+        return shown(self.affine)
 
 
 _NUMPY_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
@@ -138,8 +139,8 @@ class Index(IndexExpression):
 
     __slots__ = ("variable",)
 
-    def __init__(self, dim: ir.Dim, location: Location | None) -> None:
-        self.variable = LoopVariable(next(_serials), dim, location)
+    def __init__(self, dim: ir.Dim, name: str, location: Location | None) -> None:
+        self.variable = LoopVariable(next(_serials), dim, name, location)
         super().__init__(Affine.of(self.variable))
 
 
@@ -275,5 +276,6 @@ def indices(*dims: Dim) -> Any:
     for d in dims:
         if not isinstance(d, Dim):
             raise EnergyError(f"op.indices takes dims, as in op.indices(H, W); got {describe(d)}", location)
-    made = tuple(Index(d.size, location) for d in dims)
+    names = assigned_names(callers_frame(), len(dims)) or [d.name.lower() for d in dims]
+    made = tuple(Index(d.size, name, location) for d, name in zip(dims, names, strict=True))
     return made[0] if len(made) == 1 else made

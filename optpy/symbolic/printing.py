@@ -52,7 +52,9 @@ def _node(node: Expr, texts: Mapping[Expr, _Text]) -> _Text:
     if node.op.name == "not":
         return f"~{_within(node.args[0], _ATOM, texts)}", _RAISED
     if node.op.name in _COMPARISONS:
-        left, right = (_within(a, _ALL, texts) for a in node.args)
+        # A number stands on the right of ==, as users write it; of the others the order is the meaning.
+        args = node.args[::-1] if node.op.name == "equal" and isinstance(node.args[0], Const) else node.args
+        left, right = (_within(a, _ALL, texts) for a in args)
         return f"{left} {_COMPARISONS[node.op.name]} {right}", _COMPARED
     return f"{node.op.name}({', '.join(texts[a][0] for a in node.args)})", _ATOM
 

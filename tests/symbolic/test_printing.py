@@ -43,7 +43,7 @@ x, y, b, c = real("x"), real("y"), boolean("b"), boolean("c")
         (mul(logical_not(mul(b, c)), x), {"~(b & c)*x", "~(c & b)*x", "x*~(b & c)", "x*~(c & b)"}),
         (call(OPERATIONS["atan2"], x, subtract(x, y)), {"atan2(x, x - y)", "atan2(x, -y + x)"}),
         (less(x, y), {"x < y"}),
-        (logical_not(equal(x, const(0))), {"~(x == 0)", "~(0 == x)"}),
+        (logical_not(equal(x, const(0))), {"~(x == 0)"}),
         (mul(x, less(add(x, y), const(1))), {"x*(x + y < 1)", "x*(y + x < 1)", "(x + y < 1)*x", "(y + x < 1)*x"}),
         (mul(b, less(x, y)), {"b & (x < y)", "(x < y) & b"}),
         (less(call(OPERATIONS["less"], x, y), x), {"(x < y) < x"}),
