@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .energy.binding import Bound, bind
+from .energy.declarations import shape_text
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from .energy.updates import SOLVER_SCALARS
@@ -76,6 +77,11 @@ class Solver:
         self.timing = timing
         self._program = program
         self._compiled = compiled
+
+    def __repr__(self) -> str:
+        unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
+        terms = ", ".join(self.energy.terms)
+        return f"<Solver of {unknowns} on {self.device} in {self.dtype.name}; terms {terms}>"
 
     def __copy__(self) -> Solver:
         return self  # it never changes

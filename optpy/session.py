@@ -70,6 +70,12 @@ class Session:
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
         return Minimizer(self._problem, self._options, read_x=read_x, precision=precision)
 
+    def __repr__(self) -> str:
+        facts, records = self._facts(), self._minimizer.iterations
+        so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
+        solver = f"{self._options.method}, {self._solver.device}, {self._solver.dtype.name}"
+        return f"<Session of {facts['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session holds native memory and cannot be copied: start another from the data of x()")
 

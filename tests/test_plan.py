@@ -65,3 +65,9 @@ def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
     np.testing.assert_array_equal(copied(op.compile(energy)).solve(small_data()).x["X"], expected.x["X"])
     with pytest.raises(TypeError, match="solver"):
         pickle.dumps(op.compile(energy))
+
+
+def test_a_solver_says_what_it_solves() -> None:
+    assert (
+        repr(op.compile(small_energy(), dtype=np.float64)) == "<Solver of X (H, W) on cpu in float64; terms fit, reg>"
+    )
