@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
 
 import numpy as np
 
@@ -128,28 +128,10 @@ class Session:
         if not self._minimizer.iterations:
             raise OptpyError("there is no result yet: call step() or run() first")
         summary = self._minimizer.summary()
-        timing = self._solver.timing
-        return SolveResult(
-            x=self.x(),
-            cost=summary.final.total,
-            initial_cost=summary.initial.total,
-            cost_by_term=dict(summary.final.by_term),
-            initial_cost_by_term=dict(summary.initial.by_term),
-            success=summary.status.success,
-            status=summary.status,
-            message=summary.message,
-            nit=summary.nit,
-            iterations=summary.iterations,
-            timing=replace(
-                summary.timing,
-                compile=timing.total,
-                bind=self._bind_seconds,
-                cache="hit" if timing.cache_hit else "miss",
-            ),
-            device=self._solver.device,
-            options=self._options,
-            facts=self._facts(),
-        )
+        compiling = self._solver.timing
+        cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
+        timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
+        return summary.result(self.x(), timing, self._solver.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:
         unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)

@@ -11,22 +11,8 @@ from tests.solver.known_problems import linear, rosenbrock
 
 
 def result_of(summary: Summary, options: SolveOptions, x: Any) -> SolveResult:
-    return SolveResult(
-        x={"x": x},
-        cost=summary.final.total,
-        initial_cost=summary.initial.total,
-        cost_by_term=dict(summary.final.by_term),
-        initial_cost_by_term=dict(summary.initial.by_term),
-        success=summary.status.success,
-        status=summary.status,
-        message=summary.message,
-        nit=summary.nit,
-        iterations=summary.iterations,
-        timing=replace(summary.timing, compile=1.5, cache="miss"),
-        device="cpu",
-        options=options,
-        facts={"Unknowns": "x: (2,)"},
-    )
+    timing = replace(summary.timing, compile=1.5, cache="miss")
+    return summary.result({"x": x}, timing, "cpu", options, {"Unknowns": "x: (2,)"})
 
 
 @pytest.mark.parametrize("method", ["lm", "gn"])
