@@ -16,7 +16,7 @@ from optpy.kernels.program import Program, build_program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.traverse import topological, variables
-from tests.test_operators import check_everything
+from tests.operator_checks import check_everything
 from tests.warping import arap_data, arap_energy
 
 H, W = op.dims("H W")
