@@ -12,7 +12,7 @@ from enum import Enum
 from typing import final
 
 from .errors import InternalError, Location
-from .symbolic.affine import Affine, Condition, Divides
+from .symbolic.affine import Affine, Atom, Condition, Divides
 from .symbolic.expr import Expr
 from .symbolic.traverse import variables
 
@@ -196,6 +196,8 @@ class Residual:
     components: tuple[Expr, ...]
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
+    written: tuple[Atom, ...] = field(default=(), compare=False)
+    """The user's own loop variables, one for each of the domain's: for texts."""
 
 
 # -- routines ----------------------------------------------------------------------------------------------------
