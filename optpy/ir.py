@@ -6,13 +6,13 @@ space that store values into fields and add up sums. ``kernels/`` turns routines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, final
 
 from .errors import InternalError, Location
-from .symbolic.affine import Affine, Condition, Divides, Entry, FloorDiv
+from .symbolic.affine import Affine, Atom, Condition, Divides, Entry, FloorDiv
 from .symbolic.expr import Expr
 from .symbolic.traverse import variables
 
@@ -140,6 +140,9 @@ class Field:
         return self.name
 
 
+Element = tuple[Field, int]
+"""A channel of a field."""
+
 # -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
 
 
@@ -252,6 +255,8 @@ class Residual:
     components: tuple[Expr, ...]
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
+    written: tuple[Atom, ...] = field(default=(), compare=False)
+    """The user's own loop variables, one for each of the domain's: for texts."""
 
 
 # -- routines ----------------------------------------------------------------------------------------------------
@@ -403,3 +408,28 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
 def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
     """The graphs whose entries stand in expressions, each once."""
     return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """The sparsity of J^T J where all unknowns stand on one grid and are read at constant offsets of one another.
+
+    Attributes:
+        dims: of the grid.
+        elements: the channels of all unknowns, numbered in this order.
+        reach: of each dim, how far apart two coupled points are at most.
+        pairs: (row, column) of elements that are coupled, sorted; symmetric, with the diagonal.
+        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+    """
+
+    dims: tuple[Dim, ...]
+    elements: tuple[Element, ...]
+    reach: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    vectors: Mapping[str, tuple[Element, ...]]
+
+    @property
+    def coarse_reach(self) -> tuple[int, ...]:
+        """The reach of P^T J^T J P, where P interpolates linearly from every other point."""
+        return tuple((r + 2) // 2 for r in self.reach)

@@ -18,8 +18,9 @@ from optpy.energy.problem_routines import problem_routines
 from optpy.kernels import library
 from optpy.kernels.compiler import compile_c
 from optpy.plan import build
+from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.test_operators import COMPILERS, Operators, check_everything, outcomes
+from tests.test_operators import COMPILERS
 
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 SIZES = [dict(V=1, H=1, W=1, E=1, F=1), dict(V=5, H=2, W=3, E=7, F=4), dict(V=4, H=3, W=1, E=0, F=6)]
@@ -95,12 +96,12 @@ def test_bundle_adjustment(form: EdgeForm | None) -> None:
 
 def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
     energy = bundle_adjustment()
-    routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed).groups
     assert "J.reprojection" in {a.field.name for r in routines["applyJTJ"] for a in r.accesses()}
     X, A = op.Unknown("X", (V,), 3), op.Array("A", (V,), 3)
     a, b = op.Graph("edges", E, (V, V))[e]
     smoothing = op.Energy(fit=X[v] - A[v], reg=X[a] - X[b])
-    routines = problem_routines(smoothing.residual_terms, smoothing.unknown_fields, smoothing.fixed)
+    routines = problem_routines(smoothing.residual_terms, smoothing.unknown_fields, smoothing.fixed).groups
     assert "jacobian" not in routines
     assert len(routines["applyJTJ"]) == 1
 

@@ -36,8 +36,8 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
     _check_reads_unknown(label, components, expression.location)
-    check_reads(label, components, expression.location)
-    return ir.Residual(term, label, domain, tuple(components), expression.shape, expression.location)
+    check_reads(label, expression)
+    return ir.Residual(term, label, domain, tuple(components), expression.shape, expression.location, tuple(loops))
 
 
 def _check(label: str, e: Expression) -> None:

@@ -107,7 +107,7 @@ def summary(energy: Energy) -> str:
         lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in energy.graphs)}")
     if energy.params:
         lines.append(f"params: {', '.join(p.name for p in energy.params)}")
-    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed.items()]
+    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed_as_written.items()]
     return "\n".join(lines)
 
 

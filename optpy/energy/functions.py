@@ -9,12 +9,13 @@ from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic import operations
 from ..symbolic.affine import Affine, Entry
-from ..symbolic.expr import Expr, var
+from ..symbolic.expr import var
 from ..symbolic.operations import OPERATIONS
 from .declarations import GridArray
 from .expression import Expression, Operand, as_condition, as_expression, elementwise, stack
 from .graph import graphs_of
 from .index import LoopVariable, as_affine, describe
+from .naming import shown
 
 # -- entry by entry ------------------------------------------------------------------------------------------------
 
@@ -201,12 +202,9 @@ def normalize(v: Operand) -> Expression:
 def value(index: object) -> Expression:
     """The value of an index or of a size as a number: ``op.value(i)``, ``op.value(H - 1 - i)``."""
     affine = as_affine(index, "op.value")
-    return Expression((), (index_value(affine),), graphs_of([affine]))
-
-
-def index_value(index: Affine) -> Expr:
-    """The number, as a polynomial in the values of single loop variables and sizes."""
-    return sym.linear(index.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in index.terms])
+    # A polynomial in the values of single loop variables and sizes, so that like terms meet.
+    number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
+    return Expression((), (number,), graphs_of([affine]))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
@@ -240,8 +238,8 @@ def _own_dim(index: Affine) -> ir.Dim:
     dims |= {ir.entry_dim(a) for a in index.atoms if isinstance(a, Entry)}
     if len(dims) != 1:
         raise EnergyError(
-            f"op.in_bounds cannot tell which axis the index {index} belongs to: say op.in_bounds(..., of=X) with the "
-            "array that is read there",
+            f"op.in_bounds cannot tell which axis the index {shown(index)} belongs to: say op.in_bounds(..., of=X) "
+            "with the array that is read there",
             Location.of_caller(),
         )
     return dims.pop()

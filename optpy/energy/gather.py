@@ -18,7 +18,7 @@ from typing import final
 from ..ir import (
     Access,
     Dim,
-    Field,
+    Element,
     InBounds,
     Incidence,
     Index,
@@ -302,9 +302,6 @@ def _split_guard(guard: Expr, loops: Iterable[Loop]) -> tuple[Expr, Expr]:
     inner = [b for b in factors if any(i in own for v in variables([b]) for i in indices_of(v.key))]
     return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
-
-Element = tuple[Field, int]
-"""A channel of an unknown."""
 
 Contribution = Callable[[Mapping[Element, Expr], Mapping[Element, Expr], Expr, Expr], Mapping[Hashable, Expr]]
 """``(column, full, value, tangent) -> {output: expression}``: what one residual component adds to the outputs at the

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine, Entry
-from ..symbolic.expr import Expr
 from ..symbolic.traverse import variables
 from .index import Dim, IndexExpression, LoopVariable, check_name, describe
+from .naming import shown
+from .refusal import Refusal, Refusing
+
+if TYPE_CHECKING:
+    from .expression import Expression
 
 MOST_AXES = 3
 """Of the grid that a slot points into."""
 
 
 @final
-class Graph:
+class Graph(metaclass=Refusing):
     """Hyper-edges, such as the edges or triangles of a mesh: ``a, b = edges[e]`` are the indices of edge e's ends.
 
     Args:
@@ -48,6 +52,7 @@ class Graph:
 
     @property
     def name(self) -> str:
+        """Its key in the data."""
         return self.graph.name
 
     def __getitem__(self, key: Any) -> tuple[Any, ...]:
@@ -66,7 +71,7 @@ class Graph:
             )
         if atom.dim != self.graph.edges:
             raise EnergyError(
-                f"the edges of '{self.name}' are counted by {self.graph.edges}, but the index {edge} runs over "
+                f"the edges of '{self.name}' are counted by {self.graph.edges}, but the index {shown(edge)} runs over "
                 f"{atom.dim}: index it by e = op.indices({self.graph.edges})",
                 Location.of_caller(),
             )
@@ -76,16 +81,18 @@ class Graph:
             slots.append(at if len(at) > 1 else at[0])
         return tuple(slots)
 
-    def _unindexed(self, *_: object) -> NoReturn:
+    @property
+    def unindexed_message(self) -> str:
+        """What is said where the graph is used like an expression."""
         names = ", ".join("abcdefgh"[: len(self.graph.slots)])
-        raise EnergyError(
-            f"'{self.name}' stands for the whole graph: take an edge's ends, as in {names} = {self.name}[e] with "
-            f"e = op.indices({self.graph.edges})",
-            Location.of_caller(),
+        return (
+            f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
+            f"{names} = {self.name}[e] with e = op.indices({self.graph.edges})"
         )
 
-    __iter__ = __len__ = __bool__ = __array__ = _unindexed
-    __array_ufunc__ = None
+    _unindexed = Refusal("{0.unindexed_message}")
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
+    __iter__ = __len__ = __bool__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:
         return self.graph == other.graph if isinstance(other, Graph) else NotImplemented
@@ -148,19 +155,19 @@ def slot_read(index: tuple[Affine, ...]) -> tuple[ir.Graph, int, Affine, tuple[i
     return None
 
 
-def check_reads(label: str, components: Iterable[Expr], location: Location | None) -> None:
+def check_reads(label: str, expression: Expression) -> None:
     """Unknowns are read at what a slot points at, not at one of its axes alone.
 
     Raises:
         EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
     """
-    for v in variables(components):
+    for v in variables(expression.components):
         if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
             graphs = graphs_of(v.key.index)
             if graphs and slot_read(v.key.index) is None:
                 raise EnergyError(
-                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(str, v.key.index))}]: through a "
+                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(shown, v.key.index))}]: through a "
                     f"graph, an unknown is read at a whole slot (up to constant offsets), X[a] with "
                     f"a, b = {graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}",
-                    location,
+                    expression.location,
                 )

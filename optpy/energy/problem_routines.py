@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
-from ..ir import Field, Residual, Routine
+from ..ir import Coupling, Field, Residual, Routine
+from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
 from .routines import (
@@ -18,10 +21,10 @@ from .routines import (
     model_cost,
     stored_jacobians,
 )
-from .updates import pcg_routines, step
+from .updates import multigrid_routines, pcg_routines, step
 
 AT_UNKNOWNS = frozenset(
-    f"{name}{block}"
+    f"{name}{preconditioner}"
     for name in (
         "evalJTF",
         "applyJTJ",
@@ -33,8 +36,10 @@ AT_UNKNOWNS = frozenset(
         "update",
         "flush",
         "restart",
+        "smooth",
+        "power",
     )
-    for block in ("", "_block")
+    for preconditioner in ("", "_block", "_multigrid")
 )
 """Groups that need to visit only those points where some unknown is solved for."""
 
@@ -42,12 +47,27 @@ AT_LINEARISATION = ("jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJT
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ProblemRoutines:
+    """What an energy becomes.
+
+    Attributes:
+        groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
+        coupling: of the unknowns, where multigrid can precondition it.
+    """
+
+    groups: dict[str, list[Routine]]
+    coupling: Coupling | None
+
+
 def problem_routines(
     residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed, form: EdgeForm | None = None
-) -> dict[str, list[Routine]]:
-    """Groups of routines by name; a group has one routine for each domain or grid. Empty groups are left out.
+) -> ProblemRoutines:
+    """Derive all routines.
 
-    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros.
+    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, multigrid's
+    (``..._multigrid``) only where it applies.
 
     Args:
         residuals, unknowns, fixed: of the energy.
@@ -71,4 +91,7 @@ def problem_routines(
     if "evalJTF_block" in groups:
         groups["damp_block"] = damping(unknowns, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
-    return {name: routines for name, routines in groups.items() if routines}
+    coupled = coupling(sources, unknowns)
+    if coupled is not None:
+        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(unknowns).items()}
+    return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)

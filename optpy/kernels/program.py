@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Routine
+from ..ir import Coupling, Dim, Index, Routine
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
+from .multigrid import multigrid_source
 from .printer import KernelPrinter
 from .schedule import Storage, move_fields, store_intermediates
 from .slots import Slots, gathered_grids, segment_list
@@ -29,6 +30,9 @@ class Program:
         reductions: the slot of each kernel's first reduction.
         slots: the numbering of the context.
         source: the whole C source.
+        dtype: the solver's precision.
+        coupling: for multigrid, where it applies.
+        traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
     """
 
     groups: dict[str, tuple[int, ...]]
@@ -39,6 +43,8 @@ class Program:
     slots: Slots
     source: str
     dtype: str
+    coupling: Coupling | None
+    traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
@@ -50,6 +56,7 @@ def build_program(
     solver_scalars: tuple[str, ...],
     at_linearisation: Collection[str],
     solved_only: Collection[str],
+    coupling: Coupling | None,
 ) -> Program:
     """Print all routines into one source.
 
@@ -59,9 +66,12 @@ def build_program(
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
+        coupling: of the unknowns; with it, multigrid is compiled too.
     """
     scheduled = _schedule(groups, at_linearisation)
     slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    if coupling is not None:
+        slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     lists: list[int] = []
     first_reduction: list[int] = []
     kernels: list[Kernel] = []
@@ -85,8 +95,20 @@ def build_program(
         first_reduction,
         dialect,
         {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
+        multigrid_source(coupling, slots, dialect) if coupling is not None else "",
     )
-    return Program(numbers, tuple(kernels), functions, tuple(lists), tuple(first_reduction), slots, source, dtype)
+    return Program(
+        groups=numbers,
+        kernels=tuple(kernels),
+        functions=functions,
+        lists=tuple(lists),
+        reductions=tuple(first_reduction),
+        slots=slots,
+        source=source,
+        dtype=dtype,
+        coupling=coupling,
+        traffic=tuple(_traffic(k.border) for k in kernels),
+    )
 
 
 def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str]) -> dict[str, list[Routine]]:
@@ -111,6 +133,7 @@ def _source(
     first_reduction: Sequence[int],
     dialect: Dialect,
     sizes: Mapping[str, int],
+    multigrid: str,
 ) -> str:
     table = [
         f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, {int(k.border.prepares)}}},"
@@ -127,6 +150,7 @@ def _source(
         *functions,
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
         "\n".join(f"#define OPTPY_{name} {n}" for name, n in sizes.items()),
+        multigrid,
         native_header("pcg.h"),
     ]
     return "\n\n".join(parts) + "\n"
@@ -134,3 +158,8 @@ def _source(
 
 def _maximum(routine: Routine) -> int:
     return int(any(r.maximum for r in routine.reductions))
+
+
+def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
+    loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
+    return len(routine.accesses()) + len(routine.stores), loops
