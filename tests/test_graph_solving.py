@@ -143,6 +143,31 @@ def test_the_residual_may_be_computed_afresh_in_every_form(
     np.testing.assert_allclose(found.x["X"], expected(d), atol=1e-10)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_multigrid_preconditions_grids_that_graphs_point_into(form: EdgeForm, rank: int) -> None:
+    """Observations at scattered points of a signal, or of an image, that is smooth."""
+    H, W = op.dims("H W")
+    i, j = op.indices(H, W)
+    grid, here = ((V,), (v,)) if rank == 1 else ((H, W), (i, j))
+    Z, Seen = op.Unknown("Z", grid, 2), op.Array("Seen", (E,), 2)
+    (at,) = op.Graph("where", E, [grid])[e]
+    steps = [tuple(k + int(k is axis) for k in here) for axis in here]
+    energy = op.Energy(smooth=[Z[here] - Z[s] for s in steps], fit=op.sin(Z[at]) - Seen[e])
+    shape = (400,) if rank == 1 else (12, 40)
+    rng = np.random.default_rng(3)
+    d = dict(
+        Z=np.zeros((*shape, 2)), Seen=rng.uniform(-0.5, 0.5, (30, 2)),
+        where=np.stack([rng.integers(0, n, 30) for n in shape], axis=1),
+    )  # fmt: skip
+    options: dict[str, Any] = dict(eta=1e-12, gradient_tolerance=1e-12, method="gn")
+    solver = build(energy, "float64", form)
+    jacobi = solver.solve(d, preconditioner="jacobi", **options)
+    multigrid = solver.solve(d, preconditioner="multigrid", **options)
+    np.testing.assert_allclose(multigrid.x["Z"], jacobi.x["Z"], atol=1e-7)
+    assert sum(n.linear_iterations for n in multigrid.iterations) < sum(n.linear_iterations for n in jacobi.iterations)
+
+
 # -- what is kept between solves -------------------------------------------------------------------------------------
 
 
