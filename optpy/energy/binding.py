@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -15,7 +15,8 @@ from .. import ir
 from ..errors import DataError
 from .array_kinds import Kind, to_numpy
 from .casting import cast
-from .declarations import shape_text
+from .declarations import accepted_text, shape_text
+from .manifolds.kind import Kind as Manifold
 
 if TYPE_CHECKING:
     from .energy import Energy
@@ -32,6 +33,7 @@ class Bound:
             or the solver's.
         params: by name.
         kinds: of each array as it came in, by name.
+        as_matrices: the manifolds of those that came in as matrices, by name; ``arrays`` has them as they are stored.
         dtype: the solver's.
     """
 
@@ -39,6 +41,7 @@ class Bound:
     arrays: dict[str, NDArray[Any]]
     params: dict[str, float]
     kinds: dict[str, Kind]
+    as_matrices: dict[str, Manifold] = field(default_factory=dict)
 
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
@@ -47,7 +50,10 @@ class Bound:
 
     def give_back(self, name: str, array: NDArray[Any]) -> Any:
         """A result of the kind and shape in which the array of that name came in."""
-        return self.kinds[name].give(array.reshape(self.arrays[name].shape))
+        array = array.reshape(self.arrays[name].shape)
+        if name in self.as_matrices:
+            array = self.as_matrices[name].to_matrices(array)
+        return self.kinds[name].give(array)
 
 
 def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64) -> Bound:
@@ -68,12 +74,14 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
     sizes: dict[ir.Dim, int] = {}
     bound_by: dict[ir.Dim, ir.Field] = {}
     arrays, kinds = {}, {}
+    as_matrices: dict[str, Manifold] = {}
     for f in energy.fields:
         raw, kinds[f.name] = to_numpy(f.name, data[f.name])
         _bind_sizes(f, raw.shape, sizes, bound_by)
         arrays[f.name] = _values(f, raw, solver)
+        as_matrices |= _manifold_of_matrices(f, raw)
     params = {p.name: _number(p, data[p.name], solver) for p in energy.params}
-    return Bound(sizes, arrays, params, kinds)
+    return Bound(sizes, arrays, params, kinds, as_matrices)
 
 
 def bind_update(
@@ -90,13 +98,17 @@ def bind_update(
     _check_known(energy, changes)
     solver = np.dtype(dtype)
     arrays, kinds = {}, {}
+    as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
     for f in energy.fields:
         if f.name in changes:
             raw, kinds[f.name] = to_numpy(f.name, changes[f.name])
             _bind_sizes(f, raw.shape, dict(bound.sizes), {})
             arrays[f.name] = _values(f, raw, solver)
+            as_matrices |= _manifold_of_matrices(f, raw)
     params = {p.name: _number(p, changes[p.name], solver) for p in energy.params if p.name in changes}
-    new = Bound(bound.sizes, {**bound.arrays, **arrays}, {**bound.params, **params}, {**bound.kinds, **kinds})
+    new = Bound(
+        bound.sizes, {**bound.arrays, **arrays}, {**bound.params, **params}, {**bound.kinds, **kinds}, as_matrices
+    )
     return new, arrays
 
 
@@ -128,7 +140,9 @@ def _check_known(energy: Energy, data: Mapping[str, Any]) -> None:
 
 
 def _wanted(s: ir.Field | ir.Scalar) -> str:
-    return f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {shape_text(s)})"
+    return (
+        f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {accepted_text(s)})"
+    )
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
@@ -137,9 +151,10 @@ def _wanted(s: ir.Field | ir.Scalar) -> str:
 def _bind_sizes(
     f: ir.Field, shape: tuple[int, ...], sizes: dict[ir.Dim, int], bound_by: dict[ir.Dim, ir.Field]
 ) -> None:
-    rank = len(f.dims) + f.vector
-    if len(shape) != rank or (f.vector and shape[-1] != f.channels):
-        raise DataError(f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location)
+    if len(shape) < len(f.dims) or shape[len(f.dims) :] not in _element_shapes(f):
+        raise DataError(
+            f"{f.name!r} must have shape {accepted_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location
+        )
     for dim, n in zip(f.dims, shape, strict=False):
         if n == 0:
             raise DataError(
@@ -152,6 +167,18 @@ def _bind_sizes(
                 f.location,
             )
         bound_by.setdefault(dim, f)
+
+
+def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
+    """What may follow the axes of the grid."""
+    size = f.manifold.matrix_size if isinstance(f.manifold, Manifold) else None
+    return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
+
+
+def _manifold_of_matrices(f: ir.Field, raw: NDArray[Any]) -> dict[str, Manifold]:
+    """The field's manifold by its name, if its elements came as matrices."""
+    matrices = isinstance(f.manifold, Manifold) and raw.ndim == len(f.dims) + 2
+    return {f.name: f.manifold} if matrices else {}  # type: ignore[dict-item]
 
 
 def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
@@ -170,9 +197,25 @@ def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
 
 def _values(f: ir.Field, raw: NDArray[Any], solver: np.dtype[Any]) -> NDArray[Any]:
     target = solver if f.dtype == ir.REAL else np.dtype(f.dtype)
+    if isinstance(f.manifold, Manifold):
+        return _on_manifold(f, f.manifold, raw, target)
     array = cast(f, raw, target)
     if target.kind == "f":
         _check_finite(f, raw, array)
+    return array
+
+
+def _on_manifold(f: ir.Field, manifold: Manifold, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
+    """Elements of a manifold as they are stored, on it to within the rounding of the target's dtype."""
+    wide = cast(f, raw, np.dtype(np.float64))
+    _check_finite(f, raw, wide)
+    if _manifold_of_matrices(f, raw):
+        stored = manifold.from_matrices(f, wide)
+    else:
+        stored = manifold.checked(f, wide, 4 * float(np.finfo(target).eps))
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(stored.astype(target))
+    _check_finite(f, stored, array)
     return array
 
 

@@ -12,6 +12,7 @@ from ..symbolic.traverse import map_variables, variables
 from .boundary import always_inside, boundary_guards
 from .expression import Expression
 from .index import LoopVariable
+from .tangent import at_zero
 
 Renaming = Mapping[Atom, Affine]
 """What stands for each of the user's indices."""
@@ -34,8 +35,9 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
-    _check_reads_unknown(label, components, expression.location)
-    return ir.Residual(term, label, domain, tuple(components), expression.shape, expression.location)
+    values = at_zero(components)
+    _check_reads_unknown(label, values, expression.location)
+    return ir.Residual(term, label, domain, tuple(values), tuple(components), expression.shape, expression.location)
 
 
 def _check(label: str, e: Expression) -> None:

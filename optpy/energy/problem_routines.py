@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Field, Residual, Routine
+from ..ir import Field, Residual, Routine, tangent
 from .damping import damping
 from .routines import (
     Fixed,
@@ -48,18 +48,20 @@ def problem_routines(
     Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros.
     """
     sources = linearised(residuals)
+    coordinates = [tangent(u) for u in unknowns]
+    fixed = {tangent(u): condition for u, condition in fixed.items()}
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
-        "solved": fixed_masks(unknowns, fixed),
-        **eval_jtf(sources, unknowns, fixed),
-        **apply_jtj(sources, unknowns, fixed),
-        "damp": damping(unknowns, blocks=False),
+        "solved": fixed_masks(coordinates, fixed),
+        **eval_jtf(sources, coordinates, fixed),
+        **apply_jtj(sources, coordinates, fixed),
+        "damp": damping(coordinates, blocks=False),
         "step": step(unknowns),
-        **pcg_routines(unknowns, blocks=False),
+        **pcg_routines(coordinates, blocks=False),
     }
     if "evalJTF_block" in groups:
-        groups["damp_block"] = damping(unknowns, blocks=True)
-        groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
+        groups["damp_block"] = damping(coordinates, blocks=True)
+        groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
     return {name: routines for name, routines in groups.items() if routines}

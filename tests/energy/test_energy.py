@@ -194,7 +194,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(a=X[i, j], fixed={Y: True}), ["'Y'", "no term reads", "X"]),
     (lambda: op.Energy(a=X[i, j], fixed={A: True}), ["'A'", "an array", "unknowns themselves"]),  # type: ignore[dict-item]
     (lambda: op.Energy(a=X[i, j], fixed={"X": True}), ["'X'", "unknowns themselves"]),  # type: ignore[dict-item]
-    (lambda: op.Energy(a=X[i, j], fixed=X[i, j]), ["fixed is no term", "fixed={X: condition}"]),  # type: ignore[arg-type]
+    (lambda: op.Energy(a=X[i, j], fixed=X[i, j]), ["fixed is no term", "fixed={X: condition}"]),
     (lambda: op.Energy(a=X[i, j], fixed={X: Mask[i, j]}), ["'X'", "a number", "!= 0"]),
     (lambda: op.Energy(a=Y[i, j], fixed={Y: Y[i, j] > 0}), ["'Y'", ".all()"]),
     (lambda: op.Energy(a=X[i, j], fixed={X: X[i, j] > 0}), ["reads the unknown 'X'", "data only"]),
