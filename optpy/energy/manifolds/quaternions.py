@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
+from ...ir import Access, Role
+from ...symbolic.traverse import variables
 from ..expression import Expression, as_expression
-from ..functions import atan2, cos, cross, dot, sin, sqrt, vector, where
+from ..functions import atan2, cos, cross, dot, matrix, sin, sqrt, vector, where
 from ..rotations import sine_series
 
 
@@ -23,10 +25,31 @@ def conjugate(q: Expression) -> Expression:
 
 
 def rotate(q: Expression, v: Expression) -> Expression:
-    """``R(q) v = v + 2 (w f + u x f)`` with f = u x v, for a unit quaternion (u, w): 15 multiplications."""
+    """``R(q) v`` for a unit quaternion q = (u, w).
+
+    A vector that is data is turned by ``v + 2 (w f + u x f)`` with f = u x v, in the fewest operations. One that is
+    solved for by the matrix: its entries are the derivatives, and serve every vector that q turns.
+    """
+    if any(isinstance(e.key, Access) and e.key.field.role in _SOLVED_FOR for e in variables(v.components)):
+        return rotation_matrix(q) @ v
     u, w = q[:3], q[3]
     f = cross(u, v)
     return v + 2 * (w * f + cross(u, f))
+
+
+_SOLVED_FOR = (Role.UNKNOWN, Role.TANGENT)
+
+
+def rotation_matrix(q: Expression) -> Expression:
+    """(3, 3), of a unit quaternion."""
+    x, y, z, w = q
+    return matrix(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 def exponential(r: Expression) -> Expression:
@@ -43,37 +66,54 @@ def exponential(r: Expression) -> Expression:
 class Logarithm:
     """The rotation vector phi of a rotation, |phi| <= pi, and what the derivative of the logarithm needs.
 
-    With t = |phi|, the inverse of the left Jacobian of SO(3) is ``1 - [phi]/2 + c(t^2) [phi]^2``, with
-    ``c = (1 - t/2 cot(t/2)) / t^2``.
+    With s = |phi|^2, the inverse of the left Jacobian of SO(3) is ``1 - [phi]/2 + c(s) [phi]^2``, or
+    ``g(s) - [phi]/2 + c(s) phi phi^T``, with ``g = sqrt(s)/2 cot(sqrt(s)/2)`` and ``c = (1 - g) / s``.
 
     Reference: J. Sola, J. Deray, D. Atchuthan, "A micro Lie theory for state estimation in robotics", 2018, eq. 146.
     """
 
     phi: Expression
     c: Expression
-    slope: Expression
-    """dc / d(t^2)"""
+    g: Expression
+
+    def inverse_left_jacobian(self, v: Expression) -> Expression:
+        """``J_l(phi)^-1 v``"""
+        return self.g * v - cross(self.phi, v) / 2 + (self.c * self.phi) * dot(self.phi, v)
+
+    def moved(self, slope: Expression, left: Expression, right: Expression) -> Logarithm:
+        """That of ``Exp(left) R Exp(right)``, to first order.
+
+        ``d phi = J_l(phi)^-1 left + J_r(phi)^-1 right`` with ``J_r(phi) = J_l(-phi)``, so that phi . d phi is
+        phi . (left + right).
+
+        Args:
+            slope: dc/ds.
+            left, right: (3,), of value 0.
+        """
+        both = left + right
+        along = dot(self.phi, both)
+        phi = self.phi + self.g * both - cross(self.phi, left - right) / 2 + (self.c * self.phi) * along
+        s = dot(self.phi, self.phi)
+        return Logarithm(phi, self.c + slope * (2 * along), self.g - (self.c + s * slope) * (2 * along))
 
 
-def logarithm(q: Expression) -> Logarithm:
-    """Of a unit quaternion q = (u, w); q and -q are the same rotation.
+def logarithm(q: Expression, left: Expression, right: Expression) -> Logarithm:
+    """Of ``Exp(left) R(q) Exp(right)``, for a unit quaternion q = (u, w); left and right, (3,), have the value 0.
 
-    ``phi = 2 atan2(|u|, w) u / |u|`` with w >= 0. Near 0 all functions are their Taylor series. Where the angle is pi
-    phi jumps from one end to the other, and its derivatives are those of one side.
+    ``phi = 2 atan2(|u|, w) u / |u|`` with w >= 0: q and -q are the same rotation. Near 0 all functions are their Taylor
+    series. Where the angle is pi phi jumps from one end to the other, and its derivatives are those of one side.
     """
     sign = where(q[3] < 0, -1, 1)
     u, w = sign * q[:3], sign * q[3]
     n2 = dot(u, u)
     n = sqrt(n2)
     k = where(n2 < 0.01, 2 * _polynomial(n2, _ASIN), 2 * atan2(n, w) / n)
+    s = k * k * n2
     half = k * n / 2
-    s = 4 * half * half
-    c = (1 - k * w / 2) / s
-    slope = -((w - half / n) / (8 * half * n) + c) / s
-    near, series = n2 < 0.0625, k * k * n2
-    return Logarithm(
-        k * u, where(near, _polynomial(series, COTANGENT), c), where(near, _polynomial(series, _COTANGENT_SLOPE), slope)
-    )
+    near = n2 < 0.0625
+    c = where(near, _polynomial(s, COTANGENT), (1 - k * w / 2) / s)
+    slope = where(near, _polynomial(s, _COTANGENT_SLOPE), -((w - half / n) / (8 * half * n) + c) / s)
+    return Logarithm(k * u, c, k * w / 2).moved(slope, left, right)
 
 
 def half_cotangent(angle: Expression) -> Expression:
@@ -81,12 +121,6 @@ def half_cotangent(angle: Expression) -> Expression:
     squared = angle * angle
     half = angle / 2
     return where(squared < 0.25, 1 - squared * _polynomial(squared, COTANGENT), half * cos(half) / sin(half))
-
-
-def inverse_left_jacobian(phi: Expression, c: Expression, v: Expression) -> Expression:
-    """``J_l(phi)^-1 v``, with c as in ``Logarithm``."""
-    first = cross(phi, v)
-    return v - first / 2 + c * cross(phi, first)
 
 
 def left_jacobian(phi: Expression, v: Expression) -> Expression:

@@ -13,7 +13,7 @@ from ..expression import Expression, Operand
 from ..functions import matrix, vector
 from . import so3
 from .kind import Element, Floats, Kind, vector_of, zeros
-from .quaternions import inverse_left_jacobian, left_jacobian
+from .quaternions import left_jacobian
 from .so3 import SO3
 from .stored import check_last_rows, check_rotations, homogeneous, matrices_of, quaternions_of, unit
 
@@ -60,8 +60,8 @@ class SE3(Element):
 
         The rotation is no longer than pi; at a turn by pi it jumps to its opposite.
         """
-        phi, c = self._rotation._logarithm()
-        return vector(*phi, *inverse_left_jacobian(phi, c, self.translation))
+        rotation = self._rotation._logarithm()
+        return vector(*rotation.phi, *rotation.inverse_left_jacobian(self.translation))
 
     def inverse(self) -> SE3:
         """The inverse pose: ``x -> R^T (x - t)``."""

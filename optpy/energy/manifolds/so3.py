@@ -55,16 +55,10 @@ class SO3(Element):
 
         At a turn by pi the vector jumps to its opposite.
         """
-        return self._logarithm()[0]
+        return self._logarithm().phi
 
-    def _logarithm(self) -> tuple[Expression, Expression]:
-        """The rotation vector, and c of ``Logarithm`` there."""
-        found: Logarithm = logarithm(self._q)
-        # d phi = J_l(phi)^-1 left + J_r(phi)^-1 right, where J_r(phi) = J_l(-phi).
-        both = self._left + self._right
-        moved = both - cross(found.phi, self._left - self._right) / 2
-        moved = moved + found.c * cross(found.phi, cross(found.phi, both))
-        return found.phi + moved, found.c + found.slope * 2 * dot(found.phi, both)
+    def _logarithm(self) -> Logarithm:
+        return logarithm(self._q, self._left, self._right)
 
     def inverse(self) -> SO3:
         """The inverse rotation; also written ``.T``."""
