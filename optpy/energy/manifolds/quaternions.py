@@ -105,7 +105,7 @@ def logarithm(q: Expression, left: Expression, right: Expression) -> Logarithm:
     """
     sign = where(q[3] < 0, -1, 1)
     u, w = sign * q[:3], sign * q[3]
-    n2 = dot(u, u)
+    n2 = dot(q[:3], q[:3])
     n = sqrt(n2)
     k = where(n2 < 0.01, 2 * _polynomial(n2, _ASIN), 2 * atan2(n, w) / n)
     s = k * k * n2
