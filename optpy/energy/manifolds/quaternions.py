@@ -1,7 +1,8 @@
-"""Unit quaternions (x, y, z, w), the scalar last, in formulas; and the functions of an angle that logarithms need."""
+"""Unit quaternions (x, y, z, w), the scalar last, in formulas; and the functions of an angle that poses need."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -9,7 +10,7 @@ from typing import final
 from ...ir import Access, Role
 from ...symbolic.traverse import variables
 from ..expression import Expression, as_expression
-from ..functions import atan2, cos, cross, dot, matrix, sin, sqrt, vector, where
+from ..functions import abs, atan2, cos, cross, dot, matrix, sin, sqrt, vector, where
 from ..rotations import sine_series
 
 
@@ -64,63 +65,58 @@ def exponential(r: Expression) -> Expression:
 @final
 @dataclass(frozen=True, slots=True)
 class Logarithm:
-    """The rotation vector phi of a rotation, |phi| <= pi, and what the derivative of the logarithm needs.
+    """The rotation vector ``phi = k u``, |phi| <= pi, of a rotation by the quaternion (u, w).
 
-    With s = |phi|^2, the inverse of the left Jacobian of SO(3) is ``1 - [phi]/2 + c(s) [phi]^2``, or
-    ``g(s) - [phi]/2 + c(s) phi phi^T``, with ``g = sqrt(s)/2 cot(sqrt(s)/2)`` and ``c = (1 - g) / s``.
+    The inverse of the left Jacobian of SO(3) there is ``g - k/2 [u] + e u u^T``.
 
     Reference: J. Sola, J. Deray, D. Atchuthan, "A micro Lie theory for state estimation in robotics", 2018, eq. 146.
     """
 
-    phi: Expression
-    c: Expression
+    u: Expression
+    k: Expression
     g: Expression
+    e: Expression
+
+    @property
+    def vector(self) -> Expression:
+        """phi"""
+        return self.k * self.u
 
     def inverse_left_jacobian(self, v: Expression) -> Expression:
         """``J_l(phi)^-1 v``"""
-        return self.g * v - cross(self.phi, v) / 2 + (self.c * self.phi) * dot(self.phi, v)
-
-    def moved(self, slope: Expression, left: Expression, right: Expression) -> Logarithm:
-        """That of ``Exp(left) R Exp(right)``, to first order.
-
-        ``d phi = J_l(phi)^-1 left + J_r(phi)^-1 right`` with ``J_r(phi) = J_l(-phi)``, so that phi . d phi is
-        phi . (left + right).
-
-        Args:
-            slope: dc/ds.
-            left, right: (3,), of value 0.
-        """
-        both = left + right
-        along = dot(self.phi, both)
-        phi = self.phi + self.g * both - cross(self.phi, left - right) / 2 + (self.c * self.phi) * along
-        s = dot(self.phi, self.phi)
-        return Logarithm(phi, self.c + slope * (2 * along), self.g - (self.c + s * slope) * (2 * along))
+        return self.g * v - (self.k / 2) * cross(self.u, v) + (self.e * dot(self.u, v)) * self.u
 
 
 def logarithm(q: Expression, left: Expression, right: Expression) -> Logarithm:
-    """Of ``Exp(left) R(q) Exp(right)``, for a unit quaternion q = (u, w); left and right, (3,), have the value 0.
+    """Of ``Exp(left) R(q) Exp(right)``, to first order in left and right, (3,), whose values are 0.
 
-    ``phi = 2 atan2(|u|, w) u / |u|`` with w >= 0: q and -q are the same rotation. Near 0 all functions are their Taylor
-    series. Where the angle is pi phi jumps from one end to the other, and its derivatives are those of one side.
+    For a unit quaternion (u, w) with w >= 0 and n = |u|, the sine of half the angle: ``k = 2 atan2(n, w) / n``,
+    ``g = k w / 2``, ``e = (1 - g) / n^2``. The opposite quaternion is the same rotation: k changes its sign. Near 0 they
+    are their Taylor series in n^2. The quaternion moves by ``du = (w (left + right) + (left - right) x u) / 2``, and
+    with ``b = u . (left + right)`` follow ``dk = e b``, ``dg = (e w - k/2) b / 2``, ``de = f b``: finite everywhere.
+    Where the angle is pi phi jumps from one end to the other, and its derivatives are those of one side.
     """
-    sign = where(q[3] < 0, -1, 1)
-    u, w = sign * q[:3], sign * q[3]
-    n2 = dot(q[:3], q[:3])
+    u, w = q[:3], q[3]
+    sign = where(w < 0, -1, 1)
+    n2 = dot(u, u)
+    near = n2 < 0.01
     n = sqrt(n2)
-    k = where(n2 < 0.01, 2 * _polynomial(n2, _ASIN), 2 * atan2(n, w) / n)
-    s = k * k * n2
-    half = k * n / 2
-    near = n2 < 0.0625
-    c = where(near, _polynomial(s, COTANGENT), (1 - k * w / 2) / s)
-    slope = where(near, _polynomial(s, _COTANGENT_SLOPE), -((w - half / n) / (8 * half * n) + c) / s)
-    return Logarithm(k * u, c, k * w / 2).moved(slope, left, right)
+    k = where(near, _polynomial(n2, _K), 2 * atan2(n, abs(w)) / n)
+    g = k * abs(w) / 2
+    e = where(near, _polynomial(n2, _E), (1 - g) / n2)
+    f = sign * where(near, _polynomial(n2, _F), (k - 6 * e * abs(w)) / (4 * n2))
+    k = sign * k
+    both = left + right
+    b = dot(u, both)
+    du = (w * both + cross(left - right, u)) / 2
+    return Logarithm(u + du, k + e * b, g + (e * w - k / 2) * b / 2, e + f * b)
 
 
 def half_cotangent(angle: Expression) -> Expression:
     """``a/2 cot(a/2)`` for an angle in [-pi, pi]; 1 at 0, 0 at pi."""
     squared = angle * angle
     half = angle / 2
-    return where(squared < 0.25, 1 - squared * _polynomial(squared, COTANGENT), half * cos(half) / sin(half))
+    return where(squared < 0.25, 1 - squared * _polynomial(squared, _COTANGENT), half * cos(half) / sin(half))
 
 
 def left_jacobian(phi: Expression, v: Expression) -> Expression:
@@ -142,22 +138,30 @@ def _polynomial(x: Expression, coefficients: tuple[Fraction, ...]) -> Expression
     return total
 
 
-def _asin_coefficients(count: int) -> tuple[Fraction, ...]:
-    """Of asin(x) / x in x^2."""
-    found, binomial = [], Fraction(1)
-    for n in range(count):
-        found.append(binomial / (2 * n + 1))
-        binomial *= Fraction(2 * n + 1, 2 * n + 2)
-    return tuple(found)
+def _series_of_logarithm(count: int) -> tuple[tuple[Fraction, ...], ...]:
+    """Of k, e and f in n^2: ``k = 2 asin(n) / n``, ``e = (1 - k w / 2) / n^2``, ``f = (k - 6 e w) / (4 n^2)``, where
+    ``w = sqrt(1 - n^2)``."""
+    asin, root = [Fraction(1)], [Fraction(1)]  # of asin(n) / n and of w
+    for m in range(count + 2):
+        asin.append(asin[m] * Fraction((2 * m + 1) ** 2, (2 * m + 2) * (2 * m + 3)))
+        root.append(root[m] * Fraction(2 * m - 1, 2 * m + 2))
+    k = [2 * c for c in asin]
+    g = _multiplied(asin, root)
+    e = [-c for c in g[1:]]
+    f = [(a - 6 * b) / 4 for a, b in zip(k, _multiplied(e, root), strict=False)][1:]
+    return tuple(tuple(series[:count]) for series in (k, e, f))
 
 
-_ASIN = _asin_coefficients(8)
-"""To 1e-17 below x^2 = 0.01."""
+def _multiplied(a: Sequence[Fraction], b: Sequence[Fraction]) -> list[Fraction]:
+    """The product of two power series, as far as both are known."""
+    return [sum((a[m] * b[n - m] for m in range(n + 1)), Fraction(0)) for n in range(min(len(a), len(b)))]
 
-COTANGENT = (
+
+_K, _E, _F = _series_of_logarithm(8)
+"""To 1e-16 below n^2 = 0.01."""
+
+_COTANGENT = (
     Fraction(1, 12), Fraction(1, 720), Fraction(1, 30240), Fraction(1, 1209600), Fraction(1, 47900160),
     Fraction(691, 1307674368000), Fraction(1, 74724249600), Fraction(3617, 10670622842880000),
 )  # fmt: skip
 """Of (1 - a/2 cot(a/2)) / a^2 in a^2: |B_2n| / (2n)!; to 1e-18 below a^2 = 0.26."""
-
-_COTANGENT_SLOPE = tuple(n * c for n, c in enumerate(COTANGENT))[1:]

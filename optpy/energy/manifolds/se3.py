@@ -61,7 +61,7 @@ class SE3(Element):
         The rotation is no longer than pi; at a turn by pi it jumps to its opposite.
         """
         rotation = self._rotation._logarithm()
-        return vector(*rotation.phi, *rotation.inverse_left_jacobian(self.translation))
+        return vector(*rotation.vector, *rotation.inverse_left_jacobian(self.translation))
 
     def inverse(self) -> SE3:
         """The inverse pose: ``x -> R^T (x - t)``."""

@@ -55,7 +55,7 @@ class SO3(Element):
 
         At a turn by pi the vector jumps to its opposite.
         """
-        return self._logarithm().phi
+        return self._logarithm().vector
 
     def _logarithm(self) -> Logarithm:
         return logarithm(self._q, self._left, self._right)

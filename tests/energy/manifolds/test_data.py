@@ -151,7 +151,7 @@ SO3, SE3 = matrices(GOOD["SO3"]["X"]), pose_matrices(GOOD["SE3"]["X"])
         ("SO3", np.zeros((2,)), ["(H=2, W=3, 4)", "got (2,)"]),
         ("SE3", np.zeros((2, 3, 6)), ["(H=2, W=3, 7)", "(x, y, z, w, tx, ty, tz)", "(H=2, W=3, 4, 4): matrices"]),
         ("SO2", np.zeros((2, 3)), ["(H=2, W=3, 2)", "(cosine, sine)"]),
-        ("UnitVector", np.zeros((2, 3, 3, 3)), ["(H=2, W=3, 3): unit vectors", "got (2, 3, 3, 3)"]),
+        ("UnitVector", np.zeros((2, 3, 3, 3)), ["(H, W, 3): unit vectors", "got (2, 3, 3, 3)"]),
         ("SO3", matrices(quaternions(np.random.default_rng(0), 2, 4)), ["W is 3 from 'A'"]),
         ("SO3", np.zeros((2, 3, 4), complex), ["'X'", "complex"]),
     ],
