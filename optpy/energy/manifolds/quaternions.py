@@ -134,7 +134,7 @@ def left_jacobian(phi: Expression, v: Expression) -> Expression:
 def _polynomial(x: Expression, coefficients: tuple[Fraction, ...]) -> Expression:
     total = as_expression(0)
     for c in reversed(coefficients):
-        total = c + x * total
+        total = float(c) + x * total  # not fractions: a common denominator of all would be multiplied back in
     return total
 
 
