@@ -200,7 +200,9 @@ def test_unit_vectors_have_derivatives_at_every_pole() -> None:
 
 
 def tangent(pole: Real) -> Real:
-    return np.stack([(moved_unit_vector(pole, e) - moved_unit_vector(pole, -e)) / (2 * np.sin(1)) for e in np.eye(2)], 1)
+    return np.stack(
+        [(moved_unit_vector(pole, e) - moved_unit_vector(pole, -e)) / (2 * np.sin(1)) for e in np.eye(2)], 1
+    )
 
 
 # -- energies over manifolds -----------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ R3, T3 = op.Unknown("R", (N,), op.SO3), op.Unknown("T", (N,), op.SE3)
         (lambda: op.UnitVector(1), ["op.UnitVector", "2 or more", "1"]),
         (lambda: op.UnitVector(True), ["op.UnitVector", "True"]),
         (lambda: op.Array("A", (N,), op.SO3, dtype=np.uint8), ["'A'", "SO3", "uint8"]),
-        (lambda: op.Unknown("A", (N,), op.Energy), ["'A'", "op.SO3"]),
+        (lambda: op.Unknown("A", (N,), op.Energy), ["'A'", "op.SO3"]),  # type: ignore[arg-type]
         (lambda: R3[n, n], ["'R'", "1 index"]),
     ],
 )
