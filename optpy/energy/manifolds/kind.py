@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import ir
-from ...errors import EnergyError, Location
+from ...errors import EnergyError, InternalError, Location
 from ..expression import Expression, as_expression
 
 Floats = NDArray[np.float64]
@@ -52,14 +52,14 @@ class Kind(ir.Manifold, ABC):
         Raises:
             DataError: an element is no element of the manifold, by more than the tolerance.
         """
-        raise NotImplementedError
+        raise InternalError(f"elements of {self} are no matrices")
 
     def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
         """Stored elements as matrices, (*grid, n, n)."""
-        raise NotImplementedError
+        raise InternalError(f"elements of {self} are no matrices")
 
 
-class Element:
+class Element(ABC):
     """A rotation or a pose in a formula: no number, but it acts on vectors, and composes, by ``@``."""
 
     __slots__ = ()
@@ -83,11 +83,13 @@ class Element:
             )
         return self._act(v)
 
+    @abstractmethod
     def _compose(self, other: Any) -> Any:
-        raise NotImplementedError
+        """This after another."""
 
+    @abstractmethod
     def _act(self, v: Expression) -> Expression:
-        raise NotImplementedError
+        """What it takes a vector of ``size`` to."""
 
     @property
     def number_message(self) -> str:

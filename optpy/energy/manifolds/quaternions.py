@@ -92,7 +92,7 @@ def logarithm(q: Expression, left: Expression, right: Expression) -> Logarithm:
 
     For a unit quaternion (u, w) with w >= 0 and n = |u|, the sine of half the angle: ``k = 2 atan2(n, w) / n``,
     ``g = k w / 2``, ``e = (1 - g) / n^2``. The opposite quaternion is the same rotation: k changes its sign. Near 0
-    they are their Taylor series in n^2. The quaternion moves by ``du = (w (left + right) + (left - right) x u) / 2``, and
+    they are their Taylor series in n^2. The quaternion moves by ``du = (w (left + right) + (left - right) x u) / 2``;
     with ``b = u . (left + right)`` follow ``dk = e b``, ``dg = (e w - k/2) b / 2``, ``de = f b``: finite everywhere.
     Where the angle is pi phi jumps from one end to the other, and its derivatives are those of one side.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from ... import ir
 from ...errors import EnergyError, Location
 from ..expression import Expression, stack
@@ -37,7 +39,7 @@ class UnitVector(Kind):
             raise EnergyError(
                 f"op.UnitVector takes the number of entries, 2 or more, got {describe(n)}", Location.of_caller()
             )
-        super().__init__(f"UnitVector({n})", n, n - 1)
+        super().__init__(f"UnitVector({n})", int(n), int(n) - 1)
 
     def read(self, stored: Expression, delta: Expression) -> Expression:
         return stored + _in_tangent_plane(stored, delta)
@@ -54,7 +56,7 @@ class UnitVector(Kind):
 
 
 def _is_count(n: object) -> bool:
-    return isinstance(n, int) and not isinstance(n, bool) and n >= 2
+    return isinstance(n, int | np.integer) and not isinstance(n, bool) and int(n) >= 2
 
 
 def _in_tangent_plane(x: Expression, delta: Expression) -> Expression:
