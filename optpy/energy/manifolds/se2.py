@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ... import ir
 from ..expression import Expression, Operand
-from ..functions import cos, matrix, sin, vector, where
+from ..functions import matrix, sin, vector, where
 from ..rotations import sine_series
 from . import so2
 from .kind import Element, Floats, Kind, vector_of, zeros
@@ -59,7 +59,7 @@ class SE2(Element):
         along = where(near, sine_series(squared, 1), sin(angle) / angle)
         across = where(near, angle * sine_series(squared, 2), 2 * half * half / angle)
         t = vector(along * v[0] - across * v[1], across * v[0] + along * v[1])
-        return cls._of(SO2._of(vector(cos(angle), sin(angle)), angle * 0), zeros(2), t)
+        return cls._of(SO2.exp(angle), zeros(2), t)
 
     def log(self) -> Expression:
         """The twist (angle, x, y), the angle in (-pi, pi]: the inverse of ``exp``."""

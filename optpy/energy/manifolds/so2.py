@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 from numpy.typing import NDArray
 
 from ... import ir
-from ..expression import Expression, Operand
+from ..expression import Expression, Operand, as_expression
 from ..functions import atan2, cos, matrix, normalize, sin, vector, where
 from .kind import Element, Floats, Kind, vector_of
 from .stored import check_rotations, plane_matrices_of, plane_rotations_of, unit
@@ -34,7 +34,7 @@ class SO2(Element):
 
     def __init__(self, cs: Operand) -> None:
         self._cs = normalize(vector_of("op.SO2: cs", cs, 2))
-        self._delta = self._cs[0] * 0
+        self._delta = as_expression(0)
 
     @classmethod
     def _of(cls, cs: Expression, delta: Expression) -> SO2:
@@ -45,8 +45,7 @@ class SO2(Element):
     @classmethod
     def exp(cls, angle: Operand) -> SO2:
         """The rotation by an angle in radians, counter-clockwise where x points right and y up."""
-        c, s = cos(angle), sin(angle)
-        return cls._of(vector(c, s), c * 0)
+        return cls._of(vector(cos(angle), sin(angle)), as_expression(0))
 
     def log(self) -> Expression:
         """The angle in (-pi, pi]: the inverse of ``exp``."""
