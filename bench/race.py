@@ -9,6 +9,7 @@ options, except that it goes on until it is at the lowest of these costs.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -23,7 +24,8 @@ from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 SLACKS = (1e-2, 1e-3, 1e-4)
 END_SLACK = 1e-6
 MAX_ITERATIONS = 500
-_REPEATS = 3  # of optpy; the run of median time counts
+_REPEATS = range(3, 26)  # of everybody; the run of median time counts
+_REPEAT_SECONDS = 2.0  # short solves are repeated until so much time has gone
 
 
 @final
@@ -110,7 +112,7 @@ def _run(
     absent: list[str] = []
     for peer in peers:
         try:
-            curves.append(peer())
+            curves.append(_median(peer, budget))
         except PeerMissingError as missing:
             absent.append(str(missing))
     lowest = min((curve.final_cost for curve in curves), default=0.0)
@@ -140,9 +142,17 @@ def _duel(peer: str, goal: str, cost: float, theirs: Point, ours: Curve) -> Duel
 def optpy_curve(case: Case, data: Data, dtype: str, threads: int, target: float, budget: float) -> Curve:
     """optpy with its default options; stops at `target`, if it does not end before."""
     solver = op.compile(case.energy, device="cpu", dtype=dtype)
-    runs = [_solve(solver, case, data, threads, target, budget)]
-    if runs[0].seconds < budget / _REPEATS:
-        runs += [_solve(solver, case, data, threads, target, budget) for _ in range(_REPEATS - 1)]
+    return _median(lambda: _solve(solver, case, data, threads, target, budget), budget)
+
+
+def _median(solve: Callable[[], Curve], budget: float) -> Curve:
+    """The run of median time; a run that takes a good part of the budget is not repeated."""
+    started = time.perf_counter()
+    runs = [solve()]
+    while len(runs) < _REPEATS.stop - 1 and runs[0].seconds < budget / _REPEATS.start:
+        if len(runs) >= _REPEATS.start and time.perf_counter() - started > _REPEAT_SECONDS:
+            break
+        runs.append(solve())
     return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
 
 

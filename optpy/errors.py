@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Self
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
@@ -23,11 +24,17 @@ class Location:
 
     @classmethod
     def of_caller(cls) -> Self:
-        """The innermost frame outside optpy itself."""
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            frame = frame.f_back
+        """The line of the caller's frame."""
+        frame = callers_frame()
         return cls(frame.f_code.co_filename, frame.f_lineno)
+
+
+def callers_frame() -> FrameType:
+    """The innermost frame outside optpy itself."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
 
 
 class OptpyError(Exception):

@@ -6,13 +6,13 @@ space that store values into fields and add up sums. ``kernels/`` turns routines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
 
 from .errors import InternalError, Location
-from .symbolic.affine import Affine, Condition, Divides
+from .symbolic.affine import Affine, Atom, Condition, Divides
 from .symbolic.expr import Expr
 from .symbolic.traverse import variables
 
@@ -108,6 +108,10 @@ def tangent(unknown: Field) -> Field:
     if unknown.manifold is None:
         return unknown
     return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
+
+
+Element = tuple[Field, int]
+"""A channel of a field."""
 
 
 # -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
@@ -224,6 +228,8 @@ class Residual:
     varied: tuple[Expr, ...]
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
+    written: tuple[Atom, ...] = field(default=(), compare=False)
+    """The user's own loop variables, one for each of the domain's: for texts."""
 
 
 # -- routines ----------------------------------------------------------------------------------------------------
@@ -344,3 +350,28 @@ def indices_of(key: object) -> list[Index]:
             elif not isinstance(atom, Dim):
                 pending.append(atom.numerator)  # type: ignore[attr-defined]
     return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """The sparsity of J^T J where all unknowns stand on one grid and are read at constant offsets of one another.
+
+    Attributes:
+        dims: of the grid.
+        elements: the channels of all unknowns, numbered in this order.
+        reach: of each dim, how far apart two coupled points are at most.
+        pairs: (row, column) of elements that are coupled, sorted; symmetric, with the diagonal.
+        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+    """
+
+    dims: tuple[Dim, ...]
+    elements: tuple[Element, ...]
+    reach: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    vectors: Mapping[str, tuple[Element, ...]]
+
+    @property
+    def coarse_reach(self) -> tuple[int, ...]:
+        """The reach of P^T J^T J P, where P interpolates linearly from every other point."""
+        return tuple((r + 2) // 2 for r in self.reach)

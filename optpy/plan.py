@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .energy.binding import bind
+from .energy.binding import Bound, bind
+from .energy.declarations import shape_text
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from .energy.updates import SOLVER_SCALARS
@@ -44,6 +45,29 @@ class CompileTiming:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    """Options and data of a solve, checked against an energy; needs no compiled code."""
+
+    options: SolveOptions
+    bound: Bound
+    seconds: float
+    """For binding the data."""
+
+    @classmethod
+    def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any]) -> Self:
+        """Check everything that can be wrong in what the user gives.
+
+        Raises:
+            OptionError, DataError
+        """
+        checked = SolveOptions.of(**options)
+        started = time.perf_counter()
+        bound = bind(energy, data, dtype)
+        return cls(checked, bound, time.perf_counter() - started)
+
+
+@final
 class Solver:
     """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``."""
 
@@ -53,6 +77,20 @@ class Solver:
         self.timing = timing
         self._program = program
         self._compiled = compiled
+
+    def __repr__(self) -> str:
+        unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
+        terms = ", ".join(self.energy.terms)
+        return f"<Solver of {unknowns} on {self.device} in {self.dtype.name}; terms {terms}>"
+
+    def __copy__(self) -> Solver:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: object) -> Solver:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a solver holds native code and cannot be pickled: compile the energy again where it is needed")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -70,7 +108,10 @@ class Solver:
             DataError: the data does not fit the energy.
             OptionError: an option is unknown, out of range or not used by the method.
         """
-        session = self.start(data, **options)
+        return self._solve(_Request.of(self.energy, data, self.dtype, options))
+
+    def _solve(self, request: _Request) -> SolveResult:
+        session = self._start(request)
         session.run()
         return session.result()
 
@@ -79,10 +120,11 @@ class Solver:
 
         Args, Raises: as ``solve``.
         """
-        checked = SolveOptions.of(**options)
-        started = time.perf_counter()
-        bound = bind(self.energy, data, self.dtype)
-        return Session(self, self._program, self._compiled.library, bound, checked, started)
+        return self._start(_Request.of(self.energy, data, self.dtype, options))
+
+    def _start(self, request: _Request) -> Session:
+        library = self._compiled.library
+        return Session(self, self._program, library, request.bound, request.options, request.seconds)
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
@@ -130,10 +172,7 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
         OptionError: the device or the dtype is not supported.
         CompileError: there is no C compiler, or it fails.
     """
-    if not isinstance(energy, Energy):
-        raise TypeError(f"compile takes an op.Energy, not {type(energy).__name__}")
-    _check_device(device)
-    name = _real_dtype(dtype)
+    name = _checked_dtype(energy, device, dtype)
     key = ("cpu", name)
     solver = energy.compiled.get(key)
     if solver is None:
@@ -151,7 +190,7 @@ def solve(
 ) -> SolveResult:
     """Minimise ``cost = 1/2 sum of squares of all residuals`` over the unknowns, from their values in the data.
 
-    The energy is compiled on first use and remembers its solver.
+    The energy is compiled on first use, after the options and the data have been checked, and remembers its solver.
 
     Args:
         energy: what to minimise.
@@ -165,21 +204,30 @@ def solve(
     Raises:
         DataError, OptionError, CompileError
     """
-    SolveOptions.of(**options)  # a misspelt option is found before anything is compiled
-    return compile(energy, device, dtype).solve(data, **options)
+    # Before compiling, which takes seconds: a mistake in the data should be found at once.
+    request = _Request.of(energy, data, _checked_dtype(energy, device, dtype), options)
+    return compile(energy, device, dtype)._solve(request)
 
 
 def _build(energy: Energy, dtype: str) -> Solver:
     started = time.perf_counter()
     try:
-        groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
     except ValueError as error:  # constants that are finite, but whose squares are not
         raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from None
-    program = build_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+    program = build_program(routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling)
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
     load(compiled.library)
     return Solver(energy, program, compiled, CompileTiming(derived, compiled.seconds, compiled.cache_hit))
+
+
+def _checked_dtype(energy: Energy, device: Device, dtype: DTypeLike) -> str:
+    """The name of the dtype, if it and the device are supported and the energy is one."""
+    if not isinstance(energy, Energy):
+        raise TypeError(f"an op.Energy is needed, not {type(energy).__name__}")
+    _check_device(device)
+    return _real_dtype(dtype)
 
 
 def _check_device(device: str) -> None:

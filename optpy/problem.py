@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,13 @@ from .energy.vectors import candidate, vector
 from .errors import DataError
 from .ir import Dim, Field, Residual, Role, Scalar
 from .kernels.buffers import Buffers, all_segments, solved_segments
-from .kernels.library import BoundProgram, PcgState
+from .kernels.library import BoundProgram
 from .kernels.program import Program
+from .linear_solver import LinearSolver
+from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
-from .solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Step
+from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
 from .symbolic.traverse import variables
-
-Preconditioner = Literal["jacobi", "block_jacobi"] | None
-
-_SLICE = 0.05
-"""Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
 
 
 @final
@@ -55,12 +52,12 @@ class CompiledProblem:
         self._unknowns = unknowns
         self._buffers = Buffers(program.slots, sizes, program.dtype)
         self._bound = BoundProgram(program, library, self._buffers, SOLVER_SCALARS, threads)
+        self._linear_solver = LinearSolver(self._bound, self._buffers, unknowns)
         self._groups = program.groups
-        self._preconditioner: Preconditioner = "jacobi"
+        self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
         self._bound_before = False
-        self.trace: list[PCGScalars] | None = None
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -77,6 +74,7 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             np.copyto(self._buffers.view(candidate(u)), self._buffers.view(u))
+        self._linear_solver.data_changed()
         if arrays or self._solved_points_depend_on_params:
             self._set_segments()
 
@@ -86,7 +84,22 @@ class CompiledProblem:
         return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
-        self._preconditioner = preconditioner
+        self._preconditioned = preconditioner is not None
+        self._linear_solver.set_preconditioner(preconditioner)
+
+    @property
+    def preconditioners(self) -> str:
+        """What the linear solves used so far."""
+        return self._linear_solver.used if self._preconditioned else "none"
+
+    @property
+    def trace(self) -> list[PCGScalars] | None:
+        """If set to a list, every iteration of conjugate gradients appends its scalars."""
+        return self._linear_solver.trace
+
+    @trace.setter
+    def trace(self, trace: list[PCGScalars] | None) -> None:
+        self._linear_solver.trace = trace
 
     def _set_segments(self) -> None:
         """Which points each list of segments visits; conditions of ``fixed`` are evaluated here."""
@@ -118,7 +131,7 @@ class CompiledProblem:
 
     @property
     def nbytes(self) -> int:
-        return self._buffers.nbytes
+        return self._buffers.nbytes + self._linear_solver.nbytes
 
     # -- the protocol --------------------------------------------------------------------------------------------------
 
@@ -135,11 +148,7 @@ class CompiledProblem:
 
     def linearise(self) -> float:
         self._bound.run("precompute")
-        return self._bound.run("evalJTF_block" if self._blocks else "evalJTF")["gradient_max"]
-
-    @property
-    def _blocks(self) -> bool:
-        return self._preconditioner == "block_jacobi" and "evalJTF_block" in self._groups
+        return self._bound.run("evalJTF_block" if self._linear_solver.blocks else "evalJTF")["gradient_max"]
 
     def damp(self, damping: Damping) -> None:
         self._damped = not math.isinf(damping.radius)
@@ -149,26 +158,12 @@ class CompiledProblem:
             "max_lm_diagonal": damping.max_lm_diagonal,
             "jacobi_scaling": float(damping.jacobi_scaling),
             "damped": float(self._damped),
-            "preconditioned": float(self._preconditioner is not None),
+            "preconditioned": float(self._preconditioned),
         }
-        self._bound.run("damp_block" if self._blocks else "damp", scalars)
+        self._bound.run("damp_block" if self._linear_solver.blocks else "damp", scalars)
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
-        vectors = [(vector("p", u), vector("delta", u)) for u in self._unknowns]
-        kernels = self._bound.pcg_kernels(self._damped, self._blocks, vectors)
-        rows = np.zeros((limits.max_iterations, 7)) if self.trace is not None else None
-        state = PcgState(
-            max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
-            reset_period=limits.residual_reset_period, eta=limits.eta, r_tolerance=limits.r_tolerance, slice=_SLICE,
-            rho_0=-1.0, trace=None if rows is None else rows.ctypes.data,
-        )  # fmt: skip
-        while state.status == 0:
-            left = None if limits.deadline is None else limits.deadline - time.perf_counter()
-            state.time_left = -1.0 if left is None else max(left, 0.0)
-            self._bound.pcg(kernels, state)
-        if rows is not None and self.trace is not None:
-            self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
-        return _linear_summary(state, limits)
+        return self._linear_solver.solve(limits, self._damped)
 
     def model_cost_change(self) -> float:
         return self._bound.run("modelcost")["model_cost_change"]
@@ -233,24 +228,3 @@ class CompiledProblem:
                     "Guard the expression with op.where, or start elsewhere"
                 )
         return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.program.dtype}: scale the energy"
-
-
-_ENDINGS: dict[int, tuple[LinearStatus, str]] = {
-    1: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
-    2: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
-    3: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
-    4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
-    5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
-    6: (LinearStatus.CONVERGED, "r.z = 0."),
-    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."),
-    8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
-    9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
-}
-
-
-def _linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    status, message = _ENDINGS[state.status]
-    if status is LinearStatus.BREAKDOWN and state.k == 0:
-        status = LinearStatus.FAILURE
-    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
-    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction))

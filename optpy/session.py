@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
 
 import numpy as np
 
@@ -43,8 +43,9 @@ class Session:
         library: Any,
         bound: Bound,
         options: SolveOptions,
-        started: float,
+        bind_seconds: float,
     ) -> None:
+        started = time.perf_counter()
         self._lock = threading.RLock()  # a session used from several threads takes one step at a time
         self._solver = solver
         self._bound = bound
@@ -61,13 +62,22 @@ class Session:
         self._problem.bind(bound.arrays, bound.params)
         self._problem.set_preconditioner(options.preconditioner)
         self._minimizer = self._new_minimizer()
-        self._bind_seconds = time.perf_counter() - started
+        self._bind_seconds = bind_seconds + time.perf_counter() - started
 
     def _new_minimizer(self) -> Minimizer:
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
         read_x = partial(_copies, self._problem, self._solver.energy, self._bound)
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
         return Minimizer(self._problem, self._options, read_x=read_x, precision=precision)
+
+    def __repr__(self) -> str:
+        facts, records = self._facts(), self._minimizer.iterations
+        so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
+        solver = f"{self._options.method}, {self._solver.device}, {self._solver.dtype.name}"
+        return f"<Session of {facts['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session holds native memory and cannot be copied: start another from the data of x()")
 
     @property
     def status(self) -> Status:
@@ -118,34 +128,17 @@ class Session:
         if not self._minimizer.iterations:
             raise OptpyError("there is no result yet: call step() or run() first")
         summary = self._minimizer.summary()
-        timing = self._solver.timing
-        return SolveResult(
-            x=self.x(),
-            cost=summary.final.total,
-            initial_cost=summary.initial.total,
-            cost_by_term=dict(summary.final.by_term),
-            initial_cost_by_term=dict(summary.initial.by_term),
-            success=summary.status.success,
-            status=summary.status,
-            message=summary.message,
-            nit=summary.nit,
-            iterations=summary.iterations,
-            timing=replace(
-                summary.timing,
-                compile=timing.total,
-                bind=self._bind_seconds,
-                cache="hit" if timing.cache_hit else "miss",
-            ),
-            device=self._solver.device,
-            options=self._options,
-            facts=self._facts(),
-        )
+        compiling = self._solver.timing
+        cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
+        timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
+        return summary.result(self.x(), timing, self._solver.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:
         unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
+            "Preconditioners used": self._problem.preconditioners,
             "Precision": f"{self._solver.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",
         }
@@ -166,6 +159,8 @@ class Session:
         self._problem.linearise()
         self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         if routine == "pcg":
+            if options.preconditioner == "auto":
+                self._problem.set_preconditioner("jacobi")  # one and the same for all iterations
             return self._problem.benchmark_pcg(repeat)
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")

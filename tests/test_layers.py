@@ -27,7 +27,7 @@ def rule(rooms: str = "", libraries: str = "") -> Rule:
     return Rule(frozenset(rooms.split()), frozenset(libraries.split()))
 
 
-EVERYTHING = "symbolic ir energy pipeline kernels solver problem session plan"
+EVERYTHING = "symbolic ir energy pipeline kernels solver linear_solver problem session plan"
 RULES = {
     "errors": rule(),
     "symbolic": rule("", "numpy sympy"),
@@ -36,7 +36,8 @@ RULES = {
     "pipeline": rule("symbolic ir energy", "numpy"),
     "kernels": rule("symbolic ir", "numpy platformdirs filelock ziglang cupy"),
     "solver": rule("", "numpy"),
-    "problem": rule("symbolic ir energy kernels solver", "numpy"),
+    "linear_solver": rule("ir energy kernels solver", "numpy"),
+    "problem": rule("symbolic ir energy kernels solver linear_solver", "numpy"),
     "session": rule("symbolic ir energy kernels solver problem", "numpy"),
     "plan": rule(EVERYTHING, "numpy scipy"),
     "__init__": rule(EVERYTHING, "numpy"),

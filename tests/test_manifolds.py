@@ -31,7 +31,7 @@ from tests.manifold_data import (
     turns,
     unit_vectors,
 )
-from tests.test_operators import Operators, check_everything
+from tests.operator_checks import Operators, check_everything
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from numpy.typing import NDArray
 
 import optpy as op
-from optpy import ir
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
-from optpy.energy.vectors import block_channel, block_channels, vector
 from optpy.kernels import library, toolchain
 from optpy.kernels.compiler import compile_c
-from optpy.problem import CompiledProblem
-from optpy.solver.protocol import Damping
+from tests.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.random_energies import BIG, RandomEnergy, random_energies
-
-Real = NDArray[np.float64]
 
 SIZES = [(1, 1, 1), (1, 4, 2), (3, 1, 5), (5, 3, 4), (2, 7, 3)]
 """Also smaller than the stencils, which reach 3 to each side."""
-DAMPED = Damping(3.0, 1e-6, 1e32, jacobi_scaling=True)
-UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
@@ -37,186 +28,6 @@ def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_ACCESSES_PER_THREAD", 1)
         yield
-
-
-class Operators:
-    """The routines of an energy at some data, as functions on stacked vectors."""
-
-    def __init__(self, energy: op.Energy, data: dict[str, Any], dtype: Any = np.float64, threads: int = 1) -> None:
-        solver = op.compile(energy, "cpu", dtype)
-        self.energy = energy
-        self.bound = bind(energy, data, dtype)
-        self.unknowns = energy.unknown_fields
-        self.problem = CompiledProblem(
-            solver._program,
-            solver._compiled.library,
-            energy.residual_terms,
-            self.unknowns,
-            self.bound.sizes,
-            threads,
-        )
-        self._poison()
-        self.problem.bind(self.bound.arrays, self.bound.params)
-
-    def _poison(self) -> None:
-        """NaN in all memory beyond the fields: whoever reads there is found by the results."""
-        for memory, view in self._memory():
-            inside = view.copy()
-            memory[...] = 255
-            view[...] = inside
-
-    def check_poison(self) -> None:
-        """Whoever writes beyond the fields is found here."""
-        for memory, view in self._memory():
-            inside = view.copy()
-            view.view(np.uint8)[...] = 255
-            assert (memory == 255).all()
-            view[...] = inside
-
-    def _memory(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
-        """Of each field: all bytes, with paddings, and the elements alone."""
-        buffers = self.problem._buffers
-        for f, memory in buffers.memory.items():
-            assert isinstance(memory.base, np.ndarray)
-            yield memory.base, buffers.view(f)
-
-    def linearise(self, preconditioner: Any = "jacobi") -> float:
-        self.problem.set_preconditioner(preconditioner)
-        return self.problem.linearise()
-
-    def get(self, kind: str) -> Real:
-        """One of the solver's vectors, over all unknowns."""
-        return np.concatenate([self.problem.read_vector(kind, u).ravel() for u in self.unknowns]).astype(np.float64)
-
-    def put(self, kind: str, value: Real) -> None:
-        start = 0
-        for u in self.unknowns:
-            n = self.elements(u) * ir.tangent(u).channels
-            self.problem._buffers.write(vector(kind, u), value[start : start + n])
-            start += n
-
-    def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
-        """(J^T J + D) p and p.Ap."""
-        self.put("p", p)
-        total = self.problem._bound.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
-        return self.get("Ap"), total
-
-    def model_cost_change(self, delta: Real) -> float:
-        self.put("delta", delta)
-        return self.problem.model_cost_change()
-
-    def blocks(self, u: ir.Field) -> Real:
-        """The blocks of J^T J that linearise left: (elements, channels, channels)."""
-        packed = self.problem._buffers.read(vector("C", u, block_channels(u))).reshape(self.elements(u), -1)
-        n = range(ir.tangent(u).channels)
-        return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
-
-    def elements(self, u: ir.Field) -> int:
-        return math.prod(self.bound.sizes[d] for d in u.dims)
-
-    def solved(self) -> NDArray[np.bool_]:
-        """Which entries of the stacked unknowns are solved for."""
-        elements = [(solved_elements(self.energy, u, self.bound), ir.tangent(u).channels) for u in self.unknowns]
-        return np.concatenate([np.repeat(solved.ravel(), channels) for solved, channels in elements])
-
-
-def stacked(energy: op.Energy, data: dict[str, Any]) -> Real:
-    """F by the interpreter."""
-    return np.concatenate([r.ravel() for r in energy.residuals(data).values()])
-
-
-# -- the checks ------------------------------------------------------------------------------------------------------
-
-
-def check_everything(energy: op.Energy, data: dict[str, Any], dtype: Any = np.float64, epsilon: float = 1e-11) -> None:
-    """Every routine against F and J; errors are measured against the sum of all magnitudes that were added up."""
-    F, J = stacked(energy, data), energy.jacobian(data).toarray()
-    ops = Operators(energy, data, dtype, threads=2)
-    assert not J[:, ~ops.solved()].any()
-    check_residuals(ops, data, F, epsilon)
-    check_gradient(ops, F, J, epsilon)
-    check_blocks(ops, J, epsilon)
-    check_products(ops, F, J, epsilon)
-    ops.check_poison()
-
-
-def near(actual: Any, expected: Any, magnitude: Any, epsilon: float) -> None:
-    error = np.abs(np.asarray(actual) - np.asarray(expected))
-    bound = epsilon * (1 + np.asarray(magnitude)) * np.ones_like(error)
-    assert (error <= bound).all(), (
-        f"error {error.max():.3e}, allowed {bound.ravel()[error.argmax()]:.3e}: {actual} for {expected}"
-    )
-
-
-def check_residuals(ops: Operators, data: dict[str, Any], F: Real, epsilon: float) -> None:
-    got = ops.problem.residuals()
-    assert list(got) == [r.label for r in ops.energy.residual_terms]
-    near(np.concatenate([r.ravel() for r in got.values()]), F, np.abs(F).max(), epsilon)
-    cost = ops.problem.evaluate()
-    near(cost.total, 0.5 * F @ F, F @ F, epsilon)
-    assert list(cost.by_term) == list(ops.energy.terms)
-    by_label = ops.energy.residuals(data)
-    for term in ops.energy.terms:
-        own = [by_label[r.label] for r in ops.energy.residual_terms if r.term == term]
-        near(cost.by_term[term], sum(0.5 * np.sum(r**2) for r in own), F @ F, epsilon)
-
-
-def check_gradient(ops: Operators, F: Real, J: Real, epsilon: float) -> None:
-    g, magnitude = J.T @ F, np.abs(J).T @ np.abs(F)
-    for preconditioner in ("jacobi", "block_jacobi"):
-        largest = ops.linearise(preconditioner)
-        near(ops.get("g"), g, magnitude.max(), epsilon)
-        near(largest, np.abs(g).max(), magnitude.max(), epsilon)
-
-
-def check_blocks(ops: Operators, J: Real, epsilon: float) -> None:
-    """The diagonal and the blocks of J^T J."""
-    ops.linearise("jacobi")
-    near(ops.get("C"), (J**2).sum(axis=0), (J**2).sum(axis=0).max(), epsilon)
-    ops.linearise("block_jacobi")
-    start = 0
-    for u in ops.unknowns:
-        channels = ir.tangent(u).channels
-        columns = J[:, start : start + ops.elements(u) * channels].reshape(len(J), ops.elements(u), channels)
-        start += ops.elements(u) * channels
-        expected = np.einsum("rea,reb->eab", columns, columns)
-        if ops.problem._blocks:
-            near(ops.blocks(u), expected, (J**2).sum(axis=0).max(), epsilon)
-        else:  # there are no routines for blocks only where all are diagonal
-            assert not (expected * (1 - np.eye(channels))).any()
-
-
-def check_products(ops: Operators, F: Real, J: Real, epsilon: float) -> None:
-    """A p with its dot product, that A is symmetric and positive semidefinite, and the model's cost."""
-    rng = np.random.default_rng(0)
-    solved = ops.solved()
-    for damping in (UNDAMPED, DAMPED):
-        ops.linearise()
-        ops.problem.damp(damping)
-        A = J.T @ J + np.diag(damping.diagonal((J**2).sum(axis=0)) * solved)
-        p, u = rng.standard_normal((2, len(solved))) * solved
-        Ap, pAp = ops.apply(p, damped=damping is DAMPED)
-        Au, uAu = ops.apply(u, damped=damping is DAMPED)
-        magnitude = (np.abs(J).T @ np.abs(J) + np.abs(np.diag(np.diag(A)))) @ np.abs(p)
-        near(Ap, A @ p, magnitude.max(), epsilon)
-        near([pAp, p @ Au], [p @ A @ p, u @ Ap], np.abs(p).max() * magnitude.sum() + np.abs(Au).sum(), epsilon)
-        assert pAp >= 0
-        assert uAu >= 0
-        assert not Ap[~solved].any()
-    delta = rng.standard_normal(len(solved)) * solved
-    predicted = 0.5 * F @ F - 0.5 * np.sum((F + J @ delta) ** 2)
-    near(ops.model_cost_change(delta), predicted, np.sum((np.abs(F) + np.abs(J) @ np.abs(delta)) ** 2), epsilon)
-
-
-def outcomes(ops: Operators) -> list[Any]:
-    """Everything that the routines compute, to be compared bit by bit."""
-    cost, largest = ops.problem.evaluate(), ops.linearise()
-    ops.problem.damp(DAMPED)
-    g = ops.get("g")
-    Ap, pAp = ops.apply(g, damped=True)
-    change = ops.model_cost_change(g)
-    step = ops.problem.try_step()
-    return [cost, largest, g.tolist(), ops.get("C").tolist(), Ap.tolist(), pAp, change, step]
 
 
 # -- the tests -------------------------------------------------------------------------------------------------------

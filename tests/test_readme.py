@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import optpy as op
@@ -98,6 +100,13 @@ def test_the_table_of_errors_is_complete_and_right() -> None:
     assert set(listed) == public - {"OptpyError"}
     for name, base in listed.items():
         assert base in [parent.__name__ for parent in getattr(op, name).__mro__]
+
+
+def test_every_function_that_is_not_numpys_or_pythons_is_named() -> None:
+    functions = [name for name in op.__all__ if callable(getattr(op, name)) and name.islower()]
+    ours = [name for name in functions if not hasattr(np, name) and not hasattr(math, name)]
+    assert len(ours) > 10
+    assert [name for name in ours if f"op.{name}" not in README] == []
 
 
 def test_links_and_pictures_are_there() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -67,3 +69,19 @@ def test_a_benchmark_measures_without_moving_the_unknowns() -> None:
     for routine in ("applyJTJ", "applyJTJ_damped", "evalJTF", "pcg"):
         assert session.benchmark(routine, repeat=3) > 0
     np.testing.assert_array_equal(session["Offset"], before)
+
+
+def test_a_session_says_where_it_stands() -> None:
+    session = SOLVER.start(arap_data(5, 6), max_iterations=1)
+    for part in ("Offset: (5, 6, 2)", "Angle: (5, 6)", "lm", "cpu", "float64", "RUNNING", "no iteration yet"):
+        assert part in repr(session)
+    record = session.step()
+    for part in ("MAX_ITERATIONS", "iteration 1", f"{record.cost:.6g}"):
+        assert part in repr(session)
+
+
+def test_a_session_is_not_copied_and_says_so() -> None:
+    session = SOLVER.start(arap_data(5, 6))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="session"):
+            copied(session)

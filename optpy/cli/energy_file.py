@@ -47,6 +47,8 @@ def load_energy(path: Path, name: str | None) -> optpy.Energy:
     Raises:
         click.ClickException: the file fails, or has no energy, or several, or none of that name.
     """
+    if path.suffix != ".py":
+        raise click.ClickException(f"{path} is no Python file: an energy is read from a file whose name ends in .py")
     module = _run(path.resolve())
     energies = {key: value for key, value in vars(module).items() if isinstance(value, optpy.Energy)}
     if not energies:
@@ -79,8 +81,8 @@ def _run(path: Path) -> ModuleType:
 def _run_alone(path: Path) -> ModuleType:
     # Not by import_module: a file called math.py must not become Python's own module of that name.
     spec = importlib.util.spec_from_file_location(f"optpy_energy_file_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise click.ClickException(f"{path} is no Python file: its name should end in .py")
+    assert spec is not None  # as its name ends in .py
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -14,10 +14,12 @@ from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energ
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
 from optpy.energy.energy import Energy
+from optpy.energy.naming import shown
 from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from optpy.energy.updates import SOLVER_SCALARS
-from optpy.ir import REAL, Access, Domain, Field, Residual, Role, Routine
+from optpy.ir import REAL, Access, Field, Residual, Role, Routine
 from optpy.kernels.program import Program, build_program
+from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.traverse import variables
 
@@ -38,12 +40,17 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
     with clear_errors():
         energy = load_energy(energy_file, energy_name)
         derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-        program = build_program(derived, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+        program = build_program(derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling)
     if source is not None:
         click.echo(_source(program, source))
         return
     console = new_console()
-    for table in (_declarations(energy, dtype), _terms(energy), _stencils(energy), _operations(derived, program)):
+    for table in (
+        _declarations(energy, dtype),
+        _terms(energy),
+        _stencils(energy),
+        _operations(derived.groups, program),
+    ):
         console.print(table)
         console.print()
     _print_hint(console, program)
@@ -71,7 +78,7 @@ def _declarations(energy: Energy, real: str) -> Table:
     for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
         kind += f" {field.manifold}" if field.manifold is not None else ""
-        fixed = str(energy.fixed[field]) if field in energy.fixed else ""
+        fixed = str(energy.fixed_as_written[field]) if field in energy.fixed else ""
         dtype = real if field.dtype == REAL else field.dtype
         table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
     for param in energy.params:
@@ -101,19 +108,20 @@ def _reads(residual: Residual) -> dict[Field, list[str]]:
     accesses = [v.key for v in variables(residual.components) if isinstance(v.key, Access)]
     places: dict[Field, list[str]] = {}
     for access in sorted(accesses, key=lambda a: (a.field.role is not Role.UNKNOWN, a.field.name, _distance(a))):
-        text = _place(access, residual.domain)
+        text = _place(access, residual)
         if text not in places.setdefault(access.field, []):
             places[access.field].append(text)
     return places
 
 
-def _place(access: Access, domain: Domain) -> str:
-    """`(0, 1)`: an offset from the point itself; where it is none, the index as it stands: `[2*i0 + 1]`."""
-    if len(access.index) == len(domain):
-        offsets = [a.offset_from(i) for a, i in zip(access.index, domain, strict=True)]
+def _place(access: Access, residual: Residual) -> str:
+    """`(0, 1)`: an offset from the point itself; where it is none, the index as the user wrote it: `[2*i + 1]`."""
+    if len(access.index) == len(residual.domain):
+        offsets = [a.offset_from(i) for a, i in zip(access.index, residual.domain, strict=True)]
         if None not in offsets:
             return f"({', '.join(map(str, offsets))})"
-    return f"[{', '.join(map(str, access.index))}]"
+    names: dict[Atom, Affine] = {i: Affine.of(v) for i, v in zip(residual.domain, residual.written, strict=True)}
+    return f"[{', '.join(shown(a.substitute(names)) for a in access.index)}]"
 
 
 def _distance(access: Access) -> tuple[int, str]:

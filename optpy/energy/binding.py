@@ -13,9 +13,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import ir
 from ..errors import DataError
+from ..symbolic.number import nearest_float
 from .array_kinds import Kind, to_numpy
 from .casting import cast
 from .declarations import accepted_text, shape_text
+from .index import describe
 from .manifolds.kind import Kind as Manifold
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Bound:
     """The data of one solve. Arrays may share memory with the user's: they are read, never written.
 
@@ -235,11 +237,13 @@ def _check_finite(f: ir.Field, raw: NDArray[Any], array: NDArray[Any]) -> None:
 def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any]) -> float:
     if not isinstance(value, numbers.Real | np.bool_):
         value = _item(p, value)
-    number = float(value)
+    number = nearest_float(value)
     with np.errstate(over="ignore"):
         if not np.isfinite(solver.type(number)):
-            reason = "is not finite" if not np.isfinite(number) else f"does not fit into {solver}"
-            raise DataError(f"the param {p.name!r} = {number} {reason}", p.location)
+            exact = isinstance(value, numbers.Rational)
+            reason = f"does not fit into {solver}" if exact or np.isfinite(number) else "is not finite"
+            given = describe(value) if exact else number
+            raise DataError(f"the param {p.name!r} is {given}, which {reason}", p.location)
     return number
 
 

@@ -37,7 +37,9 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         components = [mul(*guards, c) for c in components]
     values = at_zero(components)
     _check_reads_unknown(label, values, expression.location)
-    return ir.Residual(term, label, domain, tuple(values), tuple(components), expression.shape, expression.location)
+    return ir.Residual(
+        term, label, domain, tuple(values), tuple(components), expression.shape, expression.location, tuple(loops)
+    )
 
 
 def _check(label: str, e: Expression) -> None:

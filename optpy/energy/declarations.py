@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,24 +16,27 @@ from ..symbolic.expr import var
 from .expression import Expression
 from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
 from .manifolds.kind import Element, Kind, as_kind, zeros
+from .naming import shown
+from .refusal import Refusal, Refusing
 
 Channels = int | Kind | type[Element] | None
 """What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
-class GridArray:
+class GridArray(metaclass=Refusing):
     """What arrays and unknowns share: values on a grid, read at affine indices."""
 
     __slots__ = ("field",)
-    __array_ufunc__ = None
     field: ir.Field
 
     @property
     def name(self) -> str:
+        """Its key in the data."""
         return self.field.name
 
     @property
     def dims(self) -> tuple[Dim, ...]:
+        """The sizes of its grid."""
         return tuple(Dim(d.name) for d in self.field.dims)
 
     @property
@@ -76,8 +79,9 @@ class GridArray:
             over = variables[0].dim
             if over != dim:
                 raise EnergyError(
-                    f"axis {axis} of {self._text} runs over {dim}, but the index {index} there runs over {over}: index "
-                    f"it by k = op.indices({dim}), or declare '{self.name}' over {over} if the two sizes are one",
+                    f"axis {axis} of {self._text} runs over {dim}, but the index {shown(index)} there runs over "
+                    f"{over}: index it by k = op.indices({dim}), or declare '{self.name}' over {over} if the two sizes "
+                    "are one",
                     Location.of_caller(),
                 )
 
@@ -95,14 +99,16 @@ class GridArray:
 
     @property
     def unindexed_message(self) -> str:
+        """What is said where the array is used like one of its values."""
         return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
 
-    def _unindexed(self, *_: object) -> NoReturn:
-        raise EnergyError(self.unindexed_message, Location.of_caller())
-
+    _unindexed = Refusal("{0.unindexed_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
     __pow__ = __rpow__ = __neg__ = __abs__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _unindexed
-    __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = __iter__ = __len__ = __array__ = _unindexed
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed
+    __round__ = __floor__ = __ceil__ = __trunc__ = __int__ = __float__ = __complex__ = __index__ = _unindexed
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = __bool__ = _unindexed
+    __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:
         return self.field == other.field if isinstance(other, GridArray) else self._unindexed()
@@ -169,6 +175,7 @@ class Unknown(GridArray):
 
     @classmethod
     def of(cls, field: ir.Field) -> Unknown:
+        """The declaration of a field."""
         unknown = cls.__new__(cls)
         unknown.field = field
         return unknown

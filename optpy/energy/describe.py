@@ -100,7 +100,7 @@ def summary(energy: Energy) -> str:
         lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
     if energy.params:
         lines.append(f"params: {', '.join(p.name for p in energy.params)}")
-    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed.items()]
+    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed_as_written.items()]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from .canonical import canonical_residual
 from .declarations import GridArray, Unknown, shape_text
 from .expression import Expression, Source, as_expression
 from .fixed import canonical_fixed
-from .index import describe
+from .index import check_name, describe
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -41,6 +41,7 @@ class Energy:
         params: that are read, in order of first mention.
         dims: all sizes, bound by the fields.
         fixed: for the field of an unknown, its condition over ``ir.canonical_domain(field.dims)``.
+        fixed_as_written: the same conditions in the user's own indices, for texts.
         compiled: the solvers made from this energy, kept by those who compile.
         location: where it was made.
     """
@@ -50,11 +51,14 @@ class Energy:
         self.compiled: dict[Any, Any] = {}
         if not terms:
             raise EnergyError("an energy needs a term: op.Energy(fit=X[i, j] - A[i, j])", self.location)
+        for name in terms:  # **{...} may bring any text; "reg[0]" is what the entries of a list are called
+            check_name(name, "a term")
         entries = [e for name, value in terms.items() for e in _entries(name, value, self.location)]
         self.terms = tuple(terms)
         self.residual_terms = tuple(canonical_residual(*e) for e in entries)
         conditions = _conditions(fixed, self.location)
         mentioned = _mentioned([e for _, _, e in entries], conditions)
+        self.fixed_as_written = {u.field: c for u, c in conditions.items()}
         self.fixed = {u.field: canonical_fixed(u.field, c) for u, c in conditions.items()}
         read = _read([c for r in self.residual_terms for c in r.components])
         read_at_all = read | _read(self.fixed.values())
@@ -80,6 +84,12 @@ class Energy:
                         f"has an axis over {d}",
                         location,
                     )
+
+    def __copy__(self) -> Energy:
+        return self  # it never changes, and what was compiled for it serves every copy
+
+    def __deepcopy__(self, memo: object) -> Energy:
+        return self
 
     @property
     def unknown_fields(self) -> tuple[ir.Field, ...]:

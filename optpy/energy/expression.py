@@ -15,9 +15,12 @@ from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic.expr import Expr
+from ..symbolic.number import nearest_float
 from ..symbolic.operations import absolute, equal, less, less_equal
 from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
+from .naming import shown
+from .refusal import Refusal, Refusing, instead_of, numpy_refusal
 
 Shape = tuple[int, ...]
 Source = ir.Field | ir.Scalar
@@ -27,7 +30,7 @@ Operand = Any
 """What may stand in a formula beside expressions: numbers, NumPy arrays and sequences of constants."""
 
 
-class Expression:
+class Expression(metaclass=Refusing):
     """A scalar, a vector or a matrix of symbolic expressions at one point of a domain.
 
     Attributes:
@@ -144,7 +147,11 @@ class Expression:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise EnergyError("a scalar expression has no length", Location.of_caller())
+            raise EnergyError(
+                "a scalar expression has neither length nor entries; an array of vectors is declared with its number "
+                "of channels, as in op.Array('A', (H, W), 2)",
+                Location.of_caller(),
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Expression]:
@@ -191,41 +198,43 @@ class Expression:
 
     # -- what an expression is not ---------------------------------------------------------------------------------
 
-    def __bool__(self) -> bool:
-        raise EnergyError(
-            "an expression has no truth value while the energy is written: use op.where(condition, x, y) for if, "
-            "& | ~ for and, or, not, and (a < x) & (x < b) for a < x < b",
-            Location.of_caller(),
-        )
-
-    def __float__(self) -> float:
-        raise EnergyError(
-            "an expression has no value while the energy is written; use op.sin, op.sqrt, ... in place of those of "
-            "math or numpy",
-            Location.of_caller(),
-        )
-
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise EnergyError(
-            "an expression is no NumPy array: vectors are made by op.vector(x, y), matrices by op.matrix",
-            Location.of_caller(),
-        )
+    __bool__ = Refusal(
+        "an expression has no truth value while the energy is written: use op.where(condition, x, y) for if, "
+        "& | ~ for and, or, not, and (a < x) & (x < b) for a < x < b"
+    )
+    __float__ = __complex__ = Refusal(
+        "an expression has no value while the energy is written: write op.sin, op.sqrt, ... in place of those of math"
+    )
+    __int__ = Refusal("an expression has no value while the energy is written: for its whole part write op.floor(x)")
+    __index__ = Refusal("an expression is no whole number that could count or choose: indices are made by op.indices")
+    __mod__ = __rmod__ = instead_of("%", "x - y * op.floor(x / y)")
+    __floordiv__ = __rfloordiv__ = instead_of("//", "op.floor(x / y), whose derivative is 0")
+    __divmod__ = __rdivmod__ = instead_of("divmod", "op.floor(x / y) and x - y * op.floor(x / y)")
+    __round__ = instead_of("round", "op.floor(x + 0.5)")
+    __floor__ = instead_of("math.floor", "op.floor(x)")
+    __ceil__ = instead_of("math.ceil", "-op.floor(-x)")
+    __trunc__ = instead_of("math.trunc", "op.sign(x) * op.floor(op.abs(x))")
+    __xor__ = __rxor__ = instead_of("^", "x**y for a power, a != b for conditions of which one holds")
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = instead_of("a shift", "x * 2**n")
+    __array__ = Refusal("an expression is no NumPy array: vectors are made by op.vector(x, y), matrices by op.matrix")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Expression:
         """NumPy's arrays and numbers on the left of an operator come here."""
-        name = ufunc.__name__
-        if method == "__call__" and not options and name in _NUMPY_OPERATORS:
-            result: Expression = _NUMPY_OPERATORS[name](*map(as_expression, inputs))
+        operation = _NUMPY_OPERATORS.get(ufunc.__name__)
+        if method == "__call__" and not options and operation is not None:
+            result: Expression = operation(*map(as_expression, inputs))
             return result
-        ours = _NUMPY_FUNCTIONS.get(name, name)
-        message = f"np.{name} does not take expressions: write op.{ours}, if there is one"
-        raise EnergyError(message, Location.of_caller())
+        raise numpy_refusal(ufunc.__name__)
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        package = function.__module__.removeprefix("numpy").removeprefix(".")
+        raise numpy_refusal(f"{package}.{function.__name__}" if package else function.__name__)
 
     def __repr__(self) -> str:
         size = len(topological(self.components))
         if size > 200:
             return f"<expression of shape {self.shape}, {size} nodes>"
-        texts = [repr(c) for c in self.components]
+        texts = [shown(repr(c)) for c in self.components]
         return texts[0] if not self.shape else f"[{', '.join(texts)}]"
 
 
@@ -234,11 +243,7 @@ _NUMPY_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "power": operator.pow, "negative": operator.neg, "matmul": operator.matmul, "less": operator.lt,
     "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq,
     "not_equal": operator.ne, "bitwise_and": operator.and_, "bitwise_or": operator.or_, "invert": operator.invert,
-}  # fmt: skip
-
-_NUMPY_FUNCTIONS: Final[dict[str, str]] = {
-    "absolute": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
-    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
+    "remainder": operator.mod, "floor_divide": operator.floordiv, "divmod": divmod, "bitwise_xor": operator.xor,
 }  # fmt: skip
 
 
@@ -280,9 +285,10 @@ def _not_an_expression(value: object) -> str:
 def _constant(value: object) -> Expr:
     if not isinstance(value, numbers.Real | np.bool_):
         raise EnergyError(f"{describe(value)} is no real number", Location.of_caller())
-    number = value if isinstance(value, int | Fraction) else float(value)
-    if not np.isfinite(float(number)):
-        raise EnergyError(f"the constant {number} in a formula is not finite", Location.of_caller())
+    number = value if isinstance(value, int | Fraction) else nearest_float(value)
+    if not np.isfinite(nearest_float(number)):
+        reason = "does not fit into float64" if isinstance(number, int | Fraction) else "is not finite"
+        raise EnergyError(f"a constant in a formula is {describe(number)}, which {reason}", Location.of_caller())
     return sym.const(number)
 
 

@@ -9,11 +9,12 @@ from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic import operations
 from ..symbolic.affine import Affine
-from ..symbolic.expr import Expr, var
+from ..symbolic.expr import var
 from ..symbolic.operations import OPERATIONS
 from .declarations import GridArray
 from .expression import Expression, Operand, as_condition, as_expression, elementwise, stack
 from .index import LoopVariable, as_affine, describe
+from .naming import shown
 
 # -- entry by entry ------------------------------------------------------------------------------------------------
 
@@ -199,12 +200,10 @@ def normalize(v: Operand) -> Expression:
 
 def value(index: object) -> Expression:
     """The value of an index or of a size as a number: ``op.value(i)``, ``op.value(H - 1 - i)``."""
-    return Expression((), (index_value(as_affine(index, "op.value")),))
-
-
-def index_value(index: Affine) -> Expr:
-    """The number, as a polynomial in the values of single loop variables and sizes."""
-    return sym.linear(index.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in index.terms])
+    affine = as_affine(index, "op.value")
+    # A polynomial in the values of single loop variables and sizes, so that like terms meet.
+    number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
+    return Expression((), (number,))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
@@ -237,8 +236,8 @@ def _own_dim(index: Affine) -> ir.Dim:
     dims = {a.dim for a in index.atoms if isinstance(a, LoopVariable)}
     if len(dims) != 1:
         raise EnergyError(
-            f"op.in_bounds cannot tell which axis the index {index} belongs to: say op.in_bounds(..., of=X) with the "
-            "array that is read there",
+            f"op.in_bounds cannot tell which axis the index {shown(index)} belongs to: say op.in_bounds(..., of=X) "
+            "with the array that is read there",
             Location.of_caller(),
         )
     return dims.pop()

@@ -18,7 +18,7 @@ from ..ir import (
     Access,
     Dim,
     Domain,
-    Field,
+    Element,
     InBounds,
     Index,
     IndexCondition,
@@ -233,9 +233,6 @@ def _split_guard(guard: Expr, loops: Domain) -> tuple[Expr, Expr]:
     inner = [b for b in factors if any(i in loops for v in variables([b]) for i in indices_of(v.key))]
     return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
-
-Element = tuple[Field, int]
-"""A channel of an unknown."""
 
 Contribution = Callable[[Mapping[Element, Expr], Mapping[Element, Expr], Expr, Expr], Mapping[Hashable, Expr]]
 """``(column, full, value, tangent) -> {output: expression}``: what one residual component adds to the outputs at the

@@ -84,8 +84,13 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     unknowns live on manifolds.
 
     Central differences, extrapolated to step 0; columns that share no row are changed together. What
-    ``op.stop_gradient`` holds constant stays constant in the differences, too. At a jump or a kink (a comparison that
-    just flips, ``abs`` at 0) differences mean nothing, and the report says that they disagree.
+    ``op.stop_gradient`` holds constant stays constant in the differences, too.
+
+    At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
+    convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
+    of the arm taken, and disagree. Next to a kink or a jump, nearer than a step of the differences (4e-3 *
+    max(1, abs(x)) and less), and at a jump itself (``floor``, a comparison that flips), differences mean nothing, and
+    the report says that they disagree although the derivative may be right: choose data away from those points.
 
     Args:
         energy: whose derivatives.

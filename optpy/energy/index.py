@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, SupportsIndex, TypeGuard, final
+from typing import Any, Final, SupportsIndex, TypeGuard, final
+
+import numpy as np
 
 from .. import ir
-from ..errors import EnergyError, Location
+from ..errors import EnergyError, Location, callers_frame
 from ..symbolic.affine import Affine
+from .naming import assigned_names, numbered, shown
+from .refusal import Refusal, Refusing, numpy_refusal
 
 _serials = itertools.count()
+
+_LARGEST = 2**31 - 1
+"""Of the numbers in an index, so that generated code, which computes in 64 bits, never overflows."""
+
+_DIGITS = 40
+"""Longest text of a value that a message shows."""
 
 
 @final
@@ -23,20 +34,20 @@ class LoopVariable:
 
     serial: int
     dim: ir.Dim
+    name: str = field(compare=False)
     location: Location | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.dim.name.lower()}_{self.serial}"
+        return numbered(self.name, self.serial)
 
 
-class IndexExpression:
+class IndexExpression(metaclass=Refusing):
     """An integer that is affine in loop variables and sizes. Plain integers are ones, too."""
 
     __slots__ = ("affine",)
-    __array_ufunc__ = None  # NumPy's integers on the left leave the operation to this class
 
     def __init__(self, affine: Affine) -> None:
-        self.affine = affine
+        self.affine = _in_range(affine)
 
     def __add__(self, other: object) -> IndexExpression:
         return IndexExpression(self.affine + _operand(other, "+"))
@@ -53,7 +64,7 @@ class IndexExpression:
         factor = _operand(other, "*")
         if not factor.is_constant:
             raise EnergyError(
-                f"({self.affine}) * ({factor}) is not affine: an index may be multiplied by whole numbers only",
+                f"({self}) * ({shown(factor)}) is not affine: an index may be multiplied by whole numbers only",
                 Location.of_caller(),
             )
         return IndexExpression(self.affine * factor.constant)
@@ -66,23 +77,24 @@ class IndexExpression:
     def __pos__(self) -> IndexExpression:
         return self
 
-    def _not_affine(self, *_: object) -> NoReturn:
-        raise EnergyError(
-            f"the index {self.affine} allows + and - and * by whole numbers only; for its value as a number "
-            "write op.value(i)",
-            Location.of_caller(),
-        )
-
-    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _not_affine
-    __mod__ = __rmod__ = __pow__ = __rpow__ = __abs__ = _not_affine
+    _not_affine = Refusal(
+        "the index {0} allows + and - and * by whole numbers only; for its value as a number write op.value(i)"
+    )
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _not_affine
+    __round__ = __floor__ = __ceil__ = __trunc__ = _not_affine
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_affine
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _not_affine
 
-    def _not_comparable(self, other: object) -> NoReturn:
-        raise EnergyError(
-            f"the index {self.affine} cannot be compared as it is: write op.value(i), for example op.value(i) == 0",
-            Location.of_caller(),
-        )
+    _not_divisible = Refusal(
+        "the index {0} allows + and - and * by whole numbers only: in place of Y[i // 2] let "
+        "k = op.indices(...) run over the axis of Y, and write a residual that reads Y[k] for X[2*k], another for "
+        "X[2*k + 1]; as a number, i // 2 is op.floor(op.value(i) / 2)"
+    )
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _not_divisible
 
+    _not_comparable = Refusal(
+        "the index {0} cannot be compared as it is: write op.value(i), for example op.value(i) == 0"
+    )
     __lt__ = __le__ = __gt__ = __ge__ = _not_comparable
 
     def __eq__(self, other: object) -> bool:
@@ -93,21 +105,32 @@ class IndexExpression:
 
     __hash__ = object.__hash__
 
-    def __bool__(self) -> bool:
-        raise EnergyError(
-            f"the index {self.affine} has no truth value: write a condition, for example op.value(i) != 0",
-            Location.of_caller(),
-        )
+    __bool__ = Refusal("the index {0} has no truth value: write a condition, for example op.value(i) != 0")
+    __index__ = __int__ = __float__ = __complex__ = Refusal(
+        "the index {0} is symbolic and has no value while the energy is written; in a formula its value is op.value(i)"
+    )
 
-    def __index__(self) -> int:
-        raise EnergyError(
-            f"the index {self.affine} is symbolic and has no value while the energy is written", Location.of_caller()
-        )
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> IndexExpression:
+        """NumPy's integers on the left of an operator come here."""
+        operation = _NUMPY_OPERATORS.get(ufunc.__name__)
+        if method == "__call__" and not options and operation is not None:
+            plain = [x[()] if isinstance(x, np.ndarray) else x for x in inputs]  # comparisons bring numbers as arrays
+            left, right = (IndexExpression(_operand(x, ufunc.__name__)) for x in plain)
+            result: IndexExpression = operation(left, right)
+            return result
+        raise numpy_refusal(ufunc.__name__, "indices (their value as a number is op.value(i))")
 
-    __int__ = __float__ = __index__
+    __array__ = __array_function__ = __index__
 
     def __repr__(self) -> str:
-        return str(self.affine)
+        return shown(self.affine)
+
+
+_NUMPY_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne,
+}  # fmt: skip
 
 
 @final
@@ -116,8 +139,8 @@ class Index(IndexExpression):
 
     __slots__ = ("variable",)
 
-    def __init__(self, dim: ir.Dim, location: Location | None) -> None:
-        self.variable = LoopVariable(next(_serials), dim, location)
+    def __init__(self, dim: ir.Dim, name: str, location: Location | None) -> None:
+        self.variable = LoopVariable(next(_serials), dim, name, location)
         super().__init__(Affine.of(self.variable))
 
 
@@ -144,6 +167,17 @@ class Dim(IndexExpression):
 
     def __hash__(self) -> int:
         return hash(self.size)
+
+
+def _in_range(index: Affine) -> Affine:
+    for n in (index.constant, *(c for _, c in index.terms)):
+        if abs(n) > _LARGEST:
+            raise EnergyError(
+                f"the number {describe(n)} in an index is out of range: offsets and factors are at most {_LARGEST}; "
+                "for arithmetic on the value of an index write op.value(i)",
+                Location.of_caller(),
+            )
+    return index
 
 
 def _operand(value: object, symbol: str) -> Affine:
@@ -175,7 +209,7 @@ def as_affine(value: object, what: str) -> Affine:
     if isinstance(value, IndexExpression):
         return value.affine
     if _is_whole(value):
-        return Affine(operator.index(value))
+        return _in_range(Affine(operator.index(value)))
     if isinstance(value, slice) or value is Ellipsis:
         cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"
     elif isinstance(value, tuple | list):
@@ -189,12 +223,16 @@ def describe(value: object) -> str:
     """A short text of any object, for messages."""
     if isinstance(value, slice | type(Ellipsis)):
         return "a slice" if isinstance(value, slice) else "..."
+    if isinstance(value, int) and abs(value) >= 10**_DIGITS:
+        return f"a whole number of some {round(value.bit_length() * math.log10(2))} digits"
     if isinstance(value, str | bytes | int | float | complex | tuple | list):
         text = repr(value)
-        return text if len(text) <= 40 else f"a {type(value).__name__}"
+        return text if len(text) <= _DIGITS else f"a {type(value).__name__}"
     kind = type(value)
     library = kind.__module__.partition(".")[0]
-    return f"a {kind.__qualname__}" if library in ("builtins", "numpy", "optpy") else f"a {library} {kind.__qualname__}"
+    own = library in ("builtins", "fractions", "numpy", "optpy")
+    text = kind.__qualname__ if own else f"{library} {kind.__qualname__}"
+    return f"{'an' if text[0] in 'AEIOU' else 'a'} {text}"
 
 
 def check_name(name: object, what: str) -> None:
@@ -238,5 +276,6 @@ def indices(*dims: Dim) -> Any:
     for d in dims:
         if not isinstance(d, Dim):
             raise EnergyError(f"op.indices takes dims, as in op.indices(H, W); got {describe(d)}", location)
-    made = tuple(Index(d.size, location) for d in dims)
+    names = assigned_names(callers_frame(), len(dims)) or [d.name.lower() for d in dims]
+    made = tuple(Index(d.size, name, location) for d, name in zip(dims, names, strict=True))
     return made[0] if len(made) == 1 else made

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
-from ..ir import Field, Residual, Routine, tangent
+from ..ir import Coupling, Field, Residual, Routine, tangent
+from .coupling import coupling
 from .damping import damping
 from .routines import (
     Fixed,
@@ -16,10 +19,10 @@ from .routines import (
     linearised,
     model_cost,
 )
-from .updates import pcg_routines, step
+from .updates import multigrid_routines, pcg_routines, step
 
 AT_UNKNOWNS = frozenset(
-    f"{name}{block}"
+    f"{name}{preconditioner}"
     for name in (
         "evalJTF",
         "applyJTJ",
@@ -31,8 +34,10 @@ AT_UNKNOWNS = frozenset(
         "update",
         "flush",
         "restart",
+        "smooth",
+        "power",
     )
-    for block in ("", "_block")
+    for preconditioner in ("", "_block", "_multigrid")
 )
 """Groups that need to visit only those points where some unknown is solved for."""
 
@@ -40,12 +45,25 @@ AT_LINEARISATION = ("evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
-def problem_routines(
-    residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed
-) -> dict[str, list[Routine]]:
-    """Groups of routines by name; a group has one routine for each domain or grid. Empty groups are left out.
+@final
+@dataclass(frozen=True, slots=True)
+class ProblemRoutines:
+    """What an energy becomes.
 
-    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros.
+    Attributes:
+        groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
+        coupling: of the unknowns, where multigrid can precondition it.
+    """
+
+    groups: dict[str, list[Routine]]
+    coupling: Coupling | None
+
+
+def problem_routines(residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed) -> ProblemRoutines:
+    """Derive all routines.
+
+    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, multigrid's
+    (``..._multigrid``) only where it applies.
     """
     sources = linearised(residuals)
     coordinates = [tangent(u) for u in unknowns]
@@ -64,4 +82,7 @@ def problem_routines(
     if "evalJTF_block" in groups:
         groups["damp_block"] = damping(coordinates, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
-    return {name: routines for name, routines in groups.items() if routines}
+    coupled = coupling(sources, coordinates)
+    if coupled is not None:
+        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
+    return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)

@@ -15,6 +15,7 @@ from ..ir import (
     Access,
     Dim,
     Domain,
+    Element,
     Field,
     Reduce,
     Residual,
@@ -26,7 +27,7 @@ from ..ir import (
 )
 from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
-from .gather import Element, GatheredSum, LinearisedResidual, along_step, gather, linearise
+from .gather import GatheredSum, LinearisedResidual, along_step, gather, linearise
 from .vectors import at, block_channel, block_channels, here, vector
 
 HALF = const(Fraction(1, 2))

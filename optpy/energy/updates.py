@@ -6,7 +6,7 @@ fused into one pass over memory. ``alpha``, ``beta`` and the damping come as run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..ir import Field, Reduce, Routine, Scalar, Store, canonical_domain, tangent
 from ..symbolic.expr import (
@@ -24,7 +24,8 @@ from .tangent import retraction
 from .vectors import at, block_channel, block_channels, candidate, here, vector
 
 SOLVER_SCALARS = (
-    "alpha", "beta", "radius", "min_lm_diagonal", "max_lm_diagonal", "jacobi_scaling", "damped", "preconditioned",
+    "alpha", "beta", "omega", "radius", "min_lm_diagonal", "max_lm_diagonal", "jacobi_scaling", "damped",
+    "preconditioned",
 )  # fmt: skip
 """Run-time numbers of the solver, in the order in which native code receives them."""
 
@@ -35,9 +36,14 @@ def run_time(name: str) -> Expr:
     return var(Scalar(f"solver.{name}"))
 
 
-ALPHA, BETA = run_time("alpha"), run_time("beta")
+ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
 
 Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
+
+Built = tuple[dict[str, list[Expr]], list[Expr]]
+"""What a sweep stores, by vector, and the summands of its dot product."""
+
+Builder = Callable[[Field, Preconditioned], Built]
 
 
 def _jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
@@ -53,24 +59,35 @@ def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
 
 def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[str, list[Routine]]:
     """The sweeps of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
+    builders = {"start": _start, "direction": _direction, "update": _update, "flush": _flush, "restart": _restart}
     precondition = _block_jacobi if blocks else _jacobi
-    result: dict[str, list[Routine]] = {
-        "start": [],
-        "direction": [],
-        "update": [],
-        "flush": [],
-        "restart": [],
+    return _sweeps(unknowns, builders, precondition, "_block" if blocks else "")
+
+
+def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+    """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
+
+    ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
+    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A.
+    """
+    builders = {
+        "start": _first_sweep(_start),
+        "direction": _direction_stored,
+        "update": _first_sweep(_update),
+        "flush": _flush,
+        "restart": _first_sweep(_restart),
+        "smooth": _smooth,
+        "power": _power,
     }
-    suffix = "_block" if blocks else ""
+    return _sweeps(unknowns, builders, _jacobi, "_multigrid")
+
+
+def _sweeps(
+    unknowns: Sequence[Field], builders: Mapping[str, Builder], precondition: Preconditioned, suffix: str
+) -> dict[str, list[Routine]]:
+    result: dict[str, list[Routine]] = {name: [] for name in builders}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
-        builders = {
-            "start": _start,
-            "direction": _direction,
-            "update": _update,
-            "flush": _flush,
-            "restart": _restart,
-        }
         for name, build in builders.items():
             stores: list[Store] = []
             dots: list[Expr] = []
@@ -83,9 +100,6 @@ def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[str, list[Rout
             reductions = (Reduce("rz", add(*dots)),) if dots else ()
             result[name].append(Routine(f"pcg_{name}{suffix}_{n}", domain, tuple(stores), reductions))
     return result
-
-
-Built = tuple[dict[str, list[Expr]], list[Expr]]
 
 
 def _channels(kind: str, u: Field) -> list[Expr]:
@@ -128,6 +142,35 @@ def _restart(u: Field, precondition: Preconditioned) -> Built:
     """r = -g - A delta, with A delta in Ap: the true residual in place of the recurrence; r.z."""
     r = [negate(add(g, a)) for g, a in zip(_channels("g", u), _channels("Ap", u), strict=True)]
     return {"r": r}, _dot(r, precondition(u, r))
+
+
+def _first_sweep(build: Builder) -> Builder:
+    """The sweep, and then z = omega M r."""
+
+    def built(u: Field, precondition: Preconditioned) -> Built:
+        values, _ = build(u, precondition)
+        return {**values, "z": [mul(OMEGA, e) for e in precondition(u, values["r"])]}, []
+
+    return built
+
+
+def _direction_stored(u: Field, precondition: Preconditioned) -> Built:
+    """As ``_direction``, with z from memory."""
+    return _direction(u, lambda unknown, r: _channels("z", unknown))
+
+
+def _smooth(u: Field, precondition: Preconditioned) -> Built:
+    """z += omega M (r - A z), with A z in Ap; r.z."""
+    r = _channels("r", u)
+    rest = precondition(u, [subtract(a, b) for a, b in zip(r, _channels("Ap", u), strict=True)])
+    z = [add(a, mul(OMEGA, e)) for a, e in zip(_channels("z", u), rest, strict=True)]
+    return {"z": z}, _dot(r, z)
+
+
+def _power(u: Field, precondition: Preconditioned) -> Built:
+    """z = omega M A z, with A z in Ap; z.z."""
+    z = [mul(OMEGA, e) for e in precondition(u, _channels("Ap", u))]
+    return {"z": z}, _dot(z, z)
 
 
 # -- the outer step ----------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 manifold).
 
 ``p`` search direction, ``Ap`` = (J^T J + D) p, ``r`` linear residual, ``delta`` step, ``g`` gradient J^T F,
-``C`` diagonal (or blocks) of J^T J, ``D`` damping, ``M`` inverse of the preconditioner.
+``C`` diagonal (or blocks) of J^T J, ``D`` damping, ``M`` inverse of its diagonal (or blocks), ``z`` preconditioned
+residual where it is stored.
 """
 
 from __future__ import annotations
 
 from ..ir import REAL, Access, Domain, Field, Role, canonical_domain, point, tangent
 from ..symbolic.expr import Expr, var
-
-VECTORS = ("p", "Ap", "r", "delta", "g", "C", "D", "M")
 
 
 def vector(kind: str, unknown: Field, channels: int | None = None) -> Field:

@@ -42,8 +42,8 @@ class Buffers:
         dtype: the solver's precision.
 
     Attributes:
-        memory: of each field, (channels, plane). To exchange fields it is replaced as a whole: that takes one
-            assignment, which Ctrl-C cannot cut in two.
+        memory: of each field, in the order of the slots, (channels, plane). To exchange fields it is replaced
+            as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
     """
 
     def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str) -> None:

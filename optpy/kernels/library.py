@@ -6,18 +6,21 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import Field
 from .buffers import Buffers
+from .multigrid import Multigrid, MultigridState
 from .program import Program
 from .slots import SegmentList
 
 _ACCESSES_PER_THREAD = 2**18
 """Below so many loads and stores for each (tens of microseconds), another thread costs more than it does."""
+_PRODUCTS = 8
+"""Of a linear solve, at least about so many."""
 
 
 class _Context(ctypes.Structure):
@@ -47,6 +50,10 @@ class PcgKernels(ctypes.Structure):
         ("unknowns", c_int64),
         ("p", POINTER(c_int)),
         ("delta", POINTER(c_int)),
+        ("multigrid", POINTER(MultigridState)),
+        ("z", POINTER(c_int)),
+        ("smooth", POINTER(c_int)),
+        ("power", POINTER(c_int)),
     ]
 
 
@@ -63,6 +70,8 @@ class PcgState(ctypes.Structure):
         ("time_left", c_double),
         ("k", c_int64),
         ("status", c_int64),
+        ("resume", c_int64),
+        ("resumed", c_int64),
         ("rho", c_double),
         ("rho_0", c_double),
         ("alpha", c_double),
@@ -80,6 +89,9 @@ def load(library: ctypes.CDLL) -> None:
     library.optpy_run.restype = None
     library.optpy_pcg.argtypes = [POINTER(_Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
     library.optpy_pcg.restype = None
+    if hasattr(library, "optpy_multigrid"):
+        library.optpy_multigrid.argtypes = [POINTER(_Context), POINTER(PcgKernels), c_void_p, c_int]
+        library.optpy_multigrid.restype = None
 
 
 @final
@@ -139,9 +151,9 @@ class BoundProgram:
         memory = self.buffers.memory
         if memory is self._located:
             return
-        for f, n in self.program.slots.fields.items():
-            self._field[n] = memory[f].ctypes.data
-            self._plane[n] = memory[f].shape[1]
+        for n, array in enumerate(memory.values()):  # in the order of the slots
+            self._field[n] = array.ctypes.data
+            self._plane[n] = array.shape[1]
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
@@ -189,48 +201,86 @@ class BoundProgram:
                 totals[reduction.name] = _largest(before, total) if reduction.maximum else before + total
         return totals
 
-    def pcg_kernels(self, damped: bool, blocks: bool, unknowns: Sequence[tuple[Field, Field]]) -> PcgKernels:
+    def pcg_kernels(
+        self, unknowns: Sequence[tuple[Field, Field]], damped: bool, preconditioner: Literal["", "_block"]
+    ) -> PcgKernels:
         """The lines of the conjugate gradient loop.
 
         Args:
-            damped: whether A = J^T J + D, or J^T J alone.
-            blocks: block-Jacobi instead of Jacobi.
             unknowns: the fields (p, delta) of each unknown.
+            damped: whether A = J^T J + D, or J^T J alone.
+            preconditioner: the ending of its groups' names: Jacobi's or block-Jacobi's.
         """
+        kernels = self._lines(unknowns, damped, preconditioner)
+        return PcgKernels(**kernels)
+
+    def multigrid_kernels(
+        self, unknowns: Sequence[tuple[Field, Field]], damped: bool, z: Sequence[Field], multigrid: Multigrid
+    ) -> PcgKernels:
+        """The lines of the conjugate gradient loop with multigrid.
+
+        Args:
+            unknowns, damped: as for ``pcg_kernels``.
+            z: the field z of each unknown.
+            multigrid: the memory of its levels.
+        """
+        kernels = self._lines(unknowns, damped, "_multigrid")
         groups, slots = self.program.groups, self.program.slots
-        suffix = "_block" if blocks else ""
-        lines = [groups[f"{name}{suffix}"] for name in ("start", "direction", "update", "flush", "restart")]
-        start, direction, update, flush, restart = (_ints(line) for line in lines)
-        apply = _ints(groups["applyJTJ_damped" if damped else "applyJTJ"])
-        p, delta = (
-            _ints([slots.fields[a] for a, _ in unknowns]),
-            _ints([slots.fields[b] for _, b in unknowns]),
+        return PcgKernels(
+            **kernels,
+            multigrid=ctypes.pointer(multigrid.state),
+            z=_ints([slots.fields[f] for f in z]),
+            smooth=_ints(groups["smooth_multigrid"]),
+            power=_ints(groups["power_multigrid"]),
         )
-        return PcgKernels(len(lines[0]), start, direction, apply, update, flush, restart, len(unknowns), p, delta)
+
+    def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
+        groups, slots = self.program.groups, self.program.slots
+        names = ("start", "direction", "update", "flush", "restart")
+        return {
+            "grids": len(groups[f"start{suffix}"]),
+            **{name: _ints(groups[f"{name}{suffix}"]) for name in names},
+            "apply": _ints(groups["applyJTJ_damped" if damped else "applyJTJ"]),
+            "unknowns": len(unknowns),
+            "p": _ints([slots.fields[p] for p, _ in unknowns]),
+            "delta": _ints([slots.fields[delta] for _, delta in unknowns]),
+        }
 
     def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
         """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
         self._locate()
-        values = self._scalar_array({})
-        threads = max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
         self._library.optpy_pcg(
             ctypes.byref(self._context),
             ctypes.byref(kernels),
             ctypes.byref(state),
-            values.ctypes.data,
-            threads,
+            self._scalar_array({}).ctypes.data,
+            self._threads_for_products(),
         )
 
-    def _threads_for(self, kernel: int) -> int:
+    def build_multigrid(self, kernels: PcgKernels) -> None:
+        """Compute all levels for A = J^T J (+ D) as it now is."""
+        self._locate()
+        self._library.optpy_multigrid(
+            ctypes.byref(self._context),
+            ctypes.byref(kernels),
+            self._scalar_array({}).ctypes.data,
+            self._threads_for_products(),
+        )
+
+    def _threads_for_products(self) -> int:
+        # Threads are started once for many products.
+        per_thread = max(_ACCESSES_PER_THREAD // _PRODUCTS, 1)
+        return max((self._threads_for(k, per_thread) for k in self.program.groups["applyJTJ"]), default=1)
+
+    def _threads_for(self, kernel: int, accesses_per_thread: int = _ACCESSES_PER_THREAD) -> int:
         segments = self._lists[self.program.lists[kernel]]
         points = int(segments[-1]["before"] + segments[-1]["end"] - segments[-1]["begin"]) if len(segments) else 0
-        return max(1, min(self.threads, points * self._accesses[kernel] // _ACCESSES_PER_THREAD))
+        return max(1, min(self.threads, points * self._accesses[kernel] // accesses_per_thread))
 
     def _accesses_of(self, kernel: int) -> int:
         """Loads and stores at each point; those under a local sum as often as it loops."""
-        routine = self.program.routine(kernel)
-        loops = max((math.prod(self.buffers.sizes[i.dim] for i in x.loops) for x in routine.locals), default=1)
-        return (len(routine.accesses()) + len(routine.stores)) * loops
+        accesses, loops = self.program.traffic[kernel]
+        return accesses * max((math.prod(self.buffers.sizes[d] for d in dims) for dims in loops), default=1)
 
     def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:
         self._scalars[:] = 0

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Routine
+from ..ir import Coupling, Dim, Routine
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
+from .multigrid import multigrid_source
 from .printer import KernelPrinter
 from .schedule import Storage, store_intermediates
 from .slots import Slots, segment_list
@@ -28,6 +29,9 @@ class Program:
         reductions: the slot of each kernel's first reduction.
         slots: the numbering of the context.
         source: the whole C source.
+        dtype: the solver's precision.
+        coupling: for multigrid, where it applies.
+        traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
     """
 
     groups: dict[str, tuple[int, ...]]
@@ -38,6 +42,8 @@ class Program:
     slots: Slots
     source: str
     dtype: str
+    coupling: Coupling | None
+    traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
@@ -49,6 +55,7 @@ def build_program(
     solver_scalars: tuple[str, ...],
     at_linearisation: Collection[str],
     solved_only: Collection[str],
+    coupling: Coupling | None,
 ) -> Program:
     """Print all routines into one source.
 
@@ -58,6 +65,7 @@ def build_program(
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
+        coupling: of the unknowns; with it, multigrid is compiled too.
     """
     scheduled = _schedule(groups, at_linearisation)
     slots = Slots()
@@ -84,8 +92,20 @@ def build_program(
         first_reduction,
         dialect,
         {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
+        multigrid_source(coupling, slots, dialect) if coupling is not None else "",
     )
-    return Program(numbers, tuple(kernels), functions, tuple(lists), tuple(first_reduction), slots, source, dtype)
+    return Program(
+        groups=numbers,
+        kernels=tuple(kernels),
+        functions=functions,
+        lists=tuple(lists),
+        reductions=tuple(first_reduction),
+        slots=slots,
+        source=source,
+        dtype=dtype,
+        coupling=coupling,
+        traffic=tuple(_traffic(k.border) for k in kernels),
+    )
 
 
 def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str]) -> dict[str, list[Routine]]:
@@ -105,6 +125,7 @@ def _source(
     first_reduction: Sequence[int],
     dialect: Dialect,
     sizes: Mapping[str, int],
+    multigrid: str,
 ) -> str:
     table = [
         f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}}},"
@@ -121,6 +142,7 @@ def _source(
         *functions,
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
         "\n".join(f"#define OPTPY_{name} {n}" for name, n in sizes.items()),
+        multigrid,
         native_header("pcg.h"),
     ]
     return "\n\n".join(parts) + "\n"
@@ -128,3 +150,8 @@ def _source(
 
 def _maximum(routine: Routine) -> int:
     return int(any(r.maximum for r in routine.reductions))
+
+
+def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
+    loops = tuple(tuple(i.dim for i in x.loops) for x in routine.locals)
+    return len(routine.accesses()) + len(routine.stores), loops

@@ -67,12 +67,15 @@ class Storage:
     """The stored fields chosen so far, with the expression that each one holds at its own point."""
 
     fields: dict[Expr, Field] = field(default_factory=dict)
+    _home: dict[Place, dict[Expr, Expr]] = field(default_factory=dict)
+    """What has been moved from each place: expressions share most of their nodes."""
+    _outside: dict[Expr, Expr] = field(default_factory=dict)
 
     def access(self, e: Expr, place: Place) -> Expr:
         """The stored value of e, in e's own coordinates."""
         domain = canonical_domain(place.dims)
         back: dict[Atom, Affine] = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
-        home = _moved(e, back)
+        home = _moved(e, back, self._home.setdefault(place, {})) if any(place.offset) else e
         stored = self.fields.get(home)
         if stored is None:
             dtype = "bool" if e.boolean else REAL
@@ -81,8 +84,10 @@ class Storage:
         index = tuple(Affine.of(i) + d for i, d in zip(domain, place.offset, strict=True))
         value = var(Access(stored, index, 0))
         inside = mul(*(var(InBounds(a, i.dim)) for a, i, d in zip(index, domain, place.offset, strict=True) if d))
-        outside = _where_all_is_zero(e)
-        if inside is ONE or outside is ZERO:
+        if inside is ONE:
+            return value
+        outside = _where_all_is_zero(e, self._outside)
+        if outside is ZERO:
             return value
         if e.boolean:
             return logical_or(value, logical_and(logical_not(inside), outside))
@@ -99,18 +104,18 @@ class Storage:
         ]
 
 
-def _moved(e: Expr, replacement: dict[Atom, Affine]) -> Expr:
+def _moved(e: Expr, replacement: dict[Atom, Affine], done: dict[Expr, Expr]) -> Expr:
     def move(v: Var) -> Expr:
         if isinstance(v.key, Access):
             return var(Access(v.key.field, tuple(a.substitute(replacement) for a in v.key.index), v.key.channel))
         return v
 
-    return map_variables([e], move)[0]
+    return map_variables([e], move, done)[0]
 
 
-def _where_all_is_zero(e: Expr) -> Expr:
+def _where_all_is_zero(e: Expr, done: dict[Expr, Expr]) -> Expr:
     """The value of e where every array it reads is outside, and so 0."""
-    return map_variables([e], lambda v: ZERO if isinstance(v.key, Access) else v)[0]
+    return map_variables([e], lambda v: ZERO if isinstance(v.key, Access) else v, done)[0]
 
 
 def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[Routine]:
@@ -122,15 +127,25 @@ def _stored(roots: list[Expr], domain: Domain, storage: Storage) -> list[Expr]:
     places = _places(roots, domain)
     wide = _fields_read_in_conditions_only(roots)
 
+    stored = {e for e in topological(roots) if _worth_storing(e, places)}
+    read = set(topological(roots, leaves=stored))
+
     def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
-        place = places.get(node, ANYWHERE)
-        if isinstance(node, Call) and place is not ANYWHERE and not node.boolean and node.op.cost >= EXPENSIVE:
-            return storage.access(node, place)
+        if node not in read:  # only what is stored is made of it
+            return node
+        if node in stored:
+            return storage.access(node, places[node])
         if isinstance(node, Product):
             return _store_conditions(node, children, places, wide, storage)
         return node if children == node.children else rebuild(node, children)
 
     return transform(roots, rule)
+
+
+def _worth_storing(e: Expr, places: dict[Expr, Place]) -> bool:
+    if not isinstance(e, Call) or e.boolean or e.op.cost < EXPENSIVE:
+        return False
+    return places.get(e, ANYWHERE) is not ANYWHERE
 
 
 def _places(roots: Iterable[Expr], domain: Domain) -> dict[Expr, Place]:

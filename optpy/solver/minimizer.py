@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,7 +15,7 @@ from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
-from optpy.solver.result import IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status, Timing
 from optpy.solver.termination import (
     Ending,
     function_test,
@@ -46,6 +46,27 @@ class Summary:
     def nit(self) -> int:
         """Nonlinear iterations, rejected ones included."""
         return self.iterations[-1].iteration
+
+    def result(
+        self, x: dict[str, Any], timing: Timing, device: str, options: SolveOptions, facts: Mapping[str, str]
+    ) -> SolveResult:
+        """With what only those know who compiled and bound the problem."""
+        return SolveResult(
+            x=x,
+            cost=self.final.total,
+            initial_cost=self.initial.total,
+            cost_by_term=dict(self.final.by_term),
+            initial_cost_by_term=dict(self.initial.by_term),
+            success=self.status.success,
+            status=self.status,
+            message=self.message,
+            nit=self.nit,
+            iterations=self.iterations,
+            timing=timing,
+            device=device,
+            options=options,
+            facts=facts,
+        )
 
 
 @final

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from optpy.solver.result import IntermediateResult
 
 
+Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid"] | None
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOptions:
@@ -23,8 +26,9 @@ class SolveOptions:
     What is solved:
         method: "lm", Levenberg-Marquardt: never lets the cost rise; or "gn", Gauss-Newton: takes every full
             step (as Opt does), so the cost may rise on the way; the best point met is the one returned.
-        preconditioner: of the conjugate gradients: None, "jacobi" (the diagonal of J^T J + D) or
-            "block_jacobi" (the block of each unknown element).
+        preconditioner: of the conjugate gradients: None, "jacobi" (the diagonal of J^T J + D), "block_jacobi" (the
+            block of each unknown element), "multigrid" (a V-cycle, where all unknowns stand on one grid), or "auto":
+            Jacobi, and multigrid in place of it once a solve takes many iterations.
         threads: CPU threads; None: as many as there are cores.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):
@@ -40,7 +44,8 @@ class SolveOptions:
             is tighter and an iteration costs a pass over the image.
         min_linear_iterations: at least so many. Ceres: min_linear_solver_iterations, 0.
         eta: forcing of the inexact Newton method: stop when k (Q_k - Q_{k-1}) / Q_k < eta. Nash and Sofer
-            1990, N&W section 7.1. 1e-3; with Ceres' 0.1 as-rigid-as-possible warps stall far from the minimum.
+            1990, N&W section 7.1. None: 0.1, as Ceres, with multigrid, else 1e-3: with 0.1 and Jacobi
+            as-rigid-as-possible warps stall far from the minimum.
         r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0). Off (0), as in Ceres.
         residual_reset_period: r is computed afresh every so many iterations, 0: never. Ceres: 10; here 50: each time
             costs another product with J^T J.
@@ -63,7 +68,7 @@ class SolveOptions:
     """
 
     method: Literal["lm", "gn"] = "lm"
-    preconditioner: Literal["jacobi", "block_jacobi"] | None = "jacobi"
+    preconditioner: Preconditioner = "auto"
     threads: int | None = None
 
     max_iterations: int = 50
@@ -75,7 +80,7 @@ class SolveOptions:
 
     linear_iterations: int = 5000
     min_linear_iterations: int = 0
-    eta: float = 1e-3
+    eta: float | None = None
     r_tolerance: float = 0.0
     residual_reset_period: int = 50
 
@@ -234,7 +239,7 @@ def _callable(name: str, value: Any) -> Any:
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "method": _choice("lm", "gn"),
-    "preconditioner": _choice(None, "jacobi", "block_jacobi"),
+    "preconditioner": _choice(None, "auto", "jacobi", "block_jacobi", "multigrid"),
     "threads": _optional(_integer(1)),
     "max_iterations": _integer(0),
     "function_tolerance": _number(0),
@@ -244,7 +249,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "callback": _optional(_callable),
     "linear_iterations": _integer(1),
     "min_linear_iterations": _integer(0),
-    "eta": _number(0, 1),
+    "eta": _optional(_number(0, 1)),
     "r_tolerance": _number(0, 1),
     "residual_reset_period": _integer(0),
     "initial_radius": _number(0, above=True),

@@ -129,8 +129,8 @@ def _ending(s: PCGScalars, rho_0: float, limits: LinearLimits) -> LinearSummary 
     """The tests after iteration k, first the quadratic model's, then the residual's, then the limits."""
     if not (math.isfinite(s.rho_next) and s.rho_next >= 0):
         return LinearSummary(s.k, LinearStatus.BREAKDOWN, f"r.z = {s.rho_next:.3e} is not positive.")
-    if s.k >= limits.min_iterations and s.zeta < limits.eta:
-        message = f"k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."
+    if s.k >= limits.min_iterations and s.zeta < limits.forcing():
+        message = f"k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.forcing():.3e}."
         return LinearSummary(s.k, LinearStatus.CONVERGED, message)
     if s.rho_next == 0:
         return LinearSummary(s.k, LinearStatus.CONVERGED, "r.z = 0.")

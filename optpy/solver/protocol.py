@@ -69,7 +69,8 @@ class LinearLimits:
 
     max_iterations: stop when k reaches it.
     min_iterations: no test of convergence before that many.
-    eta: stop when k (Q_k - Q_{k-1}) / Q_k < eta (Nash and Sofer 1990); 0 never stops.
+    eta: stop when k (Q_k - Q_{k-1}) / Q_k < eta (Nash and Sofer 1990); 0 never stops, None stands for what suits the
+        preconditioner: see `forcing`.
     r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
     residual_reset_period: r is computed afresh every so many iterations; 0 never.
     deadline: a value of `time.perf_counter()`; stop at the first iteration that ends after it.
@@ -77,10 +78,21 @@ class LinearLimits:
 
     max_iterations: int
     min_iterations: int = 0
-    eta: float = 0.0
+    eta: float | None = 0.0
     r_tolerance: float = 0.0
     residual_reset_period: int = 0
     deadline: float | None = None
+
+    def forcing(self, *, multigrid: bool = False) -> float:
+        """eta, or its default.
+
+        The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come. With
+        multigrid an iteration leaves a tenth of the error or less; with (block-)Jacobi it leaves nearly all of it,
+        and with Ceres' 0.1 as-rigid-as-possible warps stall far from the minimum.
+        """
+        if self.eta is not None:
+            return self.eta
+        return 0.1 if multigrid else 1e-3
 
 
 class LinearStatus(Enum):

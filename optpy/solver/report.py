@@ -47,6 +47,8 @@ def _facts(result: SolveResult) -> Iterable[str]:
             None: "no preconditioner",
             "jacobi": "Jacobi preconditioner",
             "block_jacobi": "block-Jacobi preconditioner",
+            "multigrid": "multigrid preconditioner",
+            "auto": "preconditioner chosen as it goes",
         }[options.preconditioner]
     )
     facts = {**result.facts, "Device": result.device, "Method": method, "Linear solver": linear}

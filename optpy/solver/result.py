@@ -121,9 +121,9 @@ class IntermediateResult:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SolveResult:
-    """The outcome of `solve`.
+    """The outcome of `solve`. Results are equal if they are the same object: they hold arrays.
 
     x: name to array, of the kind that came in: the best point met.
     cost, initial_cost, cost_by_term, initial_cost_by_term: 1/2 sum of squares, at x and at the start.

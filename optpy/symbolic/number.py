@@ -52,11 +52,16 @@ def _normal_float(value: float) -> Number:
     return value
 
 
-def _finite(value: Any) -> float:
+def nearest_float(value: Any) -> float:
+    """The float nearest to a real number; infinite where it is too large for any."""
     try:
-        result = float(value)
+        return float(value)
     except OverflowError:
-        result = math.inf
+        return math.inf if value > 0 else -math.inf
+
+
+def _finite(value: Any) -> float:
+    result = nearest_float(value)
     if not math.isfinite(result):
         raise ValueError(f"a constant is not finite: {result}")
     return result

@@ -207,28 +207,11 @@ _row(
 _row("abs", np.abs, lambda x: (_f("sign", x),), _REAL, smooth=False, cost=1, total=True, simplify=_simpler_abs)
 _row("sign", np.sign, _no_slope, _REAL, smooth=False, cost=2, total=True, simplify=_odd("sign"))
 _row("floor", np.floor, _no_slope, _REAL, smooth=False, cost=1, total=True)
-_row(
-    "minimum",
-    np.minimum,
-    lambda x, y: (less_equal(x, y), logical_not(less_equal(x, y))),
-    _REAL,
-    _REAL,
-    smooth=False,
-    total=True,
-    cost=1,
-    simplify=_same,
-)
-_row(
-    "maximum",
-    np.maximum,
-    lambda x, y: (less_equal(y, x), logical_not(less_equal(y, x))),
-    _REAL,
-    _REAL,
-    smooth=False,
-    total=True,
-    cost=1,
-    simplify=_same,
-)
+for _name, _choice, _partials in (
+    ("minimum", np.minimum, lambda x, y: (less_equal(x, y), logical_not(less_equal(x, y)))),
+    ("maximum", np.maximum, lambda x, y: (less_equal(y, x), logical_not(less_equal(y, x)))),
+):
+    _row(_name, _choice, _partials, _REAL, _REAL, smooth=False, total=True, cost=1, simplify=_same)
 _row("stop_gradient", lambda x: x, _no_slope, _REAL, smooth=False, cost=0, total=True, simplify=_simpler_stop)
 for _name, _function in (("less", np.less), ("less_equal", np.less_equal), ("equal", np.equal)):
     _row(

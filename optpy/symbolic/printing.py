@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from .expr import Call, Const, Expr, Number, Product, Sum, Var
 from .traverse import topological
@@ -10,8 +11,10 @@ from .traverse import topological
 _LONGEST = 400
 """Longest text of a node that is written inside another one."""
 
-_ADDED, _MULTIPLIED, _RAISED, _ATOM = range(4)
+_COMPARED, _ALL, _ADDED, _MULTIPLIED, _RAISED, _ATOM = range(6)
 """How tightly a text binds."""
+
+_COMPARISONS: Final = {"less": "<", "less_equal": "<=", "equal": "=="}
 
 _Text = tuple[str, int]
 
@@ -41,12 +44,18 @@ def _node(node: Expr, texts: Mapping[Expr, _Text]) -> _Text:
     if isinstance(node, Sum):
         return _sum(node, texts), _ADDED
     if isinstance(node, Product):
-        return "*".join(_factor(b, x, texts) for b, x in node.factors), _MULTIPLIED if len(
-            node.factors
-        ) > 1 else _RAISED
+        if node.boolean:
+            return " & ".join(_within(b, _ADDED, texts) for b, _ in node.factors), _ALL
+        text = "*".join(_factor(b, x, texts) for b, x in node.factors)
+        return text, _MULTIPLIED if len(node.factors) > 1 else _RAISED
     assert isinstance(node, Call)
     if node.op.name == "not":
         return f"~{_within(node.args[0], _ATOM, texts)}", _RAISED
+    if node.op.name in _COMPARISONS:
+        # A number stands on the right of ==, as users write it; of the others the order is the meaning.
+        args = node.args[::-1] if node.op.name == "equal" and isinstance(node.args[0], Const) else node.args
+        left, right = (_within(a, _ALL, texts) for a in args)
+        return f"{left} {_COMPARISONS[node.op.name]} {right}", _COMPARED
     return f"{node.op.name}({', '.join(texts[a][0] for a in node.args)})", _ATOM
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from .expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
 
 
-def topological(roots: Iterable[Expr]) -> list[Expr]:
-    """Every node once, children before parents, in an order that depends on the structure alone."""
+def topological(roots: Iterable[Expr], leaves: Set[Expr] = frozenset()) -> list[Expr]:
+    """Every node once, children before parents, in an order that depends on the structure alone.
+
+    Args:
+        roots: where to begin.
+        leaves: nodes whose children are passed over.
+    """
     order: list[Expr] = []
     opened: set[Expr] = set()
     closed: set[Expr] = set()
@@ -17,7 +22,7 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
         node = stack.pop()
         if node in closed:
             continue
-        if node in opened or not node.children:
+        if node in opened or not node.children or node in leaves:
             closed.add(node)
             order.append(node)
         else:
@@ -51,12 +56,23 @@ def _power(base: Expr, exponent: Number) -> Expr:
         return make_product([(base, exponent)])
 
 
-def transform(roots: Iterable[Expr], rule: Callable[[Expr, tuple[Expr, ...]], Expr]) -> list[Expr]:
-    """Rewrite bottom-up: ``rule(node, new_children)`` gives the node's replacement."""
+def transform(
+    roots: Iterable[Expr],
+    rule: Callable[[Expr, tuple[Expr, ...]], Expr],
+    done: dict[Expr, Expr] | None = None,
+) -> list[Expr]:
+    """Rewrite bottom-up: ``rule(node, new_children)`` gives the node's replacement.
+
+    Args:
+        roots: what to rewrite.
+        rule: how.
+        done: the replacements made by the same rule before; those made now are added.
+    """
     roots = list(roots)
-    new: dict[Expr, Expr] = {}
-    for node in topological(roots):
-        new[node] = rule(node, tuple(new[c] for c in node.children))
+    new = {} if done is None else done
+    for node in topological(roots, leaves=new.keys()):
+        if node not in new:
+            new[node] = rule(node, tuple(new[c] for c in node.children))
     return [new[r] for r in roots]
 
 
@@ -72,12 +88,14 @@ def substitute(roots: Iterable[Expr], replacement: Mapping[Expr, Expr]) -> list[
     return transform(roots, rule)
 
 
-def map_variables(roots: Iterable[Expr], function: Callable[[Var], Expr]) -> list[Expr]:
-    """Replace every leaf variable by ``function(variable)``."""
+def map_variables(
+    roots: Iterable[Expr], function: Callable[[Var], Expr], done: dict[Expr, Expr] | None = None
+) -> list[Expr]:
+    """Replace every leaf variable by ``function(variable)``; ``done`` as in ``transform``."""
 
     def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
         if isinstance(node, Var):
             return function(node)
         return node if children == node.children else rebuild(node, children)
 
-    return transform(roots, rule)
+    return transform(roots, rule, done)

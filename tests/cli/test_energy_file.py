@@ -66,6 +66,13 @@ def test_a_file_without_an_energy_says_what_one_looks_like(tmp_path: Path) -> No
         load_energy(file, None)
 
 
+def test_a_file_that_is_no_python_says_so_and_is_not_run(tmp_path: Path) -> None:
+    file = write(tmp_path / "README.md", ONE)
+    with pytest.raises(click.ClickException) as caught:
+        load_energy(file, None)
+    assert caught.value.message == f"{file} is no Python file: an energy is read from a file whose name ends in .py"
+
+
 def test_a_file_that_fails_shows_its_own_line_and_nothing_of_optpy(tmp_path: Path) -> None:
     file = write(tmp_path / "bad.py", "def f():\n    return 1 / 0\nf()\n")
     with pytest.raises(click.ClickException, match="ZeroDivisionError") as caught:

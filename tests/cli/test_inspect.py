@@ -109,6 +109,16 @@ def test_an_unknown_routine_names_the_known_ones(file: Path) -> None:
     assert "evalF" in run.output
 
 
+def test_fixed_conditions_read_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "fixed.py"
+    path.write_text(
+        "import optpy as op\nH, W = op.dims('H W')\ny, x = op.indices(H, W)\n"
+        "X, Mask = op.Unknown('X', (H, W)), op.Array('Mask', (H, W), dtype='uint8')\n"
+        "energy = op.Energy(fit=X[y, x] - 1, fixed={X: ~(Mask[y, x + 1] == 0)})\n"
+    )
+    assert "~(Mask[y, x + 1] == 0)" in inspect(path).stdout
+
+
 def test_places_that_are_no_offsets_are_shown_as_indices(tmp_path: Path) -> None:
     path = tmp_path / "strided.py"
     path.write_text(
@@ -118,7 +128,7 @@ def test_places_that_are_no_offsets_are_shown_as_indices(tmp_path: Path) -> None
     )
     found = rows(inspect(path), "Stencils")
     assert found[0][:2] == ["fit", "X"]
-    assert "[2*i0]" in found[0]
+    assert "[2*k]" in found[0]
 
 
 def test_a_mistake_in_the_energy_is_one_message(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -96,8 +97,11 @@ MISTAKES: list[tuple[Any, list[str]]] = [
     (good(Y=np.full((3, 4, 2), np.nan)), ["Y[0, 0, 0] = nan", "first of 24"]),
     (good(D=np.full((3, 4), np.nan)), ["D[0, 0] = nan"]),
     (good(X=np.full((3, 4), 1e60)), ["X[0, 0] = 1e+60", "does not fit into float32"]),
-    (good(w=np.nan), ["'w' = nan", "not finite"]),
-    (good(w=1e60), ["'w' = 1e+60", "does not fit into float32"]),
+    (good(w=np.nan), ["'w' is nan", "not finite"]),
+    (good(w=1e60), ["'w' is 1e+60", "does not fit into float32"]),
+    (good(w=10**400), ["'w' is a whole number of some 400 digits", "does not fit into float32"]),
+    (good(w=Fraction(-(10**400), 3)), ["'w'", "does not fit into float32"]),
+    (good(w=-np.inf), ["'w' is -inf", "is not finite"]),
     (good(w="2"), ["'w'", "real number", "str"]),
     (good(w=1j), ["'w'", "real number", "complex"]),
     (good(w=np.ones(1)), ["'w'", "shape (1,)"]),
@@ -168,7 +172,7 @@ def test_an_update_changes_what_it_names() -> None:
         ({"B": 1}, ["no 'B'"]),
         ({"A": np.ones((3, 5))}, ["'A' must have shape (H=3, W=4)", "got (3, 5)"]),
         ({"A": np.full((3, 4), np.nan)}, ["A[0, 0] = nan"]),
-        ({"w": np.inf}, ["'w' = inf"]),
+        ({"w": np.inf}, ["'w' is inf"]),
     ],
 )
 def test_mistakes_in_updates(changes: dict[str, Any], parts: list[str]) -> None:

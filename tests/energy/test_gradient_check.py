@@ -56,6 +56,26 @@ def test_a_jump_is_a_disagreement() -> None:
     assert report.worst["r"].symbolic == 0
 
 
+@pytest.mark.parametrize(
+    ("residual", "at", "agrees", "symbolic", "numeric"),
+    [
+        (op.abs(X[i]), 0.0, True, 0.0, 0.0),
+        (op.maximum(X[i], 0), 0.0, False, 1.0, 0.5),
+        (op.where(X[i] > 0, X[i], 3 * X[i]), 0.0, False, 3.0, 2.0),
+        (op.abs(X[i]), 1e-2, True, 1.0, 1.0),
+        (op.abs(X[i]), 1e-5, False, 1.0, None),
+    ],
+)
+def test_at_a_kink_differences_are_the_mean_slope(
+    residual: op.Expression, at: float, agrees: bool, symbolic: float, numeric: float | None
+) -> None:
+    report = op.check_gradients(op.Energy(r=residual), {"X": np.array([at])})
+    assert bool(report) is agrees
+    assert report.worst["r"].symbolic == symbolic
+    if numeric is not None:
+        assert report.worst["r"].numeric == pytest.approx(numeric)
+
+
 def test_a_dependence_that_the_derivative_denies_is_a_disagreement() -> None:
     energy = op.Energy(r=op.where(X[i] > 1, 1, 2) + V[i][0])
     report = op.check_gradients(energy, {"X": np.array([1.0]), "V": np.ones((1, 2))})

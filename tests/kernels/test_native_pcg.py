@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy import problem as problem_module
+from optpy import linear_solver
 from optpy.energy.binding import bind
 from optpy.kernels import library
 from optpy.problem import CompiledProblem
@@ -183,7 +183,7 @@ def test_slices_of_time_change_nothing(
 ) -> None:
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
-    monkeypatch.setattr(problem_module, "_SLICE", 0.0)  # back to Python after every iteration
+    monkeypatch.setattr(linear_solver, "_SLICE", 0.0)  # back to Python after every iteration
     calls: list[None] = []
     run = library.BoundProgram.pcg
     monkeypatch.setattr(library.BoundProgram, "pcg", lambda *a: calls.append(run(*a)))

@@ -16,7 +16,7 @@ from optpy.kernels.program import Program, build_program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.traverse import topological, variables
-from tests.test_operators import check_everything
+from tests.operator_checks import check_everything
 from tests.warping import arap_data, arap_energy
 
 H, W = op.dims("H W")
@@ -28,8 +28,9 @@ w = op.params("w")
 
 
 def program(energy: op.Energy, stored: bool = True) -> Program:
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-    return build_program(groups, "float32", SOLVER_SCALARS, AT_LINEARISATION if stored else (), AT_UNKNOWNS)
+    derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    at_linearisation = AT_LINEARISATION if stored else ()
+    return build_program(derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling)
 
 
 def kernels(p: Program, group: str) -> list[Kernel]:
@@ -111,6 +112,13 @@ def test_what_depends_on_two_points_or_on_an_index_is_not_stored() -> None:
     energy = op.Energy(two=op.sin(X[i, j] + X[i, j + 1]), index=op.sin(X[i, j] * op.value(i)))
     p = program(energy)
     assert "precompute" not in p.groups
+    check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
+
+
+def test_what_only_stored_values_are_made_of_is_not_stored() -> None:
+    """Of sin(sin(sin(X))) products with J read the three cosines, and the gradient the outermost sine."""
+    energy = op.Energy(a=op.sin(op.sin(op.sin(X[i, j]))) - op.sin(op.sin(op.sin(X[i, j + 1]))))
+    assert len(kernels(program(energy), "precompute")[0].border.stores) == 4
     check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
 
 

@@ -101,3 +101,13 @@ def linear(n: int = 6, m: int = 10) -> Known:
     A, y = rng.standard_normal((m, n)), rng.standard_normal(m)
     minimum = np.linalg.lstsq(A, y, rcond=None)[0]
     return Known("linear", ReferenceTerm(lambda x: A @ x - y, lambda x: A), np.zeros(n), minimum.astype(np.float64))
+
+
+class ReferenceProblemWith:
+    """A reference problem whose calls a test can replace."""
+
+    def __init__(self, inner: ReferenceProblem) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

@@ -13,7 +13,15 @@ from optpy.errors import DataError
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status, Summary
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
-from tests.solver.known_problems import Known, linear, misra, powell_singular, rosenbrock, two_exponentials
+from tests.solver.known_problems import (
+    Known,
+    ReferenceProblemWith,
+    linear,
+    misra,
+    powell_singular,
+    rosenbrock,
+    two_exponentials,
+)
 
 TIGHT = dict(eta=0.0, r_tolerance=1e-12, function_tolerance=0.0, parameter_tolerance=0.0)
 
@@ -367,80 +375,6 @@ def test_a_cost_that_is_nowhere_finite_fails() -> None:
     assert summary.status is Status.FAILURE
     assert "'fit'" in summary.message
     assert problem.x[0] == 3.0
-
-
-# Ctrl-C
-
-
-class ReferenceProblemWith:
-    """A reference problem whose calls a test can replace."""
-
-    def __init__(self, inner: ReferenceProblem) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-class Interrupted(ReferenceProblemWith):
-    """Ctrl-C arrives at the n-th call, before or after it has done its work."""
-
-    def __init__(self, inner: ReferenceProblem, at: int, before: bool) -> None:
-        super().__init__(inner)
-        self.at, self.before, self.calls = at, before, 0
-        self.name = ""
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-
-        def call(*args: Any) -> Any:
-            self.calls += 1
-            if self.calls == self.at and self.before:
-                self.name = name
-                raise KeyboardInterrupt
-            out = method(*args)
-            if self.calls == self.at:
-                self.name = name
-                raise KeyboardInterrupt
-            return out
-
-        return call
-
-
-@pytest.mark.parametrize("method", ["lm", "gn"])
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("stepwise", [True, False])
-def test_an_interrupt_out_of_any_call_leaves_the_best(method: str, before: bool, stepwise: bool) -> None:
-    interrupted = set()
-    for at in range(2, 28):
-        problem = rosenbrock().problem()
-        broken = Interrupted(problem, at, before)
-        minimizer = Minimizer(broken, SolveOptions.of(method=method, max_iterations=4))
-        while stepwise and not minimizer.status.finished:
-            minimizer.step()
-        summary = minimizer.run()
-        interrupted.add(broken.name)
-        if broken.name and broken.name != "restore":
-            assert summary.status is Status.INTERRUPTED
-            assert not summary.status.success
-            assert "interrupted" in summary.message
-        assert summary.final == problem.evaluate(), (at, broken.name)
-        assert summary.final.total <= min(r.cost for r in summary.iterations)
-    assert {"linearise", "damp", "solve_linear", "try_step", "accept"} <= interrupted
-    assert ("save" in interrupted) == (method == "gn")
-
-
-def test_an_interrupt_before_the_first_cost_goes_through() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Minimizer(Interrupted(rosenbrock().problem(), 1, True), SolveOptions()).run()
-
-
-def test_an_interrupt_in_a_callback() -> None:
-    def callback(intermediate_result: IntermediateResult) -> None:
-        raise KeyboardInterrupt
-
-    summary = solve(rosenbrock().problem(), callback=callback)
-    assert (summary.status, summary.nit) == (Status.INTERRUPTED, 1)
 
 
 def test_stepping_is_running() -> None:

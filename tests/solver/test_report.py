@@ -11,22 +11,8 @@ from tests.solver.known_problems import linear, rosenbrock
 
 
 def result_of(summary: Summary, options: SolveOptions, x: Any) -> SolveResult:
-    return SolveResult(
-        x={"x": x},
-        cost=summary.final.total,
-        initial_cost=summary.initial.total,
-        cost_by_term=dict(summary.final.by_term),
-        initial_cost_by_term=dict(summary.initial.by_term),
-        success=summary.status.success,
-        status=summary.status,
-        message=summary.message,
-        nit=summary.nit,
-        iterations=summary.iterations,
-        timing=replace(summary.timing, compile=1.5, cache="miss"),
-        device="cpu",
-        options=options,
-        facts={"Unknowns": "x: (2,)"},
-    )
+    timing = replace(summary.timing, compile=1.5, cache="miss")
+    return summary.result({"x": x}, timing, "cpu", options, {"Unknowns": "x: (2,)"})
 
 
 @pytest.mark.parametrize("method", ["lm", "gn"])
@@ -38,7 +24,7 @@ def test_the_report_tells_the_whole_story(method: Any) -> None:
     for part in (
         "x: (2,)",
         "Levenberg-Marquardt" if method == "lm" else "Gauss-Newton",
-        "Jacobi preconditioner",
+        "preconditioner chosen as it goes",
         "1.5000  (cache miss)",
         f"{summary.initial.total:.6e}",
         f"{summary.final.total:.6e}",
@@ -58,6 +44,14 @@ def test_the_repr_of_a_result_holds_no_arrays() -> None:
     result = result_of(Minimizer(problem, options).run(), options, problem.x)
     assert "array" not in repr(result)
     assert result.status.name in repr(result)
+
+
+def test_results_are_compared_by_identity_and_can_be_keys() -> None:
+    problem, options = linear().problem(), SolveOptions()
+    summary = Minimizer(problem, options).run()
+    one, other = (result_of(summary, options, problem.x.copy()) for _ in range(2))
+    assert one != other
+    assert {one: "one", other: "other"}[one] == "one"
 
 
 @pytest.mark.parametrize("verbose", [0, 1, 2])

@@ -20,7 +20,7 @@ from optpy.symbolic.expr import (
     power,
     subtract,
 )
-from optpy.symbolic.operations import OPERATIONS, less, sqrt
+from optpy.symbolic.operations import OPERATIONS, equal, less, less_equal, sqrt
 from optpy.symbolic.printing import to_text
 from tests.symbolic.programs import BOOLEANS, REALS, Program, Undefined, boolean, build, programs, real
 from tests.symbolic.test_selection import values
@@ -40,9 +40,13 @@ x, y, b, c = real("x"), real("y"), boolean("b"), boolean("c")
         (sqrt(add(x, y)), {"(x + y)**(1/2)", "(y + x)**(1/2)"}),
         (power(power(x, 3), Fraction(1, 3)), {"(x**3)**(1/3)"}),
         (logical_not(b), {"~b"}),
-        (mul(logical_not(mul(b, c)), x), {"~(b*c)*x", "~(c*b)*x", "x*~(b*c)", "x*~(c*b)"}),
+        (mul(logical_not(mul(b, c)), x), {"~(b & c)*x", "~(c & b)*x", "x*~(b & c)", "x*~(c & b)"}),
         (call(OPERATIONS["atan2"], x, subtract(x, y)), {"atan2(x, x - y)", "atan2(x, -y + x)"}),
-        (less(x, y), {"less(x, y)"}),
+        (less(x, y), {"x < y"}),
+        (logical_not(equal(x, const(0))), {"~(x == 0)"}),
+        (mul(x, less(add(x, y), const(1))), {"x*(x + y < 1)", "x*(y + x < 1)", "(x + y < 1)*x", "(y + x < 1)*x"}),
+        (mul(b, less(x, y)), {"b & (x < y)", "(x < y) & b"}),
+        (less(call(OPERATIONS["less"], x, y), x), {"(x < y) < x"}),
     ],
 )
 def test_notation(e: Expr, texts: set[str]) -> None:
@@ -77,6 +81,26 @@ class _Algebra:
 
     def __pow__(self, exponent: float) -> _Algebra:
         return _Algebra(power(self.e, exponent))
+
+    def __and__(self, other: object) -> _Algebra:
+        return self * other
+
+    def __lt__(self, other: object) -> _Algebra:
+        return _Algebra(less(self.e, _expr(other)))
+
+    def __le__(self, other: object) -> _Algebra:
+        return _Algebra(less_equal(self.e, _expr(other)))
+
+    def __gt__(self, other: object) -> _Algebra:  # of a number on the left
+        return _Algebra(less(_expr(other), self.e))
+
+    def __ge__(self, other: object) -> _Algebra:
+        return _Algebra(less_equal(_expr(other), self.e))
+
+    def __eq__(self, other: object) -> _Algebra:  # type: ignore[override]
+        return _Algebra(equal(self.e, _expr(other)))
+
+    __hash__ = object.__hash__
 
     def __invert__(self) -> _Algebra:
         return _Algebra(logical_not(self.e))
@@ -113,4 +137,4 @@ def test_shared_and_deep_expressions_have_short_texts() -> None:
 
 
 def test_or_reads_as_negated_and() -> None:
-    assert repr(logical_or(b, c)) in {"~(~b*~c)", "~(~c*~b)"}
+    assert repr(logical_or(b, c)) in {"~(~b & ~c)", "~(~c & ~b)"}

@@ -14,6 +14,7 @@ from optpy.symbolic.expr import (
     Expr,
     Product,
     Sum,
+    Var,
     add,
     call,
     const,
@@ -225,3 +226,19 @@ def test_variables_are_mapped() -> None:
     (new,) = map_variables([e], lambda v: real(v.key.name + "_"))
     assert new is mul(add(real("x_"), real("y_")), power(real("x_"), 2))
     assert {v.key for v in variables([e])} == {Leaf("x"), Leaf("y")}
+
+
+def test_what_was_mapped_before_is_not_mapped_again() -> None:
+    seen: list[str] = []
+
+    def primed(v: Var) -> Expr:
+        seen.append(v.key.name)
+        return real(v.key.name + "_")
+
+    done: dict[Expr, Expr] = {}
+    inner = call(OPERATIONS["sin"], add(x, y))
+    outer = mul(x, call(OPERATIONS["cos"], inner))
+    map_variables([inner], primed, done)
+    (new,) = map_variables([outer], primed, done)
+    assert sorted(seen) == ["x", "y"]
+    assert new is map_variables([outer], primed)[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from ... import ir
 from ...errors import EnergyError, InternalError, Location
 from ..expression import Expression, as_expression
+from ..refusal import Refusal, Refusing
 
 Floats = NDArray[np.float64]
 
@@ -59,63 +61,51 @@ class Kind(ir.Manifold, ABC):
         raise InternalError(f"elements of {self} are no matrices")
 
 
-class Element(ABC):
+class Element(metaclass=Refusing):
     """A rotation or a pose in a formula: no number, but it acts on vectors, and composes, by ``@``."""
 
     __slots__ = ()
-    __array_ufunc__ = None
     kind: ClassVar[Kind]
     size: ClassVar[int]
     """Of the vectors that it acts on."""
+    _compose: Callable[[Any], Any]
+    """This after another of the same kind."""
+    _act: Callable[[Expression], Expression]
+    """What it takes a vector of ``size`` to."""
 
     def __matmul__(self, other: Any) -> Any:
         """The composition with an element of the same kind, or the vector that it takes a vector to."""
         if isinstance(other, Element):
             if type(other) is not type(self):
-                raise EnergyError(f"@: {_name(self)} and {_name(other)} do not compose", Location.of_caller())
+                raise EnergyError(f"@: {self} and {other} do not compose", Location.of_caller())
             return self._compose(other)
         v = as_expression(other)
         if v.shape != (self.size,):
             raise EnergyError(
-                f"@: {_name(self)} acts on vectors of {self.size}, got shape {v.shape}; write .matrix() for products "
-                "of matrices",
+                f"@: {self} acts on vectors of {self.size}, got shape {v.shape}; write .matrix() for products of "
+                "matrices",
                 Location.of_caller(),
             )
         return self._act(v)
 
-    @abstractmethod
-    def _compose(self, other: Any) -> Any:
-        """This after another."""
-
-    @abstractmethod
-    def _act(self, v: Expression) -> Expression:
-        """What it takes a vector of ``size`` to."""
-
     @property
     def number_message(self) -> str:
+        """What is said where it is used like a number."""
         return (
-            f"{_name(self)} is no number and no vector: write x @ y for compositions, R @ v for what it does to a "
-            "vector, .inverse(), .log() or .matrix()"
+            f"{self} is no number and no vector: write x @ y for compositions, R @ v for what it does to a vector, "
+            ".inverse(), .log() or .matrix()"
         )
 
-    def _no_number(self, *_: object) -> NoReturn:
-        raise EnergyError(self.number_message, Location.of_caller())
-
+    _no_number = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_number
-    __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
-    __bool__ = __getitem__ = __array__ = _no_number
-
-    def __eq__(self, other: object) -> bool:
-        self._no_number()
-
-    def __ne__(self, other: object) -> bool:
-        self._no_number()
-
+    __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = (
+        _no_number
+    )
+    __int__ = __float__ = __bool__ = __getitem__ = __array__ = __array_ufunc__ = __array_function__ = _no_number
     __hash__ = object.__hash__
 
-
-def _name(element: Element) -> str:
-    return f"an element of {type(element).__name__}"
+    def __repr__(self) -> str:
+        return f"an element of {type(self).__name__}"
 
 
 def as_kind(value: object) -> Kind | None:

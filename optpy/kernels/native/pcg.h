@@ -4,7 +4,7 @@
  * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. Sums are
  * added up segment by segment in a fixed order, so that they do not depend on the number of threads. */
 
-enum { ALPHA, BETA };
+enum { ALPHA, BETA, OMEGA };
 
 /* The segments [*first, *last) of a thread: shares of about as many points each. */
 OPTPY_FN void kernel_share(const Context *c, int list, int thread, int threads, int64_t *first, int64_t *last) {
@@ -78,6 +78,9 @@ typedef struct {
     /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
     int64_t unknowns;
     const int *p, *delta;
+    /* With multigrid, z is stored, and only its first sweep is in the lines above. */
+    struct Multigrid *multigrid; /* or null */
+    const int *z, *smooth, *power;
 } PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
@@ -90,6 +93,8 @@ typedef struct {
     double time_left;      /* ... seconds until PCG_TIME; negative: none */
     /* state */
     int64_t k, status;
+    int64_t resume;        /* go on from delta with another preconditioner than before; and ... */
+    int64_t resumed;       /* ... the iteration after which that happened last */
     double rho, rho_0, alpha, beta, pAp, Q, zeta;
     double *trace;         /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
 } PcgState;
@@ -131,6 +136,139 @@ OPTPY_FN int64_t pcg_ending(const PcgState *s, double rho_next) {
     return PCG_RUNNING;
 }
 
+/* A context in which one field of each unknown stands in the place of p, so that A can be applied to it. */
+typedef struct {
+    Context context;
+    void *field[OPTPY_FIELDS];
+    int64_t plane[OPTPY_FIELDS];
+} Redirected;
+
+OPTPY_FN void in_place_of_p(Redirected *to, const Context *c, const PcgKernels *m, const int *v) {
+    memcpy(to->field, c->field, sizeof to->field);
+    memcpy(to->plane, c->plane, sizeof to->plane);
+    for (int64_t u = 0; u < m->unknowns; u++) {
+        to->field[m->p[u]] = c->field[v[u]];
+        to->plane[m->p[u]] = c->plane[v[u]];
+    }
+    to->context = *c;
+    to->context.field = to->field;
+    to->context.plane = to->plane;
+}
+
+#ifdef MG_CHANNELS
+/* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
+static double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
+    Multigrid *g = m->multigrid;
+    MgChannel channels[MG_CHANNELS];
+    Redirected on_z;
+    in_place_of_p(&on_z, c, m, m->z);
+    scalar[OMEGA] = g->omega;
+    pcg_line(&on_z.context, m->apply, m->grids, scalar, team, thread); /* A z */
+    mg_fine_residual(c, g, channels);
+    mg_restrict(&g->level[0], channels, team, thread);                 /* P^T (r - A z) */
+    team_barrier(team);
+    mg_cycle(g, 0, team, thread);
+    mg_fine_z(c, g, channels);
+    mg_interpolate(&g->level[0], g->level[0].t, channels, 1, team, thread);
+    team_barrier(team);
+    pcg_line(&on_z.context, m->apply, m->grids, scalar, team, thread);
+    return pcg_line(c, m->smooth, m->grids, scalar, team, thread);     /* z += omega D^-1 (r - A z);  r.z */
+}
+
+/* The first coarse matrix, one probe after another. */
+static void mg_probe_all(const PcgCall *call, const Context *on_z, Team *team, int thread) {
+    const PcgKernels *m = call->kernels;
+    const MgLevel *l = &m->multigrid->level[0];
+    MgChannel z[MG_CHANNELS], Ap[MG_CHANNELS];
+    mg_fine_z(call->context, m->multigrid, z);
+    mg_fine_product(call->context, m->multigrid, Ap);
+    for (int64_t n = 0; n < MG_NEIGHBOURS * MG_COLOURS; n++) {
+        const int64_t point[3] = {n / MG_COLOURS / MG_NX / MG_NY, n / MG_COLOURS / MG_NX % MG_NY, n / MG_COLOURS % MG_NX};
+        mg_probe(l, (int)(n % MG_COLOURS), point, team, thread);
+        team_barrier(team);
+        mg_interpolate(l, l->x, z, 0, team, thread);
+        team_barrier(team);
+        pcg_line(on_z, m->apply, m->grids, call->scalar, team, thread);
+        mg_restrict(l, Ap, team, thread);
+        mg_collect(l, (int)(n % MG_COLOURS), point, team, thread); /* what this thread has restricted itself */
+    }
+    team_barrier(team);
+}
+
+/* omega of the finest level, as mg_estimate for the others. */
+static void mg_estimate_finest(const PcgCall *call, const Context *on_z, Team *team, int thread) {
+    const PcgKernels *m = call->kernels;
+    const Context *c = call->context;
+    Multigrid *g = m->multigrid;
+    MgChannel z[MG_CHANNELS];
+    mg_fine_z(c, g, z);
+    ptrdiff_t first, last;
+    team_share((ptrdiff_t)(g->size[0] * g->size[1]), thread, team->threads, &first, &last);
+    for (int64_t q = first; q < last; q++)
+        for (int n = 0; n < MG_CHANNELS; n++) {
+            const int64_t at = q / g->size[1] * g->slab + q % g->size[1] * g->row;
+            for (int64_t i = 0; i < g->size[2]; i++)
+                z[n].values[at + i] = z[n].mask[at + i] != 0 ? mg_sign((uint64_t)(at + i) * MG_CHANNELS + (uint64_t)n) : 0;
+        }
+    team_barrier(team);
+    double scalar[OPTPY_SCALARS], norm = 1;
+    memcpy(scalar, call->scalar, sizeof scalar);
+    for (int n = 0; n < MG_POWER_ITERATIONS; n++) {
+        pcg_line(on_z, m->apply, m->grids, scalar, team, thread);
+        scalar[OMEGA] = 1 / norm;
+        norm = sqrt(pcg_line(c, m->power, m->grids, scalar, team, thread)); /* z = omega D^-1 A z;  z.z */
+        if (!(norm > 0 && optpy_isfinite(norm))) break;
+    }
+    if (thread == 0) g->omega = norm > 0 && optpy_isfinite(norm) ? MG_DAMPING / norm : 0;
+    team_barrier(team);
+}
+
+static void mg_build_body(void *argument, Team *team, int thread) {
+    PcgCall *call = (PcgCall *)argument;
+    Multigrid *g = call->kernels->multigrid;
+    Redirected on_z;
+    in_place_of_p(&on_z, call->context, call->kernels, call->kernels->z);
+    mg_probe_all(call, &on_z.context, team, thread);
+    for (int64_t l = 0; l < g->levels - 1; l++) {
+        mg_invert_blocks(&g->level[l], team, thread);
+        team_barrier(team);
+        mg_estimate(&g->level[l], g->partial, team, thread);
+        mg_coarsen(&g->level[l], &g->level[l + 1], team, thread);
+        team_barrier(team);
+    }
+    if (thread == 0) mg_factor_coarsest(g);
+    mg_estimate_finest(call, &on_z.context, team, thread);
+}
+
+/* All levels of the preconditioner for A as it now is; p and Ap are not kept. */
+OPTPY_EXPORT void optpy_multigrid(const Context *c, const PcgKernels *m, const double *scalar, int threads) {
+    PcgCall call = {c, m, NULL, scalar, 0, 0};
+    team_run(threads, mg_build_body, &call);
+}
+#else
+/* Without multigrid z = M^-1 r is part of the lines. */
+OPTPY_FN double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
+    (void)c, (void)m, (void)scalar, (void)team, (void)thread;
+    return 0;
+}
+#endif
+
+OPTPY_FN void pcg_omega(const PcgKernels *m, double *scalar) {
+#ifdef MG_CHANNELS
+    if (m->multigrid) scalar[OMEGA] = m->multigrid->omega;
+#else
+    (void)m, (void)scalar;
+#endif
+}
+
+/* r = b - A delta; r.z */
+OPTPY_FN double pcg_fresh_residual(const Context *c, const Context *on_delta, const PcgKernels *m, double *scalar,
+                                   Team *team, int thread) {
+    pcg_line(on_delta, m->apply, m->grids, scalar, team, thread);
+    const double rho = pcg_line(c, m->restart, m->grids, scalar, team, thread);
+    return m->multigrid ? pcg_cycle(c, m, scalar, team, thread) : rho;
+}
+
 static void pcg_body(void *argument, Team *team, int thread) {
     PcgCall *call = (PcgCall *)argument;
     const PcgKernels *m = call->kernels;
@@ -138,22 +276,25 @@ static void pcg_body(void *argument, Team *team, int thread) {
     PcgState s = *call->state;
     double scalar[OPTPY_SCALARS];
     memcpy(scalar, call->scalar, sizeof scalar);
-    void *field[OPTPY_FIELDS];
-    int64_t plane[OPTPY_FIELDS];
-    memcpy(field, c->field, sizeof field);
-    memcpy(plane, c->plane, sizeof plane);
-    for (int64_t u = 0; u < m->unknowns; u++) {
-        field[m->p[u]] = c->field[m->delta[u]];
-        plane[m->p[u]] = c->plane[m->delta[u]];
-    }
-    Context on_delta = *c;
-    on_delta.field = field;
-    on_delta.plane = plane;
+    Redirected on_delta;
+    in_place_of_p(&on_delta, c, m, m->delta);
+    pcg_omega(m, scalar);
     team_barrier(team); /* everyone has read the state */
     if (s.k == 0 && s.rho_0 < 0) {
-        s.rho = s.rho_0 = pcg_line(c, m->start, m->grids, scalar, team, thread);
+        s.rho = pcg_line(c, m->start, m->grids, scalar, team, thread);
+        if (m->multigrid) s.rho = pcg_cycle(c, m, scalar, team, thread);
+        s.rho_0 = s.rho;
         if (s.rho == 0) s.status = PCG_NO_GRADIENT;
         else if (!(optpy_isfinite(s.rho) && s.rho > 0)) s.status = PCG_BAD_START;
+    }
+    if (s.resume) {
+        const double reduced = s.rho / s.rho_0;
+        s.rho = pcg_fresh_residual(c, &on_delta.context, m, scalar, team, thread);
+        s.rho_0 = s.rho / reduced; /* measured in another norm, but as far reduced as before */
+        s.beta = s.alpha = 0;
+        s.resume = 0;
+        s.resumed = s.k;
+        s.status = pcg_ending(&s, s.rho);
     }
     while (s.status == PCG_RUNNING) {
         scalar[ALPHA] = s.alpha;
@@ -173,13 +314,13 @@ static void pcg_body(void *argument, Team *team, int thread) {
         if (s.reset_period && s.k % s.reset_period == 0) {
             pcg_line(c, m->flush, m->grids, scalar, team, thread);              /* delta += alpha p */
             s.alpha = 0;
-            pcg_line(&on_delta, m->apply, m->grids, scalar, team, thread);      /* A delta */
-            rho_next = pcg_line(c, m->restart, m->grids, scalar, team, thread); /* r = b - A delta;  r.z */
+            rho_next = pcg_fresh_residual(c, &on_delta.context, m, scalar, team, thread);
         } else {
             rho_next = pcg_line(c, m->update, m->grids, scalar, team, thread);  /* r -= alpha Ap;  r.z */
+            if (m->multigrid) rho_next = pcg_cycle(c, m, scalar, team, thread);
         }
         s.Q -= 0.5 * alpha * s.rho;
-        s.zeta = s.Q != 0 ? (double)s.k * (-0.5 * alpha * s.rho) / s.Q : 0;
+        s.zeta = s.Q != 0 ? (double)(s.k - s.resumed) * (-0.5 * alpha * s.rho) / s.Q : 0;
         if (s.trace && thread == 0) {
             const double row[7] = {(double)s.k, s.rho, s.pAp, alpha, s.Q, s.zeta, rho_next};
             memcpy(s.trace + 7 * (s.k - 1), row, sizeof row);

@@ -1,0 +1,199 @@
+"""The multigrid preconditioner on the CPU: what native/multigrid.h is compiled with, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from ctypes import POINTER, c_double, c_int64, c_void_p
+from math import prod
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import Coupling
+from .compiler import native_header
+from .dialect import Dialect
+from .slots import Slots
+
+_COARSEST = 128
+"""Unknowns that are solved for directly."""
+_HALO = 2
+"""Points beyond each end of a coarse grid: as many as interpolation reads, and as the stencil reaches at most."""
+_CHUNK_BYTES = 128
+"""Points are visited in whole chunks: see MG_CHUNK."""
+
+
+# -- source --------------------------------------------------------------------------------------------------------
+
+
+def multigrid_source(coupling: Coupling, slots: Slots, dialect: Dialect) -> str:
+    """The tables of an energy's coupling, and the code that reads them."""
+    n = len(coupling.elements)
+    pairs = coupling.pairs
+    blocks = _connected(pairs, n)
+    inverse = [(a, b) for a in range(n) for b in range(n) if blocks[a] == blocks[b]]
+    colours = _colours(pairs, n)
+    reach = (0, 0, *coupling.coarse_reach)[-3:]
+    definitions = {
+        "OPTPY_REAL": dialect.real,
+        "MG_CHANNELS": n,
+        "MG_PAIRS": len(pairs),
+        "MG_COLOURS": max(colours) + 1,
+        "MG_REACH_Z": reach[0],
+        "MG_REACH_Y": reach[1],
+        "MG_REACH_X": reach[2],
+    }
+    tables = {
+        "mg_row": [a for a, _ in pairs],
+        "mg_column": [b for _, b in pairs],
+        "mg_transposed": [pairs.index((b, a)) for a, b in pairs],
+        "mg_first": _row_starts(pairs, n),
+        "mg_inverse_column": [b for _, b in inverse],
+        "mg_inverse_first": _row_starts(inverse, n),
+        "mg_colour": colours,
+    }
+    lines = [f"#define {name} {value}" for name, value in definitions.items()]
+    lines += [f"static const int {name}[] = {{{', '.join(map(str, values))}}};" for name, values in tables.items()]
+    for kind, elements in coupling.vectors.items():
+        places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
+        lines.append(f"static const int mg_{kind}[][2] = {{{places}}};")
+    return "\n".join([*lines, "", native_header("multigrid.h")])
+
+
+def _row_starts(pairs: Sequence[tuple[int, int]], rows: int) -> list[int]:
+    return [sum(a < row for a, _ in pairs) for row in range(rows + 1)]
+
+
+def _connected(pairs: Iterable[tuple[int, int]], n: int) -> list[int]:
+    """The least element that each one is connected to, directly or not: the blocks of an inverse."""
+    least = list(range(n))
+    for _ in range(n):
+        for a, b in pairs:
+            least[a] = least[b] = min(least[a], least[b])
+    return least
+
+
+def _colours(pairs: Sequence[tuple[int, int]], n: int) -> list[int]:
+    """Elements of one colour are coupled to no common element, so that one probe finds the columns of all."""
+    neighbours = [{a for a, b in pairs if b == column} for column in range(n)]
+    colours: list[int] = []
+    for column in range(n):
+        taken = {colours[c] for c in range(column) if neighbours[c] & neighbours[column]}
+        colours.append(next(c for c in range(n) if c not in taken))
+    return colours
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class MultigridLevel(ctypes.Structure):
+    """As native/multigrid.h."""
+
+    _fields_ = [
+        ("size", c_int64 * 3),
+        ("step", c_int64 * 3),
+        ("row", c_int64),
+        ("slab", c_int64),
+        ("plane", c_int64),
+        ("origin", c_int64),
+        ("offset", c_void_p),
+        ("matrix", c_void_p),
+        ("inverse", c_void_p),
+        ("x", c_void_p),
+        ("b", c_void_p),
+        ("t", c_void_p),
+        ("omega", c_double),
+    ]
+
+
+class MultigridState(ctypes.Structure):
+    """As native/multigrid.h."""
+
+    _fields_ = [
+        ("size", c_int64 * 3),
+        ("row", c_int64),
+        ("slab", c_int64),
+        ("levels", c_int64),
+        ("level", POINTER(MultigridLevel)),
+        ("factor", c_void_p),
+        ("work", c_void_p),
+        ("partial", c_void_p),
+        ("omega", c_double),
+    ]
+
+
+@final
+class Multigrid:
+    """The levels of one problem.
+
+    Args:
+        coupling: of the energy.
+        shape: of the finest grid.
+        pitch: of the finest grid: elements from one row to the next.
+        dtype: the solver's precision.
+    """
+
+    def __init__(self, coupling: Coupling, shape: Sequence[int], pitch: int, dtype: str) -> None:
+        self._coupling = coupling
+        self._dtype = np.dtype(dtype)
+        self._reach = (0, 0, *coupling.coarse_reach)[-3:]
+        self._memory: list[NDArray[Any]] = []
+        finest = (1, 1, *shape)[-3:]
+        levels = [self._level(size, step) for size, step in _coarser(finest, len(coupling.elements))]
+        coarsest = prod(levels[-1].size) * len(coupling.elements)
+        self._levels = (MultigridLevel * len(levels))(*levels)
+        self.state = MultigridState(
+            size=(c_int64 * 3)(*finest),
+            row=pitch,
+            slab=pitch * finest[1],
+            levels=len(levels),
+            level=self._levels,
+            factor=self._array(coarsest**2, np.float64).ctypes.data,
+            work=self._array(2 * coarsest, np.float64).ctypes.data,
+            partial=self._array(levels[0].size[0] * levels[0].size[1], np.float64).ctypes.data,
+        )
+
+    def _level(self, size: tuple[int, ...], step: tuple[int, ...]) -> MultigridLevel:
+        coupling, reach = self._coupling, self._reach
+        halo = [max(_HALO, r) if r else 0 for r in reach]
+        chunk = _CHUNK_BYTES // self._dtype.itemsize
+        row = -(-size[2] // chunk) * chunk + 2 * halo[2]
+        slab = (size[1] + 2 * halo[1]) * row
+        plane = (size[0] + 2 * halo[0]) * slab + chunk
+        origin = halo[0] * slab + halo[1] * row + halo[2]
+        codes = np.stack(np.meshgrid(*(np.arange(-r, r + 1) for r in reach), indexing="ij"), -1).reshape(-1, 3)
+        half = codes[len(codes) // 2 :]
+        offsets = self._array(len(half), np.int64)
+        offsets[:] = half @ np.array([slab, row, 1])
+        n, pairs = len(coupling.elements), len(coupling.pairs)
+        planes = {"matrix": pairs * len(half), "inverse": n * n, "x": n, "b": n, "t": n}
+        arrays = {name: self._array(count * plane, self._dtype).ctypes.data for name, count in planes.items()}
+        return MultigridLevel(
+            (c_int64 * 3)(*size), (c_int64 * 3)(*step), row, slab, plane, origin, offsets.ctypes.data, **arrays
+        )
+
+    def _array(self, count: int, dtype: Any) -> NDArray[Any]:
+        array = np.zeros(count, dtype)
+        self._memory.append(array)
+        return array
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self._memory)
+
+    @property
+    def sizes(self) -> list[tuple[int, ...]]:
+        """(z, y, x) of each level, the finest left out."""
+        return [tuple(level.size) for level in self._levels]
+
+
+def _coarser(finest: tuple[int, ...], channels: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The sizes and steps of all coarse levels: at least one, and then until a direct solve is cheap."""
+    levels: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    size = finest
+    while not levels or (prod(size) * channels > _COARSEST and max(size) > 2):
+        step = tuple(2 if n > 2 else 1 for n in size)
+        size = tuple(n // s + 1 if s == 2 else n for n, s in zip(size, step, strict=True))
+        levels.append((size, step))
+    return levels

@@ -1,0 +1,512 @@
+/* A geometric multigrid preconditioner for A = J^T J + D on one grid: one V-cycle with one sweep of damped Jacobi
+ * before and after (Trottenberg et al., Multigrid, 2001, chapters 2 and 7; as preconditioner: Tatebe 1993).
+ *
+ * The finest A stays matrix-free. The first coarse matrix, P^T A P with linear interpolation P, is found by probing:
+ * A is applied to sums of coarse basis functions that are too far apart to overlap in the product (Curtis, Powell and
+ * Reid 1974). It and all coarser ones are stencils, of which the half with offset >= 0 is stored: A is symmetric.
+ *
+ * Coarse points are every other point of the finer grid, with one beyond its end where the size is even: so every
+ * fine point has its parents, and the weights are 1/2, 1, 1/2 everywhere. Coarse arrays have a halo of zeros. */
+
+typedef OPTPY_REAL MgVec __attribute__((vector_size(64), aligned(sizeof(OPTPY_REAL)), may_alias));
+
+enum {
+    MG_LANES = 64 / sizeof(OPTPY_REAL),
+    MG_CHUNK = 2 * MG_LANES,
+    MG_NZ = 2 * MG_REACH_Z + 1, MG_NY = 2 * MG_REACH_Y + 1, MG_NX = 2 * MG_REACH_X + 1,
+    MG_NEIGHBOURS = MG_NZ * MG_NY * MG_NX,
+    MG_HALF = (MG_NEIGHBOURS + 1) / 2,
+    MG_STRIP = 256,           /* points of a row that are interpolated at a time */
+    MG_POWER_ITERATIONS = 8,
+    MG_ALONE = 1 << 18,       /* multiplications below which one thread is faster than a barrier */
+};
+
+static const double MG_DAMPING = 1.4; /* over the largest eigenvalue of D^-1 A: damps the upper 2/3 of the spectrum */
+static const double MG_SINGULAR = 1e-6; /* pivots below this part of their diagonal are rounding */
+
+typedef struct {
+    int64_t size[3];          /* z, y, x */
+    int64_t step[3];          /* finer points to a coarse one: 2, or 1 where the dim is too short to halve */
+    int64_t row, slab;        /* elements to the next row, to the next slab */
+    int64_t plane, origin;    /* elements to the next channel; of the first point within its plane */
+    const int64_t *offset;    /* of each neighbour of the half stencil */
+    OPTPY_REAL *matrix;       /* [pair][neighbour]: A(row channel, here; column channel, here + offset) */
+    OPTPY_REAL *inverse;      /* [inverse pair]: of the diagonal blocks */
+    OPTPY_REAL *x, *b, *t;    /* [channel] */
+    double omega;
+} MgLevel;
+
+typedef struct Multigrid {
+    int64_t size[3], row, slab; /* of the finest grid */
+    int64_t levels;
+    MgLevel *level;
+    double *factor;           /* L and D of the coarsest matrix, points * channels squared */
+    double *work;             /* twice points * channels */
+    double *partial;          /* rows of the first coarse level */
+    double omega;             /* of the finest level */
+} Multigrid;
+
+OPTPY_FN MgVec mg_load(const OPTPY_REAL *p) { return *(const MgVec *)p; }
+OPTPY_FN void mg_store(OPTPY_REAL *p, MgVec v) { *(MgVec *)p = v; }
+
+/* A loop over the rows of a level that belong to this thread: `at` is the first point of each in its plane. */
+#define MG_ROWS(l, team, thread)                                                                            \
+    ptrdiff_t mg_begin, mg_end;                                                                             \
+    team_share((ptrdiff_t)((l)->size[0] * (l)->size[1]), thread, (team)->threads, &mg_begin, &mg_end);      \
+    for (int64_t q = mg_begin, at; q < mg_end && (at = mg_at(l, q), 1); q++)
+
+OPTPY_FN int64_t mg_at(const MgLevel *l, int64_t q) {
+    return l->origin + q / l->size[1] * l->slab + q % l->size[1] * l->row;
+}
+
+/* -- products on a level ------------------------------------------------------------------------------------------- */
+
+/* b - A x of one channel, at two vectors of points. */
+OPTPY_FN void mg_residual_at(const MgLevel *l, int channel, int64_t at, MgVec result[2]) {
+    const OPTPY_REAL *b = l->b + channel * l->plane + at;
+    MgVec sum0 = mg_load(b), sum1 = mg_load(b + MG_LANES);
+    for (int p = mg_first[channel]; p < mg_first[channel + 1]; p++) {
+        const OPTPY_REAL *x = l->x + mg_column[p] * l->plane + at;
+        const OPTPY_REAL *A = l->matrix + (int64_t)p * MG_HALF * l->plane + at;
+        const OPTPY_REAL *T = l->matrix + (int64_t)mg_transposed[p] * MG_HALF * l->plane + at;
+        for (int n = 0; n < MG_HALF; n++) {
+            const OPTPY_REAL *entry = A + n * l->plane, *value = x + l->offset[n];
+            sum0 -= mg_load(entry) * mg_load(value);
+            sum1 -= mg_load(entry + MG_LANES) * mg_load(value + MG_LANES);
+        }
+        for (int n = 1; n < MG_HALF; n++) {
+            const OPTPY_REAL *entry = T + n * l->plane - l->offset[n], *value = x - l->offset[n];
+            sum0 -= mg_load(entry) * mg_load(value);
+            sum1 -= mg_load(entry + MG_LANES) * mg_load(value + MG_LANES);
+        }
+    }
+    result[0] = sum0;
+    result[1] = sum1;
+}
+
+/* One channel of the block diagonal's inverse times r. */
+OPTPY_FN MgVec mg_inverse_at(const MgLevel *l, int channel, int64_t at, const MgVec r[][2], int half) {
+    MgVec sum = {0};
+    for (int p = mg_inverse_first[channel]; p < mg_inverse_first[channel + 1]; p++)
+        sum += mg_load(l->inverse + p * l->plane + at + half * MG_LANES) * r[mg_inverse_column[p]][half];
+    return sum;
+}
+
+/* t = b - A x */
+static void mg_residual(const MgLevel *l, const Team *team, int thread) {
+    MG_ROWS(l, team, thread)
+        for (int64_t i = 0; i < l->size[2]; i += MG_CHUNK)
+            for (int c = 0; c < MG_CHANNELS; c++) {
+                MgVec r[2];
+                mg_residual_at(l, c, at + i, r);
+                mg_store(l->t + c * l->plane + at + i, r[0]);
+                mg_store(l->t + c * l->plane + at + i + MG_LANES, r[1]);
+            }
+}
+
+/* t = x + omega D^-1 (b - A x) */
+static void mg_smooth(const MgLevel *l, const Team *team, int thread) {
+    const OPTPY_REAL omega = (OPTPY_REAL)l->omega;
+    MG_ROWS(l, team, thread)
+        for (int64_t i = 0; i < l->size[2]; i += MG_CHUNK) {
+            MgVec r[MG_CHANNELS][2];
+            for (int c = 0; c < MG_CHANNELS; c++) mg_residual_at(l, c, at + i, r[c]);
+            for (int c = 0; c < MG_CHANNELS; c++)
+                for (int half = 0; half < 2; half++) {
+                    const int64_t here = c * l->plane + at + i + half * MG_LANES;
+                    mg_store(l->t + here, mg_load(l->x + here) + omega * mg_inverse_at(l, c, at + i, r, half));
+                }
+        }
+}
+
+/* x = scale D^-1 v; returns nothing, but leaves the sum of x^2 of each row in `partial` if there is one. */
+static void mg_invert(const MgLevel *l, const OPTPY_REAL *v, double scale, double *partial, const Team *team, int thread) {
+    MG_ROWS(l, team, thread) {
+        double squares = 0;
+        for (int64_t i = 0; i < l->size[2]; i += MG_CHUNK) {
+            MgVec r[MG_CHANNELS][2];
+            for (int c = 0; c < MG_CHANNELS; c++)
+                for (int half = 0; half < 2; half++) r[c][half] = mg_load(v + c * l->plane + at + i + half * MG_LANES);
+            for (int c = 0; c < MG_CHANNELS; c++)
+                for (int half = 0; half < 2; half++) {
+                    const MgVec x = (OPTPY_REAL)scale * mg_inverse_at(l, c, at + i, r, half);
+                    mg_store(l->x + c * l->plane + at + i + half * MG_LANES, x);
+                    if (partial)
+                        for (int k = 0; k < MG_LANES; k++) squares += (double)x[k] * (double)x[k];
+                }
+        }
+        if (partial) partial[q] = squares;
+    }
+}
+
+/* -- between two grids --------------------------------------------------------------------------------------------- */
+
+/* A channel of a grid without assuming a halo. */
+typedef struct {
+    const int64_t *size;
+    int64_t row, slab;
+    OPTPY_REAL *values;
+    const OPTPY_REAL *minus;  /* restricted: values - minus; or null */
+    const OPTPY_REAL *mask;   /* interpolated to only where this is not 0; or null */
+} MgChannel;
+
+/* strip[k] = the sum over the neighbouring rows, with their weights, at x = begin + k; 0 outside. */
+OPTPY_FN void mg_gather_rows(const MgChannel *f, const int64_t *step, int64_t Z, int64_t Y, int64_t begin, int64_t count,
+                             OPTPY_REAL *strip) {
+    const int64_t low = begin < 0 ? 0 : begin, high = begin + count < f->size[2] ? begin + count : f->size[2];
+    for (int64_t k = 0; k < count; k++) strip[k] = 0;
+    for (int64_t dz = 1 - step[0]; dz < step[0]; dz++)
+        for (int64_t dy = 1 - step[1]; dy < step[1]; dy++) {
+            const int64_t z = step[0] * Z + dz, y = step[1] * Y + dy;
+            if (z < 0 || z >= f->size[0] || y < 0 || y >= f->size[1]) continue;
+            const OPTPY_REAL weight = (OPTPY_REAL)((dz ? 0.5 : 1.0) * (dy ? 0.5 : 1.0));
+            const OPTPY_REAL *v = f->values + z * f->slab + y * f->row;
+            if (f->minus) {
+                const OPTPY_REAL *m = f->minus + z * f->slab + y * f->row;
+                for (int64_t x = low; x < high; x++) strip[x - begin] += weight * (v[x] - m[x]);
+            } else {
+                for (int64_t x = low; x < high; x++) strip[x - begin] += weight * v[x];
+            }
+        }
+}
+
+/* b = P^T v on a level, from the next finer grid. */
+static void mg_restrict(const MgLevel *l, const MgChannel *from, const Team *team, int thread) {
+    MG_ROWS(l, team, thread)
+        for (int c = 0; c < MG_CHANNELS; c++)
+            for (int64_t begin = 0; begin < l->size[2]; begin += MG_STRIP) {
+                const int64_t count = l->size[2] - begin < MG_STRIP ? l->size[2] - begin : MG_STRIP;
+                OPTPY_REAL strip[2 * MG_STRIP + 1];
+                OPTPY_REAL *b = l->b + c * l->plane + at + begin;
+                const int64_t Z = q / l->size[1], Y = q % l->size[1];
+                if (l->step[2] == 2) {
+                    mg_gather_rows(&from[c], l->step, Z, Y, 2 * begin - 1, 2 * count + 1, strip);
+                    for (int64_t k = 0; k < count; k++)
+                        b[k] = strip[2 * k + 1] + (OPTPY_REAL)0.5 * (strip[2 * k] + strip[2 * k + 2]);
+                } else {
+                    mg_gather_rows(&from[c], l->step, Z, Y, begin, count, strip);
+                    memcpy(b, strip, (size_t)count * sizeof *b);
+                }
+            }
+}
+
+/* The coarse rows that a fine one lies between: how many, and the first. */
+OPTPY_FN int64_t mg_parents(int64_t at, int64_t step, int64_t *first) {
+    *first = at / step;
+    return step == 2 && at % 2 ? 2 : 1;
+}
+
+/* strip[k] = the mean of the parent rows at X = begin + k. */
+OPTPY_FN void mg_mean_rows(const MgLevel *l, const OPTPY_REAL *v, int64_t z, int64_t y, int64_t begin, int64_t count,
+                           OPTPY_REAL *strip) {
+    int64_t Z, Y;
+    const int64_t nz = mg_parents(z, l->step[0], &Z), ny = mg_parents(y, l->step[1], &Y);
+    const OPTPY_REAL weight = (OPTPY_REAL)1 / (OPTPY_REAL)(nz * ny);
+    for (int64_t k = 0; k < count; k++) strip[k] = 0;
+    for (int64_t dz = 0; dz < nz; dz++)
+        for (int64_t dy = 0; dy < ny; dy++) {
+            const OPTPY_REAL *from = v + l->origin + (Z + dz) * l->slab + (Y + dy) * l->row + begin;
+            for (int64_t k = 0; k < count; k++) strip[k] += weight * from[k];
+        }
+}
+
+/* to += P v (or to = P v), from v on a level to the next finer grid. */
+static void mg_interpolate(const MgLevel *l, const OPTPY_REAL *v, const MgChannel *to, int add, const Team *team, int thread) {
+    ptrdiff_t first, last;
+    const int64_t *size = to[0].size;
+    team_share((ptrdiff_t)(size[0] * size[1]), thread, team->threads, &first, &last);
+    for (int64_t q = first; q < last; q++)
+        for (int c = 0; c < MG_CHANNELS; c++)
+            for (int64_t begin = 0; begin < size[2]; begin += MG_STRIP) {
+                const int64_t count = size[2] - begin < MG_STRIP ? size[2] - begin : MG_STRIP;
+                const int64_t z = q / size[1], y = q % size[1], at = z * to[c].slab + y * to[c].row + begin;
+                OPTPY_REAL strip[MG_STRIP + 2], fine[MG_STRIP + 2];
+                OPTPY_REAL *value = to[c].values + at;
+                const OPTPY_REAL *mask = to[c].mask ? to[c].mask + at : NULL;
+                if (l->step[2] == 2) {
+                    mg_mean_rows(l, v + c * l->plane, z, y, begin / 2, (count + 1) / 2 + 1, strip);
+                    for (int64_t k = 0; k < (count + 1) / 2; k++) {
+                        fine[2 * k] = strip[k];
+                        fine[2 * k + 1] = (OPTPY_REAL)0.5 * (strip[k] + strip[k + 1]);
+                    }
+                } else {
+                    mg_mean_rows(l, v + c * l->plane, z, y, begin, count, fine);
+                }
+                const OPTPY_REAL keep = (OPTPY_REAL)add;
+                if (mask)
+                    for (int64_t k = 0; k < count; k++) value[k] = keep * value[k] + (mask[k] != 0 ? fine[k] : 0);
+                else
+                    for (int64_t k = 0; k < count; k++) value[k] = keep * value[k] + fine[k];
+            }
+}
+
+OPTPY_FN void mg_channels_of_level(const MgLevel *l, OPTPY_REAL *v, MgChannel *channels) {
+    for (int c = 0; c < MG_CHANNELS; c++)
+        channels[c] = (MgChannel){l->size, l->row, l->slab, v + c * l->plane + l->origin, NULL, NULL};
+}
+
+OPTPY_FN OPTPY_REAL *mg_field(const Context *c, const int place[2]) {
+    return (OPTPY_REAL *)c->field[place[0]] + place[1] * c->plane[place[0]];
+}
+
+/* Channels of the finest grid: of z, masked by where A has a diagonal; of r - Ap; or of Ap. */
+OPTPY_FN void mg_fine_z(const Context *c, const Multigrid *g, MgChannel *channels) {
+    for (int n = 0; n < MG_CHANNELS; n++)
+        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_z[n]), NULL, mg_field(c, mg_C[n])};
+}
+
+OPTPY_FN void mg_fine_residual(const Context *c, const Multigrid *g, MgChannel *channels) {
+    for (int n = 0; n < MG_CHANNELS; n++)
+        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_r[n]), mg_field(c, mg_Ap[n]), NULL};
+}
+
+OPTPY_FN void mg_fine_product(const Context *c, const Multigrid *g, MgChannel *channels) {
+    for (int n = 0; n < MG_CHANNELS; n++)
+        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_Ap[n]), NULL, NULL};
+}
+
+/* -- the cycle ----------------------------------------------------------------------------------------------------- */
+
+/* t = A^-1 b on the coarsest level. */
+static void mg_solve_coarsest(const Multigrid *g) {
+    const MgLevel *l = &g->level[g->levels - 1];
+    const int64_t points = l->size[0] * l->size[1] * l->size[2], n = points * MG_CHANNELS;
+    double *y = g->work;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t point = i / MG_CHANNELS, at = mg_at(l, point / l->size[2]) + point % l->size[2];
+        double sum = (double)l->b[i % MG_CHANNELS * l->plane + at];
+        for (int64_t k = 0; k < i; k++) sum -= g->factor[i * n + k] * y[k];
+        y[i] = sum;
+    }
+    for (int64_t i = 0; i < n; i++) y[i] *= g->factor[i * n + i]; /* the inverse pivot */
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t point = i / MG_CHANNELS, at = mg_at(l, point / l->size[2]) + point % l->size[2];
+        for (int64_t k = i + 1; k < n; k++) y[i] -= g->factor[k * n + i] * y[k];
+        l->t[i % MG_CHANNELS * l->plane + at] = (OPTPY_REAL)y[i];
+    }
+}
+
+OPTPY_FN int mg_is_small(const MgLevel *l) {
+    return l->size[0] * l->size[1] * l->size[2] * MG_PAIRS * MG_NEIGHBOURS < MG_ALONE;
+}
+
+/* t ~ A^-1 b on a level: symmetric, because the sweeps before and after are the same. */
+static void mg_cycle(const Multigrid *g, int64_t level, Team *team, int thread) {
+    MgLevel *l = &g->level[level];
+    if (team->threads > 1 && mg_is_small(l)) {
+        Team alone = {.threads = 1};
+        if (thread == 0) mg_cycle(g, level, &alone, 0);
+        team_barrier(team);
+        return;
+    }
+    if (level == g->levels - 1) {
+        if (thread == 0) mg_solve_coarsest(g);
+        team_barrier(team);
+        return;
+    }
+    MgChannel channels[MG_CHANNELS];
+    mg_invert(l, l->b, l->omega, NULL, team, thread);                        /* x = omega D^-1 b */
+    team_barrier(team);
+    mg_residual(l, team, thread);
+    team_barrier(team);
+    mg_channels_of_level(l, l->t, channels);
+    mg_restrict(&g->level[level + 1], channels, team, thread);
+    team_barrier(team);
+    mg_cycle(g, level + 1, team, thread);
+    mg_channels_of_level(l, l->x, channels);
+    mg_interpolate(&g->level[level + 1], g->level[level + 1].t, channels, 1, team, thread);
+    team_barrier(team);
+    mg_smooth(l, team, thread);
+    team_barrier(team);
+}
+
+/* -- building the levels ------------------------------------------------------------------------------------------- */
+
+/* Where a neighbour, numbered in the whole stencil, stands. */
+OPTPY_FN void mg_neighbour(int code, int64_t d[3]) {
+    d[0] = code / (MG_NY * MG_NX) - MG_REACH_Z;
+    d[1] = code / MG_NX % MG_NY - MG_REACH_Y;
+    d[2] = code % MG_NX - MG_REACH_X;
+}
+
+OPTPY_FN int64_t mg_modulo(int64_t a, int64_t n) { return (a % n + n) % n; }
+
+/* x = 1 in the channels of a colour, at the points of a colour; 0 elsewhere. */
+static void mg_probe(const MgLevel *l, int colour, const int64_t *point, const Team *team, int thread) {
+    MG_ROWS(l, team, thread) {
+        const int row = q / l->size[1] % MG_NZ == point[0] && q % l->size[1] % MG_NY == point[1];
+        for (int c = 0; c < MG_CHANNELS; c++)
+            for (int64_t i = 0; i < l->size[2]; i++)
+                l->x[c * l->plane + at + i] = row && mg_colour[c] == colour && i % MG_NX == point[2];
+    }
+}
+
+/* The entries of the matrix that a probe has put into b. */
+static void mg_collect(const MgLevel *l, int colour, const int64_t *point, const Team *team, int thread) {
+    MG_ROWS(l, team, thread)
+        for (int p = 0; p < MG_PAIRS; p++) {
+            if (mg_colour[mg_column[p]] != colour) continue;
+            const int64_t Z = q / l->size[1], Y = q % l->size[1];
+            const int64_t dz = mg_modulo(point[0] - Z + MG_REACH_Z, MG_NZ), dy = mg_modulo(point[1] - Y + MG_REACH_Y, MG_NY);
+            const int64_t z = Z + dz - MG_REACH_Z, y = Y + dy - MG_REACH_Y;
+            const int inside = z >= 0 && z < l->size[0] && y >= 0 && y < l->size[1];
+            for (int64_t i = 0; i < l->size[2]; i++) {
+                const int64_t dx = mg_modulo(point[2] - i + MG_REACH_X, MG_NX), x = i + dx - MG_REACH_X;
+                const int64_t n = (dz * MG_NY + dy) * MG_NX + dx - (MG_HALF - 1);
+                if (n < 0) continue;
+                l->matrix[(p * MG_HALF + n) * l->plane + at + i] =
+                    inside && x >= 0 && x < l->size[2] ? l->b[mg_row[p] * l->plane + at + i] : 0;
+            }
+        }
+}
+
+/* One dim of P^T A P: from coarse I over i = step I + near and j = i + far to J = I + coarse. */
+typedef struct { int64_t near, far, coarse; double weight; } MgPath;
+
+static int mg_paths(int64_t step, int64_t reach, MgPath *paths) {
+    int n = 0;
+    for (int64_t near = 1 - step; near < step; near++)
+        for (int64_t far = -reach; far <= reach; far++) {
+            const int64_t j = near + far;
+            const double weight = near ? 0.5 : 1.0;
+            if (step == 1) paths[n++] = (MgPath){near, far, j, weight};
+            else if (j % 2 == 0) paths[n++] = (MgPath){near, far, j / 2, weight};
+            else for (int64_t up = -1; up <= 1; up += 2) paths[n++] = (MgPath){near, far, (j + up) / 2, 0.5 * weight};
+        }
+    return n;
+}
+
+/* One path's contribution to one row of a coarse matrix. */
+OPTPY_FN void mg_add_path(const MgLevel *fine, const MgLevel *l, const MgPath *z, const MgPath *y, const MgPath *x,
+                          int64_t Z, int64_t Y, int64_t at) {
+    const int64_t n = (z->coarse * MG_NY + y->coarse) * MG_NX + x->coarse;
+    const int64_t m = (z->far * MG_NY + y->far) * MG_NX + x->far;
+    const int64_t iz = l->step[0] * Z + z->near, iy = l->step[1] * Y + y->near;
+    if (n < 0 || iz < 0 || iz >= fine->size[0] || iy < 0 || iy >= fine->size[1]) return;
+    const int64_t step = l->step[2], first = x->near < 0 ? 1 : 0;
+    int64_t last = (fine->size[2] - 1 - x->near) / step + 1; /* step X + near < size */
+    if (last > l->size[2]) last = l->size[2];
+    const int64_t from = fine->origin + iz * fine->slab + iy * fine->row + x->near;
+    const OPTPY_REAL weight = (OPTPY_REAL)(z->weight * y->weight * x->weight);
+    for (int p = 0; p < MG_PAIRS; p++) {
+        const OPTPY_REAL *source = m >= 0 ? fine->matrix + (p * MG_HALF + m) * fine->plane + from
+            : fine->matrix + (mg_transposed[p] * MG_HALF - m) * fine->plane + from - fine->offset[-m];
+        OPTPY_REAL *target = l->matrix + (p * MG_HALF + n) * l->plane + at;
+        if (step == 2) for (int64_t X = first; X < last; X++) target[X] += weight * source[2 * X];
+        else for (int64_t X = first; X < last; X++) target[X] += weight * source[X];
+    }
+}
+
+/* A of a level = P^T A P of the finer one. */
+static void mg_coarsen(const MgLevel *fine, const MgLevel *l, const Team *team, int thread) {
+    MgPath z[6 * MG_NZ], y[6 * MG_NY], x[6 * MG_NX];
+    const int nz = mg_paths(l->step[0], MG_REACH_Z, z), ny = mg_paths(l->step[1], MG_REACH_Y, y);
+    const int nx = mg_paths(l->step[2], MG_REACH_X, x);
+    MG_ROWS(l, team, thread) {
+        for (int64_t n = 0; n < MG_PAIRS * MG_HALF; n++)
+            memset(l->matrix + n * l->plane + at, 0, (size_t)l->size[2] * sizeof *l->matrix);
+        for (int iz = 0; iz < nz; iz++)
+            for (int iy = 0; iy < ny; iy++)
+                for (int ix = 0; ix < nx; ix++)
+                    mg_add_path(fine, l, &z[iz], &y[iy], &x[ix], q / l->size[1], q % l->size[1], at);
+    }
+}
+
+/* L and the inverse pivots of a symmetric matrix, in place (L below the diagonal); singular directions get 0. */
+static void mg_factor(double *a, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const double diagonal = a[i * n + i];
+        for (int64_t k = 0; k < i; k++) {
+            double sum = a[i * n + k];
+            for (int64_t m = 0; m < k; m++) sum -= a[i * n + m] * a[k * n + m];
+            a[i * n + k] = sum; /* L_ik D_k until the row is done */
+        }
+        double pivot = diagonal;
+        for (int64_t k = 0; k < i; k++) {
+            const double scaled = a[i * n + k] * a[k * n + k];
+            pivot -= scaled * a[i * n + k];
+            a[i * n + k] = scaled;
+        }
+        a[i * n + i] = pivot > MG_SINGULAR * diagonal ? 1 / pivot : 0;
+    }
+}
+
+/* The inverses of the diagonal blocks. */
+static void mg_invert_blocks(const MgLevel *l, const Team *team, int thread) {
+    MG_ROWS(l, team, thread)
+        for (int64_t i = 0; i < l->size[2]; i++) {
+            double a[MG_CHANNELS * MG_CHANNELS] = {0};
+            for (int p = 0; p < MG_PAIRS; p++)
+                a[mg_row[p] * MG_CHANNELS + mg_column[p]] = (double)l->matrix[p * MG_HALF * l->plane + at + i];
+            mg_factor(a, MG_CHANNELS);
+            for (int c = 0; c < MG_CHANNELS; c++) {
+                double y[MG_CHANNELS] = {0};
+                y[c] = 1;
+                for (int r = 0; r < MG_CHANNELS; r++)
+                    for (int k = 0; k < r; k++) y[r] -= a[r * MG_CHANNELS + k] * y[k];
+                for (int r = 0; r < MG_CHANNELS; r++) y[r] *= a[r * MG_CHANNELS + r];
+                for (int r = MG_CHANNELS - 1; r >= 0; r--)
+                    for (int k = r + 1; k < MG_CHANNELS; k++) y[r] -= a[k * MG_CHANNELS + r] * y[k];
+                for (int p = mg_inverse_first[c]; p < mg_inverse_first[c + 1]; p++)
+                    l->inverse[p * l->plane + at + i] = (OPTPY_REAL)y[mg_inverse_column[p]];
+            }
+        }
+}
+
+/* +1 or -1, without a pattern that an eigenvector could be orthogonal to. */
+OPTPY_FN OPTPY_REAL mg_sign(uint64_t n) {
+    n = (n ^ (n >> 30)) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ (n >> 27)) * 0x94d049bb133111ebu;
+    return (n ^ (n >> 31)) & 1 ? (OPTPY_REAL)1 : (OPTPY_REAL)-1;
+}
+
+/* omega from the largest eigenvalue of D^-1 A, by power iteration: x <- D^-1 A x / ||x||. */
+static void mg_estimate(MgLevel *l, double *partial, Team *team, int thread) {
+    const int64_t rows = l->size[0] * l->size[1];
+    double norm = 1, eigenvalue = 0;
+    {
+        MG_ROWS(l, team, thread)
+            for (int c = 0; c < MG_CHANNELS; c++)
+                for (int64_t i = 0; i < l->size[2]; i++) {
+                    const int64_t n = c * l->plane + at + i;
+                    l->x[n] = mg_sign((uint64_t)n);
+                    l->b[n] = 0;
+                }
+    }
+    team_barrier(team);
+    for (int n = 0; n < MG_POWER_ITERATIONS; n++) {
+        mg_residual(l, team, thread); /* t = -A x */
+        team_barrier(team);
+        mg_invert(l, l->t, 1 / norm, partial, team, thread);
+        team_barrier(team);
+        double squares = 0;
+        for (int64_t q = 0; q < rows; q++) squares += partial[q];
+        eigenvalue = norm = sqrt(squares);
+        if (!(norm > 0)) break;
+        team_barrier(team); /* everyone has read the sums */
+    }
+    if (thread == 0) l->omega = eigenvalue > 0 ? MG_DAMPING / eigenvalue : 0;
+    team_barrier(team);
+}
+
+/* The dense matrix of the coarsest level, factored. */
+static void mg_factor_coarsest(const Multigrid *g) {
+    const MgLevel *l = &g->level[g->levels - 1];
+    const int64_t points = l->size[0] * l->size[1] * l->size[2], n = points * MG_CHANNELS;
+    memset(g->factor, 0, (size_t)(n * n) * sizeof *g->factor);
+    for (int64_t i = 0; i < points; i++)
+        for (int h = 0; h < MG_HALF; h++) {
+            int64_t d[3];
+            mg_neighbour(h + MG_HALF - 1, d);
+            const int64_t at = mg_at(l, i / l->size[2]) + i % l->size[2];
+            const int64_t z = i / l->size[2] / l->size[1] + d[0], y = i / l->size[2] % l->size[1] + d[1], x = i % l->size[2] + d[2];
+            if (z < 0 || z >= l->size[0] || y < 0 || y >= l->size[1] || x < 0 || x >= l->size[2]) continue;
+            const int64_t j = (z * l->size[1] + y) * l->size[2] + x;
+            for (int p = 0; p < MG_PAIRS; p++) {
+                const double entry = (double)l->matrix[(p * MG_HALF + h) * l->plane + at];
+                const int64_t a = i * MG_CHANNELS + mg_row[p], b = j * MG_CHANNELS + mg_column[p];
+                g->factor[a * n + b] = g->factor[b * n + a] = entry;
+            }
+        }
+    mg_factor(g->factor, n);
+}

@@ -1,0 +1,189 @@
+"""The linear solve of one nonlinear iteration on native code, and the choice of its preconditioner."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, final
+
+import numpy as np
+
+from .energy.vectors import vector
+from .errors import OptionError
+from .ir import Field
+from .kernels.buffers import Buffers
+from .kernels.library import BoundProgram, PcgKernels, PcgState
+from .kernels.multigrid import Multigrid
+from .solver.options import Preconditioner
+from .solver.pcg import PCGScalars
+from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+_SLICE = 0.05
+"""Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
+_PATIENCE = 25
+"""Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_HOPELESS = (80, 0.9)
+"""Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
+for good: an iteration costs about five of those."""
+
+Kind = Literal["jacobi", "block_jacobi", "multigrid"]
+
+
+@final
+class LinearSolver:
+    """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
+
+    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations. The levels of
+    multigrid are kept from one solve to the next as long as they do about as well as when they were new.
+
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: fields of the unknowns, in order.
+    """
+
+    def __init__(self, bound: BoundProgram, buffers: Buffers, unknowns: Sequence[Field]) -> None:
+        self._bound = bound
+        self._buffers = buffers
+        self._unknowns = unknowns
+        self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
+        self._multigrid: Multigrid | None = None
+        self._kind: Kind = "jacobi"  # what the next solve begins with
+        self._may_change = False
+        self._first_iterations: int | None = None  # of the first solve with the present levels
+        self._last_iterations = 0
+        self._used: dict[Kind, None] = {}
+        self.trace: list[PCGScalars] | None = None
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None:
+        """Take an option.
+
+        Raises:
+            OptionError: multigrid does not apply to the energy.
+        """
+        coupled = self._bound.program.coupling is not None
+        if preconditioner == "multigrid" and not coupled:
+            raise OptionError(
+                "preconditioner='multigrid' needs all unknowns on one grid, coupled with near neighbours in each of "
+                "its dims at distances that are the same everywhere; this energy is not of that kind: use 'auto'"
+            )
+        self._may_change = preconditioner == "auto" and coupled
+        self._kind = "jacobi" if preconditioner is None or preconditioner == "auto" else preconditioner
+        self._used = {}
+
+    def data_changed(self) -> None:
+        """The levels of multigrid no longer belong to the problem."""
+        self._first_iterations = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the blocks of J^T J are asked for, not only its diagonal."""
+        return self._kind == "block_jacobi" and "evalJTF_block" in self._bound.program.groups
+
+    @property
+    def used(self) -> str:
+        """The preconditioners that took part so far."""
+        return ", then ".join(self._used) or "none yet"
+
+    @property
+    def nbytes(self) -> int:
+        return self._multigrid.nbytes if self._multigrid is not None else 0
+
+    def solve(self, limits: LinearLimits, damped: bool) -> LinearSummary:
+        """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``."""
+        rows = np.zeros((limits.max_iterations, 7)) if self.trace is not None else None
+        state = PcgState(
+            max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
+            reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance, slice=_SLICE, rho_0=-1.0,
+            trace=None if rows is None else rows.ctypes.data,
+        )  # fmt: skip
+        if self._kind != "multigrid":
+            summary = self._with_jacobi(state, limits, damped)
+        if self._kind == "multigrid":
+            summary = self._with_multigrid(state, limits, damped)
+        if rows is not None and self.trace is not None:
+            self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
+        return summary
+
+    def _with_jacobi(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        patience = _PATIENCE if self._may_change else limits.max_iterations
+        kernels = self._bound.pcg_kernels(self._steps, damped, "_block" if self.blocks else "")
+        limited = replace(limits, max_iterations=min(patience, limits.max_iterations), eta=limits.forcing())
+        summary = self._run(kernels, state, limited)
+        self._used[self._kind] = None
+        if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
+            self._kind = "multigrid"
+            state.status, state.resume = 0, 1
+        return summary
+
+    def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        kernels = self._multigrid_kernels(damped)
+        limits = replace(limits, eta=limits.forcing(multigrid=True))
+        before = state.k
+        if self._worn():
+            self._build(kernels)
+        summary = self._run(kernels, state, limits)
+        if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
+            # The levels belong to another linearisation: with those of this one M is positive definite.
+            self._build(kernels)
+            state.status, state.resume = 0, 1
+            summary = self._run(kernels, state, limits)
+        self._used["multigrid"] = None
+        self._last_iterations = state.k - before
+        if self._first_iterations is None:
+            self._first_iterations = self._last_iterations
+        if self._may_change and self._is_hopeless(state):
+            self._may_change = False
+            self._kind = "jacobi"
+        return summary
+
+    def _is_hopeless(self, state: PcgState) -> bool:
+        many, left = _HOPELESS
+        return self._last_iterations > many and state.rho > state.rho_0 * left ** (2 * self._last_iterations)
+
+    def _worn(self) -> bool:
+        """Whether the levels do much worse than when they were new, or are not there."""
+        return self._first_iterations is None or self._last_iterations > 1.5 * self._first_iterations + 2
+
+    def _build(self, kernels: PcgKernels) -> None:
+        self._bound.build_multigrid(kernels)
+        self._first_iterations = None
+
+    def _multigrid_kernels(self, damped: bool) -> PcgKernels:
+        coupling = self._bound.program.coupling
+        assert coupling is not None
+        if self._multigrid is None:
+            shape = [self._buffers.sizes[d] for d in coupling.dims]
+            self._multigrid = Multigrid(coupling, shape, self._buffers.pitch[coupling.dims], self._bound.program.dtype)
+        z = [vector("z", u) for u in self._unknowns]
+        return self._bound.multigrid_kernels(self._steps, damped, z, self._multigrid)
+
+    def _run(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
+        state.max_iterations, state.eta = limits.max_iterations, limits.eta
+        while state.status == 0:
+            left = None if limits.deadline is None else limits.deadline - time.perf_counter()
+            state.time_left = -1.0 if left is None else max(left, 0.0)
+            self._bound.pcg(kernels, state)
+        return _summary(state, limits)
+
+
+_ENDINGS: dict[int, tuple[LinearStatus, str]] = {
+    1: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    2: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    3: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
+    4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    6: (LinearStatus.CONVERGED, "r.z = 0."),
+    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."),
+    8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+}
+
+
+def _summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
+    status, message = _ENDINGS[state.status]
+    if status is LinearStatus.BREAKDOWN and state.k == 0:
+        status = LinearStatus.FAILURE
+    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
+    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction))

@@ -1,0 +1,321 @@
+"""Multigrid against the same V-cycle in NumPy on the assembled matrix, and what it does to solves."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import optpy as op
+from optpy import linear_solver
+from optpy.energy.binding import bind
+from optpy.kernels import library
+from optpy.problem import CompiledProblem
+from optpy.solver.pcg import Vector, pcg
+from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from tests.warping import arap_data, arap_energy
+
+Real = NDArray[np.float64]
+
+D_, H, W = op.dims("D H W")
+DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
+UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
+
+
+def chain() -> op.Energy:
+    """One dim, reach 1."""
+    i = op.indices(W)
+    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
+    return op.Energy(fit=0.05 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
+
+
+def bending() -> op.Energy:
+    """Two unknowns, reach 2 along rows and 3 along columns, some points fixed, a weight that varies."""
+    i, j = op.indices(H, W)
+    X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (H, W), 2)
+    A = op.Array("A", (H, W))
+    M = op.Array("M", (H, W), dtype=np.uint8)
+    return op.Energy(
+        fit=0.1 * (X[i, j] - A[i, j]),
+        bend=(1 + A[i, j] ** 2) * (X[i, j - 1] - 2 * X[i, j] + X[i, j + 1]),
+        skip=Y[i, j] - Y[i + 3, j],
+        slope=op.vector(Y[i, j][0] - X[i, j] + X[i + 1, j], op.sin(Y[i, j][1]) - Y[i, j + 1][1]),
+        fixed={X: M[i, j] == 1, Y: M[i, j] == 2},
+    )
+
+
+def volume() -> op.Energy:
+    """Three dims."""
+    i, j, k = op.indices(D_, H, W)
+    X, A = op.Unknown("X", (D_, H, W)), op.Array("A", (D_, H, W))
+    steps = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    smooth = [X[i, j, k] - X[i + a, j + b, k + c] for a, b, c in steps]
+    return op.Energy(fit=0.1 * (X[i, j, k] - A[i, j, k]), smooth=smooth)
+
+
+def values_of(energy: op.Energy, sizes: tuple[int, ...]) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    values: dict[str, Any] = {}
+    for f in energy.fields:
+        shape = (*sizes, f.channels) if f.vector else sizes
+        values[f.name] = rng.integers(0, 9, shape).astype(np.uint8) if f.dtype == "uint8" else rng.normal(size=shape)
+    return values
+
+
+CASES = {
+    "chain 300": (chain, (300,)),
+    "chain 7": (chain, (7,)),
+    "bending 11x14": (bending, (11, 14)),
+    "bending 1x64": (bending, (1, 64)),
+    "bending 40x2": (bending, (40, 2)),
+    "volume 6x5x8": (volume, (6, 5, 8)),
+    "volume 1x30x2": (volume, (1, 30, 2)),
+}
+
+
+def compiled(energy: op.Energy, values: dict[str, Any], threads: int = 1, dtype: Any = np.float64) -> CompiledProblem:
+    solver = op.compile(energy, "cpu", dtype)
+    bound = bind(energy, values, dtype)
+    made = CompiledProblem(
+        solver._program, solver._compiled.library, energy.residual_terms, energy.unknown_fields, bound.sizes, threads
+    )
+    made.bind(bound.arrays, bound.params)
+    return made
+
+
+# -- the reference -----------------------------------------------------------------------------------------------------
+
+
+def interpolation(n: int) -> Real:
+    """(n, n // 2 + 1): linear, from every other point; the identity for n <= 2."""
+    if n <= 2:
+        return np.eye(n)
+    P = np.zeros((n, n // 2 + 1))
+    for i in range(n):
+        P[i, i // 2] += 0.5
+        P[i, (i + 1) // 2] += 0.5
+    return P
+
+
+class ReferenceCycle:
+    """A and a V-cycle for it, dense, with the damping factors that the native code found."""
+
+    def __init__(self, A: Real, sizes: tuple[int, ...], channels: int, finest_omega: float, omegas: list[float]):
+        self.levels: list[tuple[Any, Any, float]] = [(A, _diagonal_inverse(A, 1), finest_omega)]
+        self.P: list[Any] = []
+        free = np.diag(A) != 0
+        for omega in omegas:
+            P: Any = np.eye(1)
+            for n in sizes:
+                P = np.kron(P, interpolation(n))
+            P = np.kron(P, np.eye(channels))
+            if not self.P:
+                P *= free[:, None]
+            A = P.T @ A @ P
+            self.P.append(P)
+            self.levels.append((A, _diagonal_inverse(A, channels), omega))
+            sizes = tuple(n // 2 + 1 if n > 2 else n for n in sizes)
+
+    def apply(self, p: Vector) -> Vector:
+        return np.asarray(self.levels[0][0] @ p)
+
+    def precondition(self, r: Vector) -> Vector:
+        return self._cycle(0, r)
+
+    def _cycle(self, level: int, b: Vector) -> Vector:
+        A, inverse, omega = self.levels[level]
+        if level == len(self.levels) - 1:
+            return np.asarray(np.linalg.lstsq(A, b, rcond=1e-10)[0])
+        x = omega * (inverse @ b)
+        x = x + self.P[level] @ self._cycle(level + 1, self.P[level].T @ (b - A @ x))
+        return np.asarray(x + omega * (inverse @ (b - A @ x)))
+
+
+def _diagonal_inverse(A: Real, block: int) -> Real:
+    inverse = np.zeros_like(A)
+    for at in range(0, len(A), block):
+        here = slice(at, at + block)
+        inverse[here, here] = np.linalg.pinv(A[here, here], hermitian=True, rcond=1e-9)
+    return inverse
+
+
+def interleaved(energy: op.Energy, sizes: tuple[int, ...]) -> NDArray[np.intp]:
+    """The columns of the Jacobian, point by point."""
+    points, start, columns = math.prod(sizes), 0, []
+    for u in energy.unknown_fields:
+        columns.append(start + np.arange(points * u.channels).reshape(points, u.channels))
+        start += points * u.channels
+    return np.concatenate(columns, axis=1).ravel()
+
+
+@pytest.mark.parametrize("damping", [DAMPED, UNDAMPED], ids=["damped", "undamped"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_iteration_is_that_of_the_reference(
+    case: str, damping: Damping, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    build, sizes = CASES[case]
+    energy, limits = build(), LinearLimits(max_iterations=8, residual_reset_period=3)
+    values = values_of(energy, sizes)
+    native = compiled(energy, values, threads)
+    native.set_preconditioner("multigrid")
+    native.trace = []
+    native.linearise()
+    native.damp(damping)
+    ours = native.solve_linear(limits)
+
+    order = interleaved(energy, sizes)
+    F = np.concatenate([r.ravel() for r in energy.residuals(values).values()])
+    J = energy.jacobian(values).toarray()[:, order]
+    c = (J**2).sum(axis=0)
+    A = J.T @ J + np.diag(np.where(c > 0, damping.diagonal(c), 0))
+    grid = native._linear_solver._multigrid
+    assert grid is not None
+    omegas = [level.omega for level in grid._levels]
+    cycle = ReferenceCycle(A, sizes, len(order) // math.prod(sizes), grid.state.omega, omegas)
+    scaled = np.sqrt(np.diag(cycle.levels[0][1]))
+    assert grid.state.omega * np.linalg.eigvalsh(scaled[:, None] * A * scaled).max() < 2  # else M is not positive
+    trace: list[Any] = []
+    delta, theirs = pcg(cycle, -(J.T @ F), limits, trace)
+    assert (ours.iterations, ours.status) == (theirs.iterations, theirs.status)
+    for name in ("rho", "pAp", "Q"):
+        a, b = ([getattr(s, name) for s in t] for t in (native.trace, trace))
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-13 * max(map(abs, b)), err_msg=name)
+    found = np.concatenate([native.read_vector("delta", u).ravel() for u in energy.unknown_fields])[order]
+    np.testing.assert_allclose(found, delta, atol=1e-8 * np.abs(delta).max())
+
+
+# -- what it is for ----------------------------------------------------------------------------------------------------
+
+
+def poisson(n: int) -> tuple[op.Energy, dict[str, Any]]:
+    """The differences of a picture, inside a frame that keeps its values."""
+    i, j = op.indices(H, W)
+    X, B = op.Unknown("X", (H, W)), op.Array("B", (H, W))
+    inside = (op.value(i) > 0) & (op.value(j) > 0) & op.in_bounds(i + 1, j) & op.in_bounds(i, j + 1)
+    steps = [(0, 1), (1, 0)]
+    rules = [(X[i, j] - X[i + a, j + b]) - (B[i, j] - B[i + a, j + b]) for a, b in steps]
+    rng = np.random.default_rng(0)
+    picture = np.cumsum(np.cumsum(rng.normal(size=(n, n)), axis=0), axis=1) / n
+    start = picture.copy()
+    start[1:-1, 1:-1] = 0
+    return op.Energy(same=rules, fixed={X: ~inside}), dict(X=start, B=picture)
+
+
+def iterations(n: int, preconditioner: Literal["jacobi", "multigrid"], dtype: Any) -> int:
+    energy, data = poisson(n)
+    options: dict[str, Any] = dict(method="gn", max_iterations=1, eta=0, r_tolerance=1e-4)
+    result = op.solve(energy, data, dtype=dtype, preconditioner=preconditioner, **options)
+    return result.iterations[1].linear_iterations
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_iterations_do_not_grow_with_the_picture(dtype: Any) -> None:
+    small, large = iterations(40, "multigrid", dtype), iterations(320, "multigrid", dtype)
+    assert large <= small + 2 <= 14
+    assert iterations(320, "jacobi", dtype) > 20 * large
+
+
+@pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
+def test_steps_solved_to_the_end_are_those_of_jacobi(preconditioner: Any) -> None:
+    data = arap_data(60, 75)
+    options: dict[str, Any] = dict(dtype=np.float64, max_iterations=8, eta=0, r_tolerance=1e-10)
+    jacobi = op.solve(arap_energy(), data, preconditioner="jacobi", **options)
+    other = op.solve(arap_energy(), data, preconditioner=preconditioner, **options)
+    np.testing.assert_allclose([r.cost for r in other.iterations], [r.cost for r in jacobi.iterations], rtol=1e-6)
+    assert sum(r.linear_iterations for r in other.iterations) < sum(r.linear_iterations for r in jacobi.iterations) / 3
+    assert "multigrid" in other.report()
+
+
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    data = arap_data(90, 130)
+    one, two = (op.solve(arap_energy(), data, preconditioner="multigrid", max_iterations=6, threads=t) for t in (1, 2))
+    for name in one.x:
+        np.testing.assert_array_equal(one.x[name], two.x[name])
+
+
+# -- when it is taken --------------------------------------------------------------------------------------------------
+
+
+def test_an_easy_solve_stays_with_jacobi() -> None:
+    energy = chain()
+    values = values_of(energy, (500,))
+    i = op.indices(W)
+    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
+    easy = op.Energy(fit=3 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
+    assert op.solve(easy, values).facts["Preconditioners used"] == "jacobi"
+    assert op.solve(energy, values).facts["Preconditioners used"] == "jacobi, then multigrid"
+
+
+def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
+    energy, data = poisson(60)
+    problem = compiled(energy, data)
+    problem.set_preconditioner("auto")
+    problem.trace = []
+    problem.linearise()
+    problem.damp(UNDAMPED)
+    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
+    assert summary.status is LinearStatus.CONVERGED
+    assert linear_solver._PATIENCE < summary.iterations < linear_solver._PATIENCE + 25
+    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
+    Q = [s.Q for s in problem.trace]
+    assert all(b <= a for a, b in pairwise(Q))
+    delta = problem.read_vector("delta", energy.unknown_fields[0])
+    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
+
+
+def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[None] = []
+    build = library.BoundProgram.build_multigrid
+    monkeypatch.setattr(library.BoundProgram, "build_multigrid", lambda *a: builds.append(build(*a)))
+    i = op.indices(W)
+    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
+    s = op.params("s")
+    energy = op.Energy(fit=0.01 * (X[i] - A[i]), smooth=s * (X[i] - X[i + 1]))
+    session = op.compile(energy, dtype=np.float64).start(
+        dict(X=np.zeros(400), A=np.arange(400.0) % 7, s=1.0), preconditioner="multigrid", max_iterations=3
+    )
+    session.run()
+    assert len(builds) == 1  # J is the same in all iterations
+    session.update(s=50.0)
+    session.run()
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
+def test_two_grids_are_refused_by_name_and_served_by_auto(preconditioner: Any) -> None:
+    i, j = op.indices(H, W)
+    X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (W,))
+    energy = op.Energy(smooth=X[i, j] - X[i, j + 1] - 1, fit=X[i, j] - Y[j])
+    data = dict(X=np.zeros((4, 5)), Y=np.zeros(5))
+    if preconditioner == "multigrid":
+        with pytest.raises(op.OptionError, match="one grid"):
+            op.solve(energy, data, preconditioner=preconditioner)
+    else:
+        assert op.solve(energy, data, preconditioner=preconditioner).facts["Preconditioners used"] == "jacobi"
+
+
+def test_distances_that_depend_on_the_place_are_refused() -> None:
+    i = op.indices(W)
+    X = op.Unknown("X", (W,))
+    energy = op.Energy(stretch=op.where(op.in_bounds(2 * i, of=X), X[i] - X[2 * i] - 1, 0))
+    with pytest.raises(op.OptionError, match="near neighbours"):
+        op.solve(energy, dict(X=np.zeros(9)), preconditioner="multigrid")
+
+
+def test_a_singular_problem_is_solved() -> None:
+    """Nothing fixes the constant."""
+    i, j = op.indices(H, W)
+    X, A = op.Unknown("X", (H, W)), op.Array("A", (H, W))
+    energy = op.Energy(
+        slope=[X[i, j] - X[i, j + 1] - A[i, j] + A[i, j + 1], X[i, j] - X[i + 1, j] - A[i, j] + A[i + 1, j]]
+    )
+    a = np.random.default_rng(0).normal(size=(50, 41))
+    result = op.solve(energy, dict(X=np.zeros_like(a), A=a), method="gn", preconditioner="multigrid")
+    assert result.cost < 1e-9 * result.initial_cost

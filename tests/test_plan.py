@@ -1,0 +1,73 @@
+"""``compile`` and ``solve``: what is checked, and when."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+
+
+def small_energy() -> op.Energy:
+    H, W = op.dims("H W")
+    i, j = op.indices(H, W)
+    X, Mask = op.Unknown("X", (H, W)), op.Array("Mask", (H, W), dtype=np.uint8)
+    w = op.params("w")
+    return op.Energy(fit=w * (X[i, j] - 1), reg=X[i, j] - X[i + 1, j], fixed={X: Mask[i, j] != 0})
+
+
+def small_data() -> dict[str, Any]:
+    return dict(X=np.zeros((4, 5)), Mask=np.zeros((4, 5), np.uint8), w=2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(Y=1.0), "reads no 'Y'"),
+        (dict(w=np.ones(3)), "'w' must be a real number"),
+        (dict(X=np.zeros((4, 6))), "W is 6 from 'X'"),
+        (dict(Mask=np.zeros((4, 5))), "'Mask' has dtype float64"),
+        (dict(X=np.full((4, 5), np.nan)), "is not finite"),
+    ],
+)
+def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
+    change: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optpy.plan._build", lambda *_: pytest.fail("compiled first"))
+    with pytest.raises(op.DataError, match=message):
+        op.solve(small_energy(), small_data() | change)
+    with pytest.raises(op.DataError, match="lacks 'w'"):
+        op.solve(small_energy(), dict(X=np.zeros((4, 5)), Mask=np.zeros((4, 5), np.uint8)))
+
+
+def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("optpy.plan._build", lambda *_: pytest.fail("compiled first"))
+    for wrong in (dict(max_iteration=3), dict(device="tpu"), dict(dtype=np.int32)):
+        with pytest.raises(op.OptionError):
+            op.solve(small_energy(), small_data(), **wrong)
+    with pytest.raises(TypeError, match=r"op\.Energy"):
+        op.solve(small_data(), small_data())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
+    energy = small_energy()
+    expected = op.solve(energy, small_data())
+    again = copied(energy)
+    assert op.compile(again) is op.compile(energy)  # nothing is compiled twice
+    np.testing.assert_array_equal(op.solve(again, small_data()).x["X"], expected.x["X"])
+    np.testing.assert_array_equal(copied(op.compile(energy)).solve(small_data()).x["X"], expected.x["X"])
+    with pytest.raises(TypeError, match="solver"):
+        pickle.dumps(op.compile(energy))
+
+
+def test_a_solver_says_what_it_solves() -> None:
+    assert (
+        repr(op.compile(small_energy(), dtype=np.float64)) == "<Solver of X (H, W) on cpu in float64; terms fit, reg>"
+    )
