@@ -98,10 +98,10 @@ class Element(metaclass=Refusing):
 
     _no_number = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_number
-    __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = (
-        _no_number
-    )
-    __int__ = __float__ = __bool__ = __getitem__ = __array__ = __array_ufunc__ = __array_function__ = _no_number
+    __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __invert__ = __eq__ = __ne__ = _no_number
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __int__ = __float__ = __bool__ = _no_number
+    __getitem__ = __array__ = __array_ufunc__ = __array_function__ = _no_number
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
