@@ -13,6 +13,7 @@ from .boundary import always_inside, boundary_guards
 from .expression import Expression
 from .graph import check_reads
 from .index import LoopVariable
+from .tangent import at_zero
 
 Renaming = Mapping[Atom, Affine]
 """What stands for each of the user's indices."""
@@ -35,9 +36,12 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
-    _check_reads_unknown(label, components, expression.location)
+    values = at_zero(components)
+    _check_reads_unknown(label, values, expression.location)
     check_reads(label, expression)
-    return ir.Residual(term, label, domain, tuple(components), expression.shape, expression.location, tuple(loops))
+    return ir.Residual(
+        term, label, domain, tuple(values), tuple(components), expression.shape, expression.location, tuple(loops)
+    )
 
 
 def _check(label: str, e: Expression) -> None:

@@ -21,6 +21,8 @@ from ..symbolic.expr import Expr, Var
 from ..symbolic.interpret import Value, evaluate
 from ..symbolic.traverse import variables
 from .binding import Bound, bind
+from .gather import is_unknown
+from .tangent import at_zero
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -153,8 +155,8 @@ def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
     """The Jacobian at data that is bound already."""
     from scipy.sparse import coo_matrix
 
-    solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
-    first_columns = _first(energy.unknown_fields, [s.size * u.channels for u, s in solved.items()])
+    solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
+    first_columns = _first(solved, [s.size * u.channels for u, s in solved.items()])
     points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
     first_rows = _first(range(len(points)), points)
     nothing = np.zeros(0, np.int64)
@@ -192,22 +194,19 @@ def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
 
 @final
 class _Partials:
-    """The derivatives of one residual's components by the reads of unknowns."""
+    """The derivatives of one residual's components by the reads of unknowns (of their tangents, on manifolds)."""
 
     def __init__(self, residual: ir.Residual) -> None:
-        reads = [
-            v
-            for v in variables(residual.components)
-            if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
-        ]
-        derivative = Derivative(residual.components, reads)
+        reads = [v for v in variables(residual.varied) if is_unknown(v.key)]
+        derivative = Derivative(residual.varied, reads)
         self._components = len(residual.components)
         self._pairs: list[tuple[int, Var]] = []
         self._partials: list[Expr] = []
-        for n, c in enumerate(residual.components):
+        for n, c in enumerate(residual.varied):
             for v in derivative.variables(c):
                 self._pairs.append((n, v))
                 self._partials.append(derivative.partial(c, v))
+        self._partials = at_zero(self._partials)
 
     def entries(
         self,
