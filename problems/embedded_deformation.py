@@ -1,7 +1,7 @@
 """Embedded deformation of a mesh, with 12 unknowns at every vertex: `python -m problems.embedded_deformation`.
 
-Every vertex has an affine map of its own, a matrix R and a translation t. It acts around the vertex g: a point p goes to
-R (p - g) + g + t. The matrices shall be near rotations, the maps of neighbours shall agree on where each other's
+Every vertex has an affine map of its own, a matrix R and a translation t, that acts around the vertex g: a point p goes
+to R (p - g) + g + t. The matrices shall be near rotations, the maps of neighbours shall agree on where each other's
 vertices go, and handles pull some vertices to given places. All terms but the first are linear.
 
 Reference: R. W. Sumner, J. Schmid, M. Pauly: Embedded Deformation for Shape Manipulation, SIGGRAPH 2007, equations 4,
