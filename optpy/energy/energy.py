@@ -91,14 +91,28 @@ class Energy:
         """``1/2 sum of squares`` of all residuals, by the NumPy interpreter in float64."""
         return 0.5 * sum(float(np.sum(np.square(r))) for r in self.residuals(data).values())
 
-    def residuals(self, data: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ..."""
+    def residuals(self, data: Mapping[str, Any], *, linearised: bool = False) -> dict[str, NDArray[np.float64]]:
+        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ...
+
+        The two faces of a residual differ for ``op.robust`` alone:
+
+        - False: F with ``cost = 1/2 sum F^2``; a robust residual shows as ``s sqrt(rho(z)) r / |r|``.
+        - True: F with ``J^T F`` the gradient of the cost, where J is ``jacobian``; a robust residual shows as
+          ``sqrt(rho'(z)) r``.
+
+        Args:
+            data: as for ``op.solve``.
+            linearised: which face.
+        """
         from .evaluation import residuals
 
-        return residuals(self, data)
+        return residuals(self, data, linearised)
 
     def jacobian(self, data: Mapping[str, Any]) -> csr_matrix:
-        """The derivatives of all residuals by all unknowns, in float64.
+        """The derivatives of all residuals by all unknowns, in float64: J with ``J^T F`` the gradient of the cost.
+
+        F are ``residuals(data, linearised=True)``: the rows of a robust residual are ``sqrt(rho'(z))`` times those of
+        the residual within it.
 
         Returns:
             Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -110,11 +110,13 @@ class Lookup:
         return tuple(index), inside
 
 
-def residuals(energy: Energy, data: Mapping[str, Any]) -> dict[str, Floats]:
+def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
     """See ``Energy.residuals``."""
     bound = bind(energy, data, np.float64)
     found = {}
     for r in energy.residual_terms:
+        if linearised:
+            r = replace(r, components=r.linearised)
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
         values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
@@ -182,19 +184,19 @@ def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
 
 @final
 class _Partials:
-    """The derivatives of one residual's components by the reads of unknowns."""
+    """The derivatives of one residual by the reads of unknowns."""
 
     def __init__(self, residual: ir.Residual) -> None:
         reads = [
             v
-            for v in variables(residual.components)
+            for v in variables(residual.linearised)
             if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
         ]
-        derivative = Derivative(residual.components, reads)
-        self._components = len(residual.components)
+        derivative = Derivative(residual.linearised, reads)
+        self._components = len(residual.linearised)
         self._pairs: list[tuple[int, Var]] = []
         self._partials: list[Expr] = []
-        for n, c in enumerate(residual.components):
+        for n, c in enumerate(residual.linearised):
             for v in derivative.variables(c):
                 self._pairs.append((n, v))
                 self._partials.append(derivative.partial(c, v))
