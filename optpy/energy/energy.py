@@ -21,6 +21,8 @@ from .index import describe
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+    from .diagnosis import Diagnosis
+
 
 @final
 class Energy:
@@ -121,6 +123,24 @@ class Energy:
         from .evaluation import jacobian
 
         return jacobian(self, data)
+
+    def diagnose(self, data: Mapping[str, Any]) -> Diagnosis:
+        """Look for mistakes: unknowns that nothing determines, values that are not finite. Print what it returns.
+
+        It finds, at the given data and in float64: elements that no residual touches; elements by which all derivatives
+        are 0; residuals and derivatives that are infinite or NaN, with all that they read there; unknowns to which a
+        constant may be added without changing a residual (``J 1 = 0``); and, for up to 1500 numbers solved for, the
+        dimension of the null space of J. Fixed elements are no mistakes.
+
+        Args:
+            data: as for ``op.solve``.
+
+        Raises:
+            DataError: the data does not fit the energy.
+        """
+        from .diagnose import diagnose
+
+        return diagnose(self, data)
 
     def to_sympy(self, name: str) -> Any:
         """A term in SymPy: an expression, a ``Matrix`` for vectors and matrices, a list of them for a list.

@@ -159,7 +159,7 @@ def test_every_routine_on_a_grid_of_vectors_and_scalars(loss: str, dtype: Any) -
         plain=0.1 * X[i, j],
     )
     for shape in ((1, 1), (4, 5), (3, 40)):
-        data = dict(
+        data: dict[str, Any] = dict(
             X=rng.standard_normal(shape), V=rng.standard_normal((*shape, 3)), B=rng.standard_normal((*shape, 3)),
             Mask=rng.integers(0, 2, shape).astype(np.uint8), S=rng.uniform(0.5, 2, shape), w=0.75, s=0.5,
         )  # fmt: skip
