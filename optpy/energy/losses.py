@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Final, final
 
 from ..symbolic.expr import ONE, ZERO, Expr, add, call, const, linear, mul, power, where
-from ..symbolic.operations import OPERATIONS, absolute, less_equal, sqrt, stop_gradient
+from ..symbolic.operations import OPERATIONS, absolute, equal, less_equal, sqrt, stop_gradient
 
 _HALF: Final = Fraction(1, 2)
 _THIRD: Final = Fraction(1, 3)
@@ -136,10 +136,12 @@ LOSSES: Final[dict[str, Loss]] = {
 
 
 def summed(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
-    """What the cost sums the squares of: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0."""
+    """What the cost sums the squares of: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0; not finite where s is 0."""
     n = Norm.of(scale, r)
     root = LOSSES[loss].root(n)
-    return tuple(mul(scale, b, root) for b in n.b)
+    # Infinite where the scale is 0: for the bounded losses it would hide all residuals.
+    factor = add(scale, mul(equal(scale, ZERO), power(scale, -1)))
+    return tuple(mul(factor, b, root) for b in n.b)
 
 
 def linearised(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -54,7 +54,7 @@ def robust(r: Operand, loss: str, scale: Operand = 1) -> Expression:
             To treat each entry by itself: ``op.vector(*(op.robust(x, "huber") for x in r))``.
         loss: its name.
         scale: where residuals begin to count as outliers, in the units of r: a number, a param or a scalar expression
-            without unknowns. It counts by its magnitude, and must not be 0.
+            without unknowns. Only its magnitude counts; where it is 0, the cost is not finite.
 
     Returns:
         Expression: of the shape of r. ``energy.residuals`` shows it as ``s sqrt(rho(z)) r / |r|``: half the sum of

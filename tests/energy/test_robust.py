@@ -285,6 +285,13 @@ def test_it_can_be_looked_at() -> None:
     assert "robust_geman_mcclure" in repr(op.robust(Y[n], "geman_mcclure"))
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_scale_of_0_is_found_when_the_solve_starts(loss: str) -> None:
+    energy = op.Energy(f=op.robust(Y[n], loss, scale=s))
+    with pytest.raises(op.DataError, match=r"the residual 'f' .* is (nan|-?inf)"):
+        op.solve(energy, dict(Y=[1.0, 0.0], s=0.0))
+
+
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 
