@@ -23,9 +23,6 @@ from ..symbolic.operations import OPERATIONS, absolute, equal, less_equal, sqrt,
 _HALF: Final = Fraction(1, 2)
 _THIRD: Final = Fraction(1, 3)
 
-_SMALL: Final = const(1e-8)
-"""Up to this z, a series of one or two terms is exact in double precision."""
-
 
 def _whole(e: Expr) -> Expr:
     """e as one node: products would be multiplied out and overflow. Nothing of it is ever differentiated."""
@@ -60,9 +57,19 @@ class Norm:
         return sqrt(add(power(self.k, 2), self.q))
 
     @property
-    def a(self) -> Expr:
-        """|r| / s = sqrt(z)."""
-        return _quotient(sqrt(self.q), self.k)
+    def length(self) -> Expr:
+        """|r| / M = k sqrt(z)."""
+        return sqrt(self.q)
+
+    @property
+    def inside(self) -> Expr:
+        """1 where |r| <= s, and so z = q <= 1."""
+        return less_equal(self.length, self.k)
+
+    @property
+    def larger(self) -> Expr:
+        """max(s, |r|) / M: what M is to numbers, and up to the square root of n times it to vectors."""
+        return ONE if len(self.b) == 1 else call(OPERATIONS["maximum"], self.k, self.length)
 
 
 @final
@@ -84,34 +91,38 @@ def _quotient(a: Expr, b: Expr) -> Expr:
     return mul(a, power(b, -1))
 
 
-def _inside(n: Norm) -> Expr:
-    return less_equal(n.a, ONE)
-
-
-def _by_series(n: Norm, series: Expr, rho: Expr) -> Expr:
-    """The root where z = q is so small that rho / q would lose its digits (or be 0 / 0), and elsewhere."""
-    return where(less_equal(n.q, _SMALL), series, sqrt(_quotient(rho, n.q)))
+def _huber_root(n: Norm) -> Expr:
+    # 2 sqrt(z) - 1 = (2 length - k) / k
+    outside = sqrt(_quotient(linear(0, [(2, n.length), (-1, n.k)]), mul(n.k, n.q)))
+    return where(n.inside, ONE, outside)
 
 
 def _cauchy_root(n: Norm) -> Expr:
-    # log(1 + z) = 2 asinh(sinh(log(h))) with h = sqrt(1 + z) = g / k and sinh(log(h)) = (h - 1/h) / 2 = z / (2 h):
-    # without the rounding of 1 + z.
-    logarithm = call(OPERATIONS["asinh"], mul(const(_HALF), _quotient(n.q, mul(n.k, n.g))))
-    return _by_series(n, linear(1, [(-Fraction(1, 4), n.q)]), linear(0, [(2, logarithm)]))
+    # Near 0, where z = q, not from the logarithm of the rounded 1 + z: log(1 + z) = 2 atanh(y) with y = z / (2 + z).
+    near = less_equal(n.q, const(Fraction(1, 4)))  # |y| <= 1/9
+    y_squared = power(_quotient(n.q, linear(2, [(1, n.q)])), 2)
+    series: Expr = const(Fraction(1, 17))  # of atanh(y) / y; what is left out is below 1e-17 / (1 - y^2)
+    for degree in range(15, 0, -2):
+        series = linear(Fraction(1, degree), [(1, mul(y_squared, series))])
+    far = sqrt(_quotient(linear(0, [(2, call(OPERATIONS["log"], _quotient(n.g, n.k)))]), n.q))
+    return where(near, sqrt(_quotient(linear(0, [(2, series)]), linear(2, [(1, n.q)]))), far)
+
+
+def _arctan_root(n: Norm) -> Expr:
+    # z^2 / 3 is below the precision of doubles near 0, where rho / q would be 0 / 0.
+    near = less_equal(n.q, const(1e-8))
+    return where(near, ONE, sqrt(_quotient(call(OPERATIONS["atan"], _quotient(n.q, power(n.k, 2))), n.q)))
 
 
 def _tukey_root(n: Norm) -> Expr:
     inside = sqrt(linear(1, [(-1, n.q), (_THIRD, power(n.q, 2))]))
-    return where(_inside(n), inside, power(linear(0, [(3, n.q)]), -_HALF))
+    return where(n.inside, inside, power(linear(0, [(3, n.q)]), -_HALF))
 
 
 LOSSES: Final[dict[str, Loss]] = {
     "linear": Loss(root=lambda n: power(n.k, -1), slope=lambda n: ONE),  # z
     # z up to 1, then 2 sqrt(z) - 1
-    "huber": Loss(
-        root=lambda n: where(_inside(n), ONE, sqrt(_quotient(linear(-1, [(2, n.a)]), n.q))),
-        slope=lambda n: where(_inside(n), ONE, power(n.a, -1)),
-    ),
+    "huber": Loss(root=_huber_root, slope=lambda n: _quotient(n.k, n.larger)),
     # 2 (sqrt(1 + z) - 1)
     "soft_l1": Loss(
         # = 2 z / (sqrt(1 + z) + 1)
@@ -122,13 +133,13 @@ LOSSES: Final[dict[str, Loss]] = {
     "cauchy": Loss(root=_cauchy_root, slope=lambda n: power(_quotient(n.k, n.g), 2)),
     # atan(z)
     "arctan": Loss(
-        root=lambda n: _by_series(n, ONE, call(OPERATIONS["atan"], power(n.a, 2))),
+        root=_arctan_root,
         slope=lambda n: _quotient(power(n.k, 4), add(power(n.k, 4), power(n.q, 2))),
     ),
     # (1 - (1 - z)^3) / 3 up to 1, then 1/3
     "tukey": Loss(
         root=_tukey_root,
-        slope=lambda n: where(_inside(n), power(linear(1, [(-1, n.q)]), 2), ZERO),
+        slope=lambda n: where(n.inside, power(linear(1, [(-1, n.q)]), 2), ZERO),
     ),
     # z / (1 + z)
     "geman_mcclure": Loss(root=lambda n: power(n.g, -1), slope=lambda n: power(_quotient(n.k, n.g), 4)),
