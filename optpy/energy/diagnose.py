@@ -6,7 +6,7 @@ The Jacobian is looked at slab by slab; only for small problems is it kept as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Elements named for each finding."""
-_COLUMNS: Final = 1500
+_COLUMNS: Final = 1200
 """Unknown numbers up to which the null space is computed: the work grows with their cube."""
 _WORK: Final = 10**11
 """Rows times columns squared, up to which it is."""
@@ -137,7 +137,6 @@ class _Sight:
 
     def null_dimension(self) -> int | None:
         """Columns minus rank: singular values of J with its columns scaled to about 1, against rounding."""
-        from scipy.linalg import qr, svdvals
         from scipy.sparse import vstack
 
         if self._kept is None or self.non_finite:
@@ -146,13 +145,12 @@ class _Sight:
         J = vstack(self._kept).tocsc()[:, np.flatnonzero(self.slope)].tocsr()
         if not J.shape[1]:
             return zero
-        J = J.multiply(1 / abs(J).max(axis=0).toarray()).tocsr()
+        J.data /= abs(J).max(axis=0).toarray().ravel()[J.indices]
         R = np.zeros((0, J.shape[1]))
         rows = max(1024, J.shape[1])
         for start in range(0, J.shape[0], rows):  # J = Q R, a few rows at a time
-            (R,) = qr(np.vstack([R, J[start : start + rows].toarray()]), mode="r", check_finite=False)
-            R = R[: J.shape[1]]
-        sigma = svdvals(R)
+            R = np.asarray(np.linalg.qr(np.vstack([R, J[start : start + rows].toarray()]), mode="r"))
+        sigma = np.linalg.svd(R, compute_uv=False)
         tolerance = sigma[0] * max(J.shape) * np.finfo(np.float64).eps
         rank = int(np.count_nonzero(sigma > tolerance))
         return zero + len(R.T) - rank
@@ -183,6 +181,10 @@ def _supports(roots: Iterable[Expr]) -> list[Expr]:
 # -- values that are not finite ------------------------------------------------------------------------------------
 
 
+_Entry = tuple[int, str | None, float]
+"""Row, unknown (None: the residual itself), value."""
+
+
 @final
 class _Finding:
     """Counts the values of a residual, or its derivatives, that are not finite, and keeps the first."""
@@ -202,14 +204,14 @@ class _Finding:
     def look_at_derivatives(self, slab: Slab, J: csr_matrix, columns: Columns) -> None:
         faulty = np.flatnonzero(~np.isfinite(J.data))
 
-        def entry(n: int) -> tuple[int, str | None, float]:
+        def entry(n: int) -> _Entry:
             row = int(np.searchsorted(J.indptr, n, side="right")) - 1
             owner = [u for u, first in columns.first.items() if first <= J.indices[n]][-1]
             return row, owner.name, float(J.data[n])
 
         self._note(slab, faulty, J.nnz, entry)
 
-    def _note(self, slab: Slab, faulty: NDArray[np.intp], total: int, entry: Any) -> None:
+    def _note(self, slab: Slab, faulty: NDArray[np.intp], total: int, entry: Callable[[int], _Entry]) -> None:
         self._count += faulty.size
         self._total += total
         if self._first is None and faulty.size:

@@ -45,7 +45,7 @@ class Read:
     value: float
 
     def __str__(self) -> str:
-        at = "" if self.index is None else f"[{', '.join(map(str, self.index))}]"
+        at = "" if self.index is None else _listed([self.index])
         channel = "" if self.channel is None else f"[{self.channel}]"
         return f"{self.name}{at}{channel} = {self.value:g}"
 
@@ -131,4 +131,4 @@ def _section(title: str, findings: Sequence[object]) -> list[str]:
 
 
 def _listed(indices: Sequence[Index]) -> str:
-    return ", ".join(f"[{', '.join(map(str, n))}]" for n in indices)
+    return ", ".join(f"[{', '.join(map(str, n)) or '()'}]" for n in indices)

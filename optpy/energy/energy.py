@@ -129,7 +129,7 @@ class Energy:
 
         It finds, at the given data and in float64: elements that no residual touches; elements by which all derivatives
         are 0; residuals and derivatives that are infinite or NaN, with all that they read there; unknowns to which a
-        constant may be added without changing a residual (``J 1 = 0``); and, for up to 1500 numbers solved for, the
+        constant may be added without changing a residual (``J 1 = 0``); and, for up to 1200 numbers solved for, the
         dimension of the null space of J. Fixed elements are no mistakes.
 
         Args:

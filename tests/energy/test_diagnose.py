@@ -90,6 +90,7 @@ def test_derivatives_that_vanish_at_the_initial_values() -> None:
     assert [(e.unknown, e.count, e.first) for e in found.flat] == [("Y", 2, ((0,), (2,))), ("g", 1, ((),))]
     assert found.null_dimension == 3
     assert "all derivatives by these are 0" in str(found)
+    assert "g: 1 of 1 elements, at [()]" in str(found)
 
 
 def test_two_reads_that_cancel_are_flat() -> None:
@@ -199,3 +200,10 @@ def test_many_rows_are_reduced_a_few_at_a_time() -> None:
 def test_data_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(op.DataError, match="lacks 'X'"):
         op.Energy(reg=SMOOTH).diagnose({})
+
+
+def test_extreme_derivatives_do_not_break_the_null_space() -> None:
+    found = op.Energy(f=w * Y[n], h=T[n] * g[()]).diagnose(
+        {"Y": [1.0, 1.0], "w": 5e-324, "g": 1.0, "T": [1e308, -1e308]}
+    )
+    assert found.ok
