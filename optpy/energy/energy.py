@@ -145,6 +145,8 @@ class Energy:
     def to_sympy(self, name: str) -> Any:
         """A term in SymPy: an expression, a ``Matrix`` for vectors and matrices, a list of them for a list.
 
+        Residuals of ``op.robust`` are given as the cost sums them.
+
         Args:
             name: of a term, ``"reg"``, or of an entry of a list, ``"reg[0]"``.
         """

@@ -68,7 +68,7 @@ class Norm:
 
     @property
     def larger(self) -> Expr:
-        """max(s, |r|) / M: what M is to numbers, and up to the square root of n times it to vectors."""
+        """max(s, |r|) / M: 1 for a number, up to sqrt(n) for a vector."""
         return ONE if len(self.b) == 1 else call(OPERATIONS["maximum"], self.k, self.length)
 
 

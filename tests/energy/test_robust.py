@@ -227,6 +227,18 @@ def test_borders_and_conditions_switch_it_off() -> None:
     np.testing.assert_array_equal(r["own"][:, :-1] != 0, mask[:, :-1] == 0)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_arm_that_is_not_taken_may_be_infinite(loss: str) -> None:
+    energy = op.Energy(
+        inner=op.robust(op.where(Y[n] > 0, 1 / Y[n], 0), loss), outer=op.where(Y[n] > 0, op.robust(1 / Y[n], loss), 0)
+    )
+    data = {"Y": np.array([0.0, 2.0, -1.0, 0.5])}
+    check_everything(energy, data)
+    for r in energy.residuals(data).values():
+        np.testing.assert_array_equal(r != 0, [False, True, False, True])
+    np.testing.assert_array_equal(gradient(energy, data) == 0, [True, False, True, loss == "tukey"])
+
+
 def test_arms_of_where_may_be_robust_plain_or_nested() -> None:
     near, far = op.robust(Y[n] - 1, "huber"), op.robust(Y[n], "tukey", scale=3)
     energy = op.Energy(f=op.where(T[n] > 0, op.where(T[n] > 1, near, far), 5 * Y[n]))
