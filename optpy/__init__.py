@@ -46,6 +46,7 @@ from .energy.manifolds.se3 import SE3
 from .energy.manifolds.so2 import SO2
 from .energy.manifolds.so3 import SO3
 from .energy.manifolds.unit_vector import UnitVector
+from .energy.robust import robust
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
 from .plan import Solver, compile, solve
@@ -108,6 +109,7 @@ __all__ = [
     "norm",
     "normalize",
     "params",
+    "robust",
     "rotate2d",
     "rotate3d",
     "rotate_axis_angle",

@@ -274,8 +274,7 @@ Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName
 class Residual:
     """One residual vector at every point of a domain, with the boundary rule already applied.
 
-    Its components are scalar expressions over ``domain``'s loop variables. Where unknowns live on manifolds,
-    ``varied`` are the components as functions of their tangents too: the same at 0, and what is differentiated.
+    Its components are scalar expressions over ``domain``'s loop variables.
     """
 
     term: str
@@ -284,7 +283,10 @@ class Residual:
     """Unique: "reg[0]" for entries of a list, else the term's name."""
     domain: Domain
     components: tuple[Expr, ...]
-    varied: tuple[Expr, ...]
+    """What the cost sums the squares of."""
+    linearised: tuple[Expr, ...]
+    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight.
+    Where unknowns live on manifolds it is a function of their tangents, too, to be taken where those are 0."""
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
     written: tuple[Atom, ...] = field(default=(), compare=False)

@@ -13,6 +13,7 @@ from .boundary import always_inside, boundary_guards
 from .expression import Expression
 from .graph import check_reads
 from .index import LoopVariable
+from .robust import split
 from .tangent import at_zero
 
 Renaming = Mapping[Atom, Affine]
@@ -26,7 +27,7 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     guards are the user's; else it is zero wherever it reads outside an array.
 
     Raises:
-        EnergyError: it is a condition, or reads no unknown.
+        EnergyError: it is a condition, or reads no unknown, or uses ``op.robust`` as a number.
     """
     _check(label, expression)
     loops = loop_variables(expression.components)
@@ -36,11 +37,18 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
-    values = at_zero(components)
-    _check_reads_unknown(label, values, expression.location)
+    _check_reads_unknown(label, components, expression.location)
     check_reads(label, expression)
+    summed, linearised = split(label, components, expression.location)
     return ir.Residual(
-        term, label, domain, tuple(values), tuple(components), expression.shape, expression.location, tuple(loops)
+        term,
+        label,
+        domain,
+        tuple(at_zero(summed)),
+        tuple(linearised),
+        expression.shape,
+        expression.location,
+        tuple(loops),
     )
 
 

@@ -57,10 +57,11 @@ def is_unknown(key: object) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class LinearisedResidual:
-    """A residual's components with their derivatives, in the residual's own coordinates."""
+    """A residual with its derivatives, in its own coordinates."""
 
     residual: Residual
     values: tuple[Expr, ...]
+    """``residual.linearised`` where the tangents of manifolds are 0, factored."""
     partials: tuple[dict[Access, Expr], ...]
     """For each component, d component / d access for every access to an unknown."""
     tangents: tuple[Expr, ...]
@@ -73,7 +74,7 @@ class LinearisedResidual:
 
 def linearise(residual: Residual) -> LinearisedResidual:
     """Differentiate a residual; the tangents are along the vector field ``p``."""
-    varied = factor(residual.varied)
+    varied = factor(residual.linearised)
     unknowns = [v for v in variables(varied) if is_unknown(v.key)]
     derivative = Derivative(varied, unknowns)
     partials = tuple(

@@ -17,7 +17,7 @@ from ..symbolic.traverse import substitute, topological
 from .binding import Bound, bind
 from .energy import Energy
 from .evaluation import Floats, Lookup, Slab, bound_jacobian, residual_values, solved_elements
-from .tangent import moved
+from .tangent import at_zero, moved
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_matrix
@@ -84,7 +84,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     unknowns live on manifolds.
 
     Central differences, extrapolated to step 0; columns that share no row are changed together. What
-    ``op.stop_gradient`` holds constant stays constant in the differences, too.
+    ``op.stop_gradient`` holds constant stays constant in the differences, too, and so do the weights of ``op.robust``
+    (the residuals are those of ``energy.residuals(data, linearised=True)``).
 
     At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
     convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
@@ -227,7 +228,7 @@ class _Residuals:
     def __init__(self, energy: Energy, bound: Bound) -> None:
         self._unknowns = energy.unknown_fields
         self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(r.components)) for r in energy.residual_terms]
+        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
         self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
         self.rows: dict[str, slice] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}

@@ -225,6 +225,28 @@ def test_what_is_stopped_does_not_move() -> None:
     np.testing.assert_array_equal(held.jacobian(data_for(held)).toarray(), np.eye(12, 24, 12))
 
 
+def test_robust_losses_weigh_residuals_of_rotations() -> None:
+    energy = op.Energy(r=op.robust((R3[n].T @ R3[n + 1]).log(), "cauchy", scale=0.5))
+    data = data_for(energy)
+    assert op.check_gradients(energy, data)
+    plain = op.Energy(r=(R3[n].T @ R3[n + 1]).log())
+    r, J = plain.residuals(data)["r"], plain.jacobian(data).toarray()
+    weight = np.repeat(1 / np.sqrt(1 + np.sum(r**2, axis=1) / 0.25), 3)
+    np.testing.assert_allclose(energy.jacobian(data).toarray(), weight[:, None] * J, atol=1e-14)
+    with pytest.raises(op.EnergyError, match="depends on the unknown 'R3'"):
+        op.robust(p[n], "huber", scale=op.norm(R3[n] @ [1, 2, 3]))
+
+
+def test_a_diagnosis_counts_tangents() -> None:
+    """A rotation about the axis that it is seen by changes nothing; neither does turning all of them together."""
+    data = dict(R3=quaternions(np.random.default_rng(1), 4))
+    along = op.Energy(r=R3[n] @ [0, 0, 1] - [0.6, 0, 0.8]).diagnose(data)
+    assert (along.columns, along.null_dimension) == (12, 4)
+    together = op.Energy(r=(R3[n].T @ R3[n + 1]).log()).diagnose(data)
+    assert (together.columns, together.null_dimension) == (12, 3)
+    assert [(g.unknown, g.channel) for g in together.gauges] == [("R3", 0), ("R3", 1), ("R3", 2)]
+
+
 def test_conditions_of_fixed_may_not_read_rotations() -> None:
     with pytest.raises(op.EnergyError, match="reads the unknown 'R3'"):
         op.Energy(r=R3[n].log(), fixed={R3: op.norm(R3[n].log()) > 1})
