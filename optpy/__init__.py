@@ -41,6 +41,7 @@ from .energy.functions import (
 from .energy.gradient_check import check_gradients
 from .energy.graph import Graph
 from .energy.index import Dim, Index, dims, indices
+from .energy.robust import robust
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
 from .plan import Solver, compile, solve
@@ -98,6 +99,7 @@ __all__ = [
     "norm",
     "normalize",
     "params",
+    "robust",
     "rotate2d",
     "rotate3d",
     "rotate_axis_angle",

@@ -253,6 +253,9 @@ class Residual:
     """Unique: "reg[0]" for entries of a list, else the term's name."""
     domain: Domain
     components: tuple[Expr, ...]
+    """What the cost sums the squares of."""
+    linearised: tuple[Expr, ...]
+    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight."""
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
     written: tuple[Atom, ...] = field(default=(), compare=False)

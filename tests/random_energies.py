@@ -255,7 +255,14 @@ class Draw:
             e = op.where(self.condition(space, 2), e, self.choose([0, 0, 0.5 * e, 1]))
         if self.chance(3):
             e = op.vector(e, self.choose([e * e, self.read(self.choose(self.unknowns), space), 3 * e + 1]))
-        return e
+        return self._robust(e, space) if self.chance(8) else e
+
+    def _robust(self, e: Any, space: Space) -> Any:
+        self.smooth = False
+        losses = ["linear", "huber", "soft_l1", "cauchy", "arctan", "tukey", "geman_mcclure"]
+        r = op.robust(e, self.choose(losses), scale=self.choose([1, 0.5, self.params[0], 2 * self.params[1]]))
+        r = r * self.choose([1, -2, self.params[0]])
+        return op.where(self.condition(space, 1), r, self.choose([0, e, 1])) if self.chance(2) else r
 
     def fixed(self) -> dict[Any, Any]:
         found = {}

@@ -13,6 +13,7 @@ from .boundary import always_inside, boundary_guards
 from .expression import Expression
 from .graph import check_reads
 from .index import LoopVariable
+from .robust import split
 
 Renaming = Mapping[Atom, Affine]
 """What stands for each of the user's indices."""
@@ -25,7 +26,7 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     guards are the user's; else it is zero wherever it reads outside an array.
 
     Raises:
-        EnergyError: it is a condition, or reads no unknown.
+        EnergyError: it is a condition, or reads no unknown, or uses ``op.robust`` as a number.
     """
     _check(label, expression)
     loops = loop_variables(expression.components)
@@ -37,7 +38,17 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         components = [mul(*guards, c) for c in components]
     _check_reads_unknown(label, components, expression.location)
     check_reads(label, expression)
-    return ir.Residual(term, label, domain, tuple(components), expression.shape, expression.location, tuple(loops))
+    summed, linearised = split(label, components, expression.location)
+    return ir.Residual(
+        term,
+        label,
+        domain,
+        tuple(summed),
+        tuple(linearised),
+        expression.shape,
+        expression.location,
+        tuple(loops),
+    )
 
 
 def _check(label: str, e: Expression) -> None:

@@ -22,6 +22,8 @@ from .index import check_name, describe
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+    from .diagnosis import Diagnosis
+
 
 @final
 class Energy:
@@ -113,14 +115,28 @@ class Energy:
         """``1/2 sum of squares`` of all residuals, by the NumPy interpreter in float64."""
         return 0.5 * sum(float(np.sum(np.square(r))) for r in self.residuals(data).values())
 
-    def residuals(self, data: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ..."""
+    def residuals(self, data: Mapping[str, Any], *, linearised: bool = False) -> dict[str, NDArray[np.float64]]:
+        """Every residual by name, of the shape of its domain plus its own; entries of a list are ``reg[0]``, ...
+
+        The two faces of a residual differ for ``op.robust`` alone:
+
+        - False: F with ``cost = 1/2 sum F^2``; a robust residual shows as ``s sqrt(rho(z)) r / |r|``.
+        - True: F with ``J^T F`` the gradient of the cost, where J is ``jacobian``; a robust residual shows as
+          ``sqrt(rho'(z)) r``.
+
+        Args:
+            data: as for ``op.solve``.
+            linearised: which face.
+        """
         from .evaluation import residuals
 
-        return residuals(self, data)
+        return residuals(self, data, linearised)
 
     def jacobian(self, data: Mapping[str, Any]) -> csr_matrix:
-        """The derivatives of all residuals by all unknowns, in float64.
+        """The derivatives of all residuals by all unknowns, in float64: J with ``J^T F`` the gradient of the cost.
+
+        F are ``residuals(data, linearised=True)``: the rows of a robust residual are ``sqrt(rho'(z))`` times those of
+        the residual within it.
 
         Returns:
             Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each
@@ -130,8 +146,28 @@ class Energy:
 
         return jacobian(self, data)
 
+    def diagnose(self, data: Mapping[str, Any]) -> Diagnosis:
+        """Look for mistakes: unknowns that nothing determines, values that are not finite. Print what it returns.
+
+        It finds, at the given data and in float64: elements that no residual touches; elements by which all derivatives
+        are 0; residuals and derivatives that are infinite or NaN, with all that they read there; unknowns to which a
+        constant may be added without changing a residual (``J 1 = 0``); and, for up to 1200 numbers solved for, the
+        dimension of the null space of J. Fixed elements are no mistakes.
+
+        Args:
+            data: as for ``op.solve``.
+
+        Raises:
+            DataError: the data does not fit the energy.
+        """
+        from .diagnose import diagnose
+
+        return diagnose(self, data)
+
     def to_sympy(self, name: str) -> Any:
         """A term in SymPy: an expression, a ``Matrix`` for vectors and matrices, a list of them for a list.
+
+        Residuals of ``op.robust`` are given as the cost sums them.
 
         Args:
             name: of a term, ``"reg"``, or of an entry of a list, ``"reg[0]"``.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -119,11 +119,13 @@ class Lookup:
         return tuple(index), inside
 
 
-def residuals(energy: Energy, data: Mapping[str, Any]) -> dict[str, Floats]:
+def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
     """See ``Energy.residuals``."""
     bound = bind(energy, data, np.float64)
     found = {}
     for r in energy.residual_terms:
+        if linearised:
+            r = replace(r, components=r.linearised)
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
         values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
@@ -153,20 +155,19 @@ def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
     """The Jacobian at data that is bound already."""
     from scipy.sparse import coo_matrix
 
-    solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
-    first_columns = _first(energy.unknown_fields, [s.size * u.channels for u, s in solved.items()])
+    columns_of = Columns.of(energy, bound)
     points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
     first_rows = _first(range(len(points)), points)
     nothing = np.zeros(0, np.int64)
     entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
     for n, r in enumerate(energy.residual_terms):
-        derivatives = _Partials(r)
+        derivatives = Partials(r)
         row = first_rows[n]
         for slab in slabs(r.domain, bound.sizes):
-            entries += derivatives.entries(slab, bound, row, first_columns, solved)
+            entries += derivatives.entries(slab, bound, columns_of, row)
             row += math.prod(slab.shape) * len(r.components)
     rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
-    shape = (sum(points), sum(s.size * u.channels for u, s in solved.items()))
+    shape = (sum(points), columns_of.size)
     # Two reads of one element (X[i] and X[0] at i = 0) meet in one entry.
     return coo_matrix((values, (rows, columns)), shape=shape).tocsr()
 
@@ -191,45 +192,75 @@ def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
 
 
 @final
-class _Partials:
-    """The derivatives of one residual's components by the reads of unknowns."""
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of J: all unknowns, one after the other."""
+
+    solved: dict[ir.Field, Mask]
+    """Which elements are solved for: (*dims)."""
+    first: dict[ir.Field, int]
+    size: int
+
+    @classmethod
+    def of(cls, energy: Energy, bound: Bound) -> Columns:
+        solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
+        counts = [s.size * u.channels for u, s in solved.items()]
+        return cls(solved, _first(energy.unknown_fields, counts), sum(counts))
+
+
+@final
+class Partials:
+    """The derivatives of one residual by the reads of unknowns.
+
+    Attributes:
+        expressions: one for each component and each read that it depends on.
+    """
 
     def __init__(self, residual: ir.Residual) -> None:
         reads = [
             v
-            for v in variables(residual.components)
+            for v in variables(residual.linearised)
             if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
         ]
-        derivative = Derivative(residual.components, reads)
-        self._components = len(residual.components)
+        derivative = Derivative(residual.linearised, reads)
+        self._components = len(residual.linearised)
         self._pairs: list[tuple[int, Var]] = []
-        self._partials: list[Expr] = []
-        for n, c in enumerate(residual.components):
+        self.expressions: list[Expr] = []
+        for n, c in enumerate(residual.linearised):
             for v in derivative.variables(c):
                 self._pairs.append((n, v))
-                self._partials.append(derivative.partial(c, v))
+                self.expressions.append(derivative.partial(c, v))
 
     def entries(
         self,
         slab: Slab,
         bound: Bound,
+        columns_of: Columns,
         first_row: int,
-        first_columns: Mapping[ir.Field, int],
-        solved: Mapping[ir.Field, Mask],
+        expressions: Sequence[Expr] | None = None,
     ) -> list[tuple[Integers, Integers, Floats]]:
+        """The entries of J in a slab, by row, column and value.
+
+        Args:
+            slab: the part of the residual's domain.
+            bound: the data.
+            columns_of: the columns of J.
+            first_row: the row of the slab's first component.
+            expressions: what to evaluate in place of the derivatives, one for each.
+        """
         lookup = Lookup(bound, slab)
         points = np.arange(math.prod(slab.shape), dtype=np.int64)
         found = []
-        for (component, v), value in zip(self._pairs, evaluate(self._partials, lookup), strict=True):
+        for (component, v), value in zip(self._pairs, evaluate(expressions or self.expressions, lookup), strict=True):
             access: ir.Access = v.key
             field = access.field
             index, inside = lookup.position(access)
-            mask = solved[field]
+            mask = columns_of.solved[field]
             if not mask.size:  # an unknown on a graph without edges
                 continue
             element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
             kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
-            column = first_columns[field] + element * field.channels + access.channel
+            column = columns_of.first[field] + element * field.channels + access.channel
             row = first_row + points * self._components + component
             columns = np.broadcast_to(column, slab.shape).ravel()
             values = np.broadcast_to(value, slab.shape).ravel()

@@ -13,6 +13,7 @@ from .canonical import loop_variables, rename
 from .declarations import shape_text
 from .expression import Expression
 from .index import LoopVariable
+from .robust import refuse_robust
 
 
 def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
@@ -24,6 +25,7 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
         EnergyError: it is a number or a vector, reads unknowns, or uses indices that are no axes of the unknown.
     """
     what = f"the condition fixed for '{field}'"
+    refuse_robust(what, condition)
     if not condition.is_condition:
         raise EnergyError(f"{what} is a number: compare it, for example Mask[i, j] != 0", condition.location)
     if condition.shape:

@@ -54,10 +54,11 @@ def is_unknown(key: object) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class LinearisedResidual:
-    """A residual's components with their derivatives, in the residual's own coordinates."""
+    """A residual with its derivatives, in its own coordinates."""
 
     residual: Residual
     values: tuple[Expr, ...]
+    """``residual.linearised``, factored."""
     partials: tuple[dict[Access, Expr], ...]
     """For each component, d component / d access for every access to an unknown."""
     tangents: tuple[Expr, ...]
@@ -70,7 +71,7 @@ class LinearisedResidual:
 
 def linearise(residual: Residual) -> LinearisedResidual:
     """Differentiate a residual; the tangents are along the vector field ``p``."""
-    values = factor(residual.components)
+    values = factor(residual.linearised)
     unknowns = [v for v in variables(values) if is_unknown(v.key)]
     derivative = Derivative(values, unknowns)
     partials = tuple({v.key: derivative.partial(e, v) for v in derivative.variables(e)} for e in values)

@@ -81,7 +81,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     """Compare ``energy.jacobian(data)`` with differences of the residuals, in float64.
 
     Central differences, extrapolated to step 0; columns that share no row are changed together. What
-    ``op.stop_gradient`` holds constant stays constant in the differences, too.
+    ``op.stop_gradient`` holds constant stays constant in the differences, too, and so do the weights of ``op.robust``
+    (the residuals are those of ``energy.residuals(data, linearised=True)``).
 
     At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
     convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
@@ -222,7 +223,7 @@ class _Residuals:
     def __init__(self, energy: Energy, bound: Bound) -> None:
         self._unknowns = energy.unknown_fields
         self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(r.components)) for r in energy.residual_terms]
+        self._residuals = [replace(r, components=_hold_stopped(r.linearised)) for r in energy.residual_terms]
         self.x: Floats = np.concatenate([bound.arrays[u.name].ravel() for u in self._unknowns])
         self.rows: dict[str, slice] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}

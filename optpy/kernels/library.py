@@ -18,10 +18,8 @@ from .program import Program
 from .slots import SegmentList
 from .tables import Connectivity
 
-_ACCESSES_PER_THREAD = 2**18
-"""Below so many loads and stores for each (tens of microseconds), another thread costs more than it does."""
-_PRODUCTS = 8
-"""Of a linear solve, at least about so many."""
+_ACCESSES_PER_THREAD = 2**16
+"""Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
 
 
 class _Context(ctypes.Structure):
@@ -282,14 +280,12 @@ class BoundProgram:
         )
 
     def _threads_for_products(self) -> int:
-        # Threads are started once for many products.
-        per_thread = max(_ACCESSES_PER_THREAD // _PRODUCTS, 1)
-        return max((self._threads_for(k, per_thread) for k in self.program.groups["applyJTJ"]), default=1)
+        return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
 
-    def _threads_for(self, kernel: int, accesses_per_thread: int = _ACCESSES_PER_THREAD) -> int:
+    def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.lists[kernel]]
         work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
-        return max(1, min(self.threads, work * self._accesses[kernel] // accesses_per_thread))
+        return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
 
     def _accesses_of(self, kernel: int) -> int:
         """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def team(request: pytest.FixtureRequest) -> ctypes.CDLL:
 @pytest.fixture(scope="module", params=COMPILERS)
 def refused_team(request: pytest.FixtureRequest) -> ctypes.CDLL:
     """The same on a system that grants two workers and no more."""
-    return load(request, REFUSAL + native_header("team.h") + ROUNDS + "void again(void) { granted = 0; }\n")
+    return load(request, REFUSAL + native_header("team.h") + ROUNDS)
 
 
 def load(request: pytest.FixtureRequest, source: str) -> ctypes.CDLL:
@@ -121,10 +122,29 @@ def test_many_short_runs(team: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize(("asked", "granted"), [(2, 2), (3, 3), (4, 3), (50, 3)])
 def test_runs_with_fewer_threads_where_the_system_refuses(refused_team: ctypes.CDLL, asked: int, granted: int) -> None:
-    refused_team.again()
     ran, wrong, seen = run_rounds(refused_team, asked, 200)
     assert (ran, wrong) == (granted, 0)
     assert seen == [1] * granted + [0] * (64 - granted)
+
+
+def test_runs_at_the_same_time_have_threads_of_their_own(team: ctypes.CDLL) -> None:
+    with ThreadPoolExecutor(24) as callers:  # more than there are crews
+        results = list(callers.map(lambda _: run_rounds(team, 2, 50)[:2], range(200)))
+    assert {wrong for _, wrong in results} == {0}
+    assert {ran for ran, _ in results} <= {1, 2}
+    assert (2, 0) in results
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own(team: ctypes.CDLL) -> None:
+    assert run_rounds(team, 2, 5)[:2] == (2, 0)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that waits for its parent's threads would wait for ever
+        os._exit(0 if run_rounds(team, 2, 5)[:2] == (2, 0) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run_rounds(team, 2, 5)[:2] == (2, 0)
 
 
 def test_signals_go_to_the_thread_that_called(team: ctypes.CDLL) -> None:

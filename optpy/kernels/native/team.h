@@ -14,6 +14,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define TEAM_MAX_THREADS 1024
 #define TEAM_LINE 128 /* bytes: two cache lines, since processors fetch them in pairs */
@@ -36,13 +39,6 @@ typedef struct Team {
 } Team;
 
 typedef void (*TeamBody)(void *arg, Team *team, int thread);
-
-typedef struct TeamMember {
-    Team *team;
-    TeamBody body;
-    void *arg;
-    int thread;
-} TeamMember;
 
 TEAM_FN void team_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -107,46 +103,135 @@ TEAM_FN void team_share(ptrdiff_t count, int thread, int threads, ptrdiff_t *beg
     *end = *begin + each + (thread < more ? 1 : 0);
 }
 
-TEAM_FN void *team_member(void *argument) {
-    TeamMember *member = (TeamMember *)argument;
-    team_wait(member->team, 0u); /* the number of threads is known from here on */
-    member->body(member->arg, member->team, member->thread);
+/* -- the threads --------------------------------------------------------------------------------------------------- */
+
+/* Workers live on between runs, asleep: starting one takes 50 us, waking one 10, and nothing while it still spins. A
+ * crew serves one run at a time; runs at the same time, from several threads of the caller, have crews of their own. */
+#define TEAM_CREWS 16
+
+typedef struct TeamWorker {
+    struct TeamCrew *crew;
+    int thread;
+    _Alignas(TEAM_LINE) atomic_uint calls; /* to work */
+    atomic_int asleep;
+    pthread_mutex_t mutex;
+    pthread_cond_t called;
+} TeamWorker;
+
+typedef struct TeamCrew {
+    atomic_int busy;
+    Team team;
+    TeamBody body;
+    void *arg;
+    int size; /* workers, and the caller */
+    TeamWorker *worker[TEAM_MAX_THREADS];
+} TeamCrew;
+
+static TeamCrew team_crews[TEAM_CREWS];
+static atomic_int team_process; /* whose threads the workers are; minus that while the crews are made ready */
+
+/* After a fork the child has none of its parent's threads. */
+TEAM_FN void team_know_process(void) {
+    const int process = (int)getpid();
+    int known = atomic_load(&team_process);
+    while (known != process) {
+        if (known != -process && atomic_compare_exchange_strong(&team_process, &known, -process)) {
+            for (int i = 0; i < TEAM_CREWS; i++) {
+                TeamCrew *crew = &team_crews[i];
+                atomic_store(&crew->busy, 0);
+                crew->size = 1;
+                memset(&crew->team, 0, sizeof crew->team);
+                atomic_store(&crew->team.spins, TEAM_SPINS_MAX);
+                pthread_mutex_init(&crew->team.mutex, NULL);
+                pthread_cond_init(&crew->team.moved, NULL);
+            }
+            atomic_store(&team_process, process);
+        }
+        known = atomic_load(&team_process);
+    }
+}
+
+/* Waits for the next call after `seen` of them. */
+TEAM_FN void team_await_call(TeamWorker *w, unsigned seen) {
+    for (int spin = 0; spin < TEAM_SPINS_MAX; spin++) {
+        if (atomic_load_explicit(&w->calls, memory_order_acquire) != seen) return;
+        team_pause();
+    }
+    pthread_mutex_lock(&w->mutex);
+    atomic_store(&w->asleep, 1); /* sequentially consistent with team_call, as in team_wait */
+    while (atomic_load(&w->calls) == seen) pthread_cond_wait(&w->called, &w->mutex);
+    atomic_store(&w->asleep, 0);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+TEAM_FN void team_call(TeamWorker *w) {
+    atomic_fetch_add(&w->calls, 1u);
+    if (atomic_load(&w->asleep)) {
+        pthread_mutex_lock(&w->mutex);
+        pthread_cond_signal(&w->called);
+        pthread_mutex_unlock(&w->mutex);
+    }
+}
+
+TEAM_FN void *team_work(void *argument) {
+    TeamWorker *w = (TeamWorker *)argument;
+    for (unsigned seen = 0;; seen++) {
+        team_await_call(w, seen);
+        w->crew->body(w->crew->arg, &w->crew->team, w->thread);
+        team_barrier(&w->crew->team);
+    }
     return NULL;
 }
 
-/* Starts workers with all signals blocked that have no culprit: Ctrl-C belongs to the thread that called. */
-TEAM_FN int team_start(TeamMember *members, pthread_t *workers, int threads) {
+/* Adds workers up to a number of threads, as far as the system allows. They block all signals that have no culprit:
+ * Ctrl-C belongs to the thread that called. */
+TEAM_FN void team_hire(TeamCrew *crew, int threads) {
     const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
     sigset_t blocked, before;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
-    int started = 1; /* the caller is thread 0 */
-    while (started < threads && pthread_create(&workers[started], NULL, team_member, &members[started]) == 0)
-        started++;
+    while (crew->size < threads) {
+        TeamWorker *w = (TeamWorker *)aligned_alloc(TEAM_LINE, sizeof *w);
+        pthread_t id;
+        if (!w) break;
+        memset(w, 0, sizeof *w);
+        w->crew = crew;
+        w->thread = crew->size;
+        pthread_mutex_init(&w->mutex, NULL);
+        pthread_cond_init(&w->called, NULL);
+        if (pthread_create(&id, NULL, team_work, w) != 0) {
+            free(w);
+            break;
+        }
+        pthread_detach(id);
+        crew->worker[crew->size++] = w;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
 }
 
 /* Runs body(arg, team, 0 .. threads-1), the caller as thread 0; returns, when all have, how many threads ran. */
 TEAM_FN int team_run(int threads, TeamBody body, void *arg) {
-    if (threads < 1) threads = 1;
     if (threads > TEAM_MAX_THREADS) threads = TEAM_MAX_THREADS;
-    Team team = {.threads = 1, .spins = TEAM_SPINS_MAX};
-    if (threads == 1) {
-        body(arg, &team, 0);
+    TeamCrew *crew = NULL;
+    if (threads > 1) {
+        team_know_process();
+        for (int i = 0, idle = 0; i < TEAM_CREWS && !crew; i++, idle = 0)
+            if (atomic_compare_exchange_strong(&team_crews[i].busy, &idle, 1)) crew = &team_crews[i];
+    }
+    if (!crew) {
+        Team alone = {.threads = 1};
+        body(arg, &alone, 0);
         return 1;
     }
-    TeamMember members[TEAM_MAX_THREADS];
-    pthread_t workers[TEAM_MAX_THREADS];
-    pthread_mutex_init(&team.mutex, NULL);
-    pthread_cond_init(&team.moved, NULL);
-    for (int i = 0; i < threads; i++) members[i] = (TeamMember){&team, body, arg, i};
-    team.threads = team_start(members, workers, threads);
-    team_release(&team); /* publishes team.threads */
-    body(arg, &team, 0);
-    for (int i = 1; i < team.threads; i++) pthread_join(workers[i], NULL);
-    pthread_cond_destroy(&team.moved);
-    pthread_mutex_destroy(&team.mutex);
-    return team.threads;
+    team_hire(crew, threads);
+    const int ran = crew->size < threads ? crew->size : threads;
+    crew->team.threads = ran;
+    crew->body = body;
+    crew->arg = arg;
+    for (int i = 1; i < ran; i++) team_call(crew->worker[i]);
+    body(arg, &crew->team, 0);
+    team_barrier(&crew->team);
+    atomic_store(&crew->busy, 0);
+    return ran;
 }
