@@ -41,6 +41,11 @@ from .energy.functions import (
 from .energy.gradient_check import check_gradients
 from .energy.graph import Graph
 from .energy.index import Dim, Index, dims, indices
+from .energy.manifolds.se2 import SE2
+from .energy.manifolds.se3 import SE3
+from .energy.manifolds.so2 import SO2
+from .energy.manifolds.so3 import SO3
+from .energy.manifolds.unit_vector import UnitVector
 from .energy.robust import robust
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
@@ -52,6 +57,10 @@ from .solver.result import IntermediateResult, IterationRecord, SolveResult, Sta
 __version__ = "0.1.0"
 
 __all__ = [
+    "SE2",
+    "SE3",
+    "SO2",
+    "SO3",
     "Array",
     "CompileError",
     "DataError",
@@ -72,6 +81,7 @@ __all__ = [
     "SolveResult",
     "Solver",
     "Status",
+    "UnitVector",
     "Unknown",
     "abs",
     "acos",

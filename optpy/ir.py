@@ -111,13 +111,34 @@ class Role(Enum):
     STORED = "stored"
     """An intermediate, computed once for each linearisation."""
     VECTOR = "vector"
-    """A vector of the solver, of the layout of an unknown: gradient, step, search direction."""
+    """A vector of the solver, of the layout of an unknown's tangent: gradient, step, search direction."""
+    TANGENT = "tangent"
+    """How far an unknown on a manifold has moved from its value: what is differentiated by, and 0 wherever it is
+    read."""
 
 
 REAL = "real"
 """The dtype name of fields in the solver's own precision."""
 
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
+
+
+@dataclass(frozen=True)
+class Manifold:
+    """Where the elements of a field live, if not in a vector space.
+
+    Attributes:
+        name: "SO3".
+        channels: how many numbers store an element.
+        dimension: in how many independent directions it can move.
+    """
+
+    name: str
+    channels: int
+    dimension: int
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @final
@@ -135,13 +156,22 @@ class Field:
     location: Location | None = field(default=None, compare=False)
     finite: bool = True
     """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
+    manifold: Manifold | None = None
 
     def __str__(self) -> str:
         return self.name
 
 
+def tangent(unknown: Field) -> Field:
+    """The coordinates in which an unknown moves: itself, or those of its manifold's tangent space at its value."""
+    if unknown.manifold is None:
+        return unknown
+    return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
+
+
 Element = tuple[Field, int]
 """A channel of a field."""
+
 
 # -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
 
@@ -255,7 +285,8 @@ class Residual:
     components: tuple[Expr, ...]
     """What the cost sums the squares of."""
     linearised: tuple[Expr, ...]
-    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight."""
+    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight.
+    Where unknowns live on manifolds it is a function of their tangents, too, to be taken where those are 0."""
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
     written: tuple[Atom, ...] = field(default=(), compare=False)

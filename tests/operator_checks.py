@@ -82,7 +82,7 @@ class Operators:
     def put(self, kind: str, value: Real) -> None:
         start = 0
         for u in self.unknowns:
-            n = self.elements(u) * u.channels
+            n = self.elements(u) * ir.tangent(u).channels
             self.problem._buffers.write(vector(kind, u), value[start : start + n])
             start += n
 
@@ -100,7 +100,7 @@ class Operators:
         """The blocks of J^T J that linearise left: (elements, channels, channels)."""
         stored = self.problem._buffers.read(vector("C", u, block_channels(u)))
         packed = stored.reshape(self.elements(u), block_channels(u))
-        n = range(u.channels)
+        n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
     def elements(self, u: ir.Field) -> int:
@@ -108,8 +108,8 @@ class Operators:
 
     def solved(self) -> NDArray[np.bool_]:
         """Which entries of the stacked unknowns are solved for."""
-        parts = [np.repeat(solved_elements(self.energy, u, self.bound).ravel(), u.channels) for u in self.unknowns]
-        return np.concatenate(parts)
+        elements = [(solved_elements(self.energy, u, self.bound), ir.tangent(u).channels) for u in self.unknowns]
+        return np.concatenate([np.repeat(solved.ravel(), channels) for solved, channels in elements])
 
 
 def stacked(energy: op.Energy, data: dict[str, Any], linearised: bool = False) -> Real:
@@ -175,13 +175,14 @@ def check_blocks(ops: Operators, J: Real, epsilon: float) -> None:
     ops.linearise("block_jacobi")
     start = 0
     for u in ops.unknowns:
-        columns = J[:, start : start + ops.elements(u) * u.channels].reshape(len(J), ops.elements(u), u.channels)
-        start += ops.elements(u) * u.channels
+        channels = ir.tangent(u).channels
+        columns = J[:, start : start + ops.elements(u) * channels].reshape(len(J), ops.elements(u), channels)
+        start += ops.elements(u) * channels
         expected = np.einsum("rea,reb->eab", columns, columns)
         if ops.problem._linear_solver.blocks:
             near(ops.blocks(u), expected, (J**2).sum(axis=0).max(initial=0), epsilon)
         else:  # there are no routines for blocks only where all are diagonal
-            assert not (expected * (1 - np.eye(u.channels))).any()
+            assert not (expected * (1 - np.eye(channels))).any()
 
 
 def check_products(ops: Operators, F: Real, J: Real, epsilon: float) -> None:

@@ -78,6 +78,7 @@ def _declarations(energy: Energy, real: str) -> Table:
     table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
     for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
+        kind += f" {field.manifold}" if field.manifold is not None else ""
         fixed = str(energy.fixed_as_written[field]) if field in energy.fixed else ""
         dtype = real if field.dtype == REAL else field.dtype
         table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))

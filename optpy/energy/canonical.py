@@ -14,6 +14,7 @@ from .expression import Expression
 from .graph import check_reads
 from .index import LoopVariable
 from .robust import split
+from .tangent import at_zero
 
 Renaming = Mapping[Atom, Affine]
 """What stands for each of the user's indices."""
@@ -43,7 +44,7 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         term,
         label,
         domain,
-        tuple(summed),
+        tuple(at_zero(summed)),
         tuple(linearised),
         expression.shape,
         expression.location,

@@ -99,7 +99,7 @@ def summary(energy: Energy) -> str:
     widths = [max(len(row[k]) for row in rows) for k in range(2)]
     lines = ["Energy: 1/2 sum of squares of"]
     lines += [f"  {label:<{widths[0]}}  {shape:<{widths[1]}}  reads {names}" for label, shape, names in rows]
-    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' for u in energy.unknown_fields)}")
+    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' + _dtype(u) for u in energy.unknown_fields)}")
     arrays = [f for f in energy.fields if f.role is not ir.Role.UNKNOWN]
     if arrays:
         lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
@@ -125,4 +125,5 @@ def residual_shape_text(residual: ir.Residual) -> str:
 
 
 def _dtype(field: ir.Field) -> str:
-    return "" if field.dtype == ir.REAL else f" {field.dtype}"
+    manifold = "" if field.manifold is None else f" {field.manifold}"
+    return manifold if field.dtype == ir.REAL else f"{manifold} {field.dtype}"

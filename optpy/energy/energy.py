@@ -140,7 +140,9 @@ class Energy:
 
         Returns:
             Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each
-            raveled in C order; those of fixed elements are empty.
+            raveled in C order; those of fixed elements are empty. An unknown on a manifold has as many columns for
+            each element as its tangent space has dimensions (``op.SO3``: 3): its derivatives are by the step delta,
+            at 0, that its class describes.
         """
         from .evaluation import jacobian
 

@@ -21,6 +21,8 @@ from ..symbolic.expr import Expr, Var
 from ..symbolic.interpret import Value, evaluate
 from ..symbolic.traverse import variables
 from .binding import Bound, bind
+from .gather import is_unknown
+from .tangent import at_zero
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -125,7 +127,7 @@ def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict
     found = {}
     for r in energy.residual_terms:
         if linearised:
-            r = replace(r, components=r.linearised)
+            r = replace(r, components=tuple(at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
         values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
@@ -194,7 +196,7 @@ def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
 @final
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of J: all unknowns, one after the other."""
+    """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
 
     solved: dict[ir.Field, Mask]
     """Which elements are solved for: (*dims)."""
@@ -203,33 +205,30 @@ class Columns:
 
     @classmethod
     def of(cls, energy: Energy, bound: Bound) -> Columns:
-        solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
+        solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
         counts = [s.size * u.channels for u, s in solved.items()]
-        return cls(solved, _first(energy.unknown_fields, counts), sum(counts))
+        return cls(solved, _first(solved, counts), sum(counts))
 
 
 @final
 class Partials:
-    """The derivatives of one residual by the reads of unknowns.
+    """The derivatives of one residual by the reads of unknowns (of their tangents, on manifolds).
 
     Attributes:
         expressions: one for each component and each read that it depends on.
     """
 
     def __init__(self, residual: ir.Residual) -> None:
-        reads = [
-            v
-            for v in variables(residual.linearised)
-            if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
-        ]
+        reads = [v for v in variables(residual.linearised) if is_unknown(v.key)]
         derivative = Derivative(residual.linearised, reads)
         self._components = len(residual.linearised)
         self._pairs: list[tuple[int, Var]] = []
-        self.expressions: list[Expr] = []
+        expressions: list[Expr] = []
         for n, c in enumerate(residual.linearised):
             for v in derivative.variables(c):
                 self._pairs.append((n, v))
-                self.expressions.append(derivative.partial(c, v))
+                expressions.append(derivative.partial(c, v))
+        self.expressions = at_zero(expressions)
 
     def entries(
         self,

@@ -224,7 +224,7 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
     else:
         if not isinstance(of, GridArray):
             raise EnergyError(f"of= takes an array or an unknown, not {describe(of)}", Location.of_caller())
-        access = of[indices]  # the checks of a read
+        access = of.stored(indices)  # the checks of a read
         affines = list(access.components[0].key.index)  # type: ignore[attr-defined]
         axes = list(of.field.dims)
     if not affines:

@@ -41,14 +41,17 @@ from ..symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import map_variables, substitute, variables
 from .graph import slot_read
+from .tangent import at_zero
 from .vectors import vector
 
 Index_ = tuple[Affine, ...]
 
 
 def is_unknown(key: object) -> bool:
-    """Whether a leaf is something to solve for."""
-    return isinstance(key, Access) and key.field.role is Role.UNKNOWN
+    """Whether a leaf is a coordinate to solve for: of an unknown, or of the tangent of one on a manifold."""
+    return isinstance(key, Access) and (
+        key.field.role is Role.TANGENT or (key.field.role is Role.UNKNOWN and key.field.manifold is None)
+    )
 
 
 @final
@@ -58,7 +61,7 @@ class LinearisedResidual:
 
     residual: Residual
     values: tuple[Expr, ...]
-    """``residual.linearised``, factored."""
+    """``residual.linearised`` where the tangents of manifolds are 0, factored."""
     partials: tuple[dict[Access, Expr], ...]
     """For each component, d component / d access for every access to an unknown."""
     tangents: tuple[Expr, ...]
@@ -71,18 +74,21 @@ class LinearisedResidual:
 
 def linearise(residual: Residual) -> LinearisedResidual:
     """Differentiate a residual; the tangents are along the vector field ``p``."""
-    values = factor(residual.linearised)
-    unknowns = [v for v in variables(values) if is_unknown(v.key)]
-    derivative = Derivative(values, unknowns)
-    partials = tuple({v.key: derivative.partial(e, v) for v in derivative.variables(e)} for e in values)
-    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(values, partials, strict=True))
-    return LinearisedResidual(residual, tuple(values), partials, tangents)
+    varied = factor(residual.linearised)
+    unknowns = [v for v in variables(varied) if is_unknown(v.key)]
+    derivative = Derivative(varied, unknowns)
+    partials = tuple(
+        dict(zip([v.key for v in vs], at_zero(derivative.partial(e, v) for v in vs), strict=True))
+        for e, vs in ((e, derivative.variables(e)) for e in varied)
+    )
+    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(varied, partials, strict=True))
+    return LinearisedResidual(residual, tuple(at_zero(varied)), partials, tangents)
 
 
 def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
     """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
     seeds = {var(a): var(along(a, "p")) for a in partials}
-    swept = factor([derivative.tangent(e, seeds)])
+    swept = factor(at_zero([derivative.tangent(e, seeds)]))
     summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
     if swept == summed:
         return swept[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Field, Residual, Routine
+from ..ir import Coupling, Field, Residual, Routine, tangent
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
@@ -76,22 +76,24 @@ def problem_routines(
     exact = linearised(residuals)
     forms = {s.residual.label: form or best_form(s) for s in exact if over_edges(s.residual)}
     sources, jacobians = stored_jacobians(exact, forms)
+    coordinates = [tangent(u) for u in unknowns]
+    fixed = {tangent(u): condition for u, condition in fixed.items()}
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
-        "solved": fixed_masks(unknowns, fixed),
+        "solved": fixed_masks(coordinates, fixed),
         "jacobian": jacobians,
-        **eval_jtf(sources, unknowns, fixed),
-        **apply_jtj(sources, unknowns, fixed, forms),
-        "damp": damping(unknowns, blocks=False),
+        **eval_jtf(sources, coordinates, fixed),
+        **apply_jtj(sources, coordinates, fixed, forms),
+        "damp": damping(coordinates, blocks=False),
         "step": step(unknowns),
-        **pcg_routines(unknowns, blocks=False),
+        **pcg_routines(coordinates, blocks=False),
     }
     if "evalJTF_block" in groups:
-        groups["damp_block"] = damping(unknowns, blocks=True)
-        groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
-    coupled = coupling(sources, unknowns)
+        groups["damp_block"] = damping(coordinates, blocks=True)
+        groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
+    coupled = coupling(sources, coordinates)
     if coupled is not None:
-        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(unknowns).items()}
+        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)

@@ -54,6 +54,13 @@ def test_declarations(file: Path) -> None:
     assert rows(inspect(file, "--dtype", "float64"), "Unknowns, arrays, graphs, params")[0][5] == "float64"
 
 
+def test_manifolds_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "energy.py"
+    path.write_text(ENERGY.replace('"X", (H, W), 2', '"X", (H, W), op.UnitVector(2)'))
+    found = rows(inspect(path), "Unknowns, arrays, params")
+    assert found[0][:7] == ["X", "unknown", "UnitVector(2)", "(H,", "W,", "2)", "float32"]
+
+
 def test_terms(file: Path) -> None:
     found = rows(inspect(file), "Terms")
     assert [row[:4] for row in found] == [[name, "H,", "W", "2"] for name in ("fit", "reg[0]", "reg[1]")]
