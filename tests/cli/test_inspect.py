@@ -57,7 +57,7 @@ def test_declarations(file: Path) -> None:
 def test_manifolds_are_named(tmp_path: Path) -> None:
     path = tmp_path / "energy.py"
     path.write_text(ENERGY.replace('"X", (H, W), 2', '"X", (H, W), op.UnitVector(2)'))
-    found = rows(inspect(path), "Unknowns, arrays, params")
+    found = rows(inspect(path), "Unknowns, arrays, graphs, params")
     assert found[0][:7] == ["X", "unknown", "UnitVector(2)", "(H,", "W,", "2)", "float32"]
 
 
