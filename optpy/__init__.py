@@ -1,4 +1,4 @@
-"""optpy: nonlinear least squares over images, written in ten lines, solved by generated code."""
+"""optpy: nonlinear least squares over images, meshes and graphs, written in ten lines, solved by generated code."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from .energy.functions import (
     where,
 )
 from .energy.gradient_check import check_gradients
+from .energy.graph import Graph
 from .energy.index import Dim, Index, dims, indices
 from .energy.manifolds.se2 import SE2
 from .energy.manifolds.se3 import SE3
@@ -67,6 +68,7 @@ __all__ = [
     "Energy",
     "EnergyError",
     "Expression",
+    "Graph",
     "Index",
     "IntermediateResult",
     "InternalError",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import final
+from typing import Any, final
 
 from .errors import InternalError, Location
-from .symbolic.affine import Affine, Atom, Condition, Divides
+from .symbolic.affine import Affine, Atom, Condition, Divides, Entry, FloorDiv
 from .symbolic.expr import Expr
 from .symbolic.traverse import variables
 
@@ -42,6 +42,65 @@ class Index:
 
 Domain = tuple[Index, ...]
 """An index space: the box of all values of its loop variables, the last one fastest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
+
+    As the table of an ``Entry``: a row for each edge, and the slots' axes side by side as columns.
+    """
+
+    name: str
+    edges: Dim
+    slots: tuple[tuple[Dim, ...], ...]
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> tuple[Dim, ...]:
+        """The axis that each column points into."""
+        return tuple(d for slot in self.slots for d in slot)
+
+    def columns_of(self, slot: int) -> range:
+        first = sum(len(s) for s in self.slots[:slot])
+        return range(first, first + len(self.slots[slot]))
+
+    def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
+        """The index that a slot of the edge ``row`` points at."""
+        return tuple(Affine.of(Entry(self, c, row)) for c in self.columns_of(slot))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def entry_dim(entry: Entry) -> Dim:
+    """The axis that an entry of a graph points into."""
+    graph: Graph = entry.table
+    return graph.columns[entry.column]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Incidence:
+    """A loop over the edges whose slot points at a given point; ``edge`` is its loop variable."""
+
+    edge: Index
+    graph: Graph
+    slot: int
+    at: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
+
+
+Loop = Index | Incidence
+"""A loop of a local sum: over a whole dim, or over the edges at a point."""
+
+
+def loop_variable(loop: Loop) -> Index:
+    """What a loop counts with."""
+    return loop.edge if isinstance(loop, Incidence) else loop
 
 
 class Role(Enum):
@@ -262,21 +321,31 @@ class LocalSum:
     """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0."""
 
     names: tuple[str, ...]
-    loops: Domain
+    loops: tuple[Loop, ...]
     condition: Expr
     values: tuple[Expr, ...]
+
+    @property
+    def variables(self) -> Domain:
+        """The loop variables."""
+        return tuple(map(loop_variable, self.loops))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store."""
+    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store.
+
+    Attributes:
+        prepares: whether later routines of its group read what it stores, also where nothing is solved for.
+    """
 
     name: str
     domain: Domain
     stores: tuple[Store, ...] = ()
     reductions: tuple[Reduce, ...] = ()
     locals: tuple[LocalSum, ...] = ()
+    prepares: bool = False
 
     @property
     def roots(self) -> list[Expr]:
@@ -287,13 +356,17 @@ class Routine:
         return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
 
     def __str__(self) -> str:
-        lines = [f"{self.name} over ({', '.join(f'{i}: {i.dim}' for i in self.domain)})"]
+        lines = [f"{self.name} over ({_loops_text(self.domain)})"]
         for x in self.locals:
-            lines.append(f"  where {x.condition!r}, sum over ({', '.join(f'{i}: {i.dim}' for i in x.loops)})")
+            lines.append(f"  where {x.condition!r}, sum over ({_loops_text(x.loops)})")
             lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
         lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
+
+
+def _loops_text(loops: Iterable[Loop]) -> str:
+    return ", ".join(f"{k}: {k.dim}" if isinstance(k, Index) else str(k) for k in loops)
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:
@@ -308,7 +381,7 @@ def canonical_domain(dims: Iterable[Dim]) -> Domain:
 
 def verify(routine: Routine) -> None:
     """Check what later stages rely on; a failure is a mistake of optpy, not of the user."""
-    inner = {i for x in routine.locals for i in x.loops}
+    inner = {i for x in routine.locals for i in x.variables}
     allowed = {*routine.domain, *inner}
     names = {name for x in routine.locals for name in x.names}
     for v in variables(routine.roots):
@@ -318,6 +391,9 @@ def verify(routine: Routine) -> None:
         for index in indices_of(key):
             if index not in allowed:
                 raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
+    for loop in (k for x in routine.locals for k in x.loops if isinstance(k, Incidence)):
+        if any(a not in routine.domain for a in atoms_of(loop.at) if isinstance(a, Index)):
+            raise InternalError(f"{routine.name} loops over the edges at a point outside its domain: {loop}")
     if len({r.maximum for r in routine.reductions}) > 1:
         raise InternalError(f"{routine.name} has both sums and maxima")
     targets = [s.target for s in routine.stores]
@@ -342,16 +418,30 @@ def affines_of(key: object) -> tuple[Affine, ...]:
 
 
 def indices_of(key: object) -> list[Index]:
-    """The loop variables inside a leaf, also inside its divisions."""
-    found: list[Index] = []
-    pending = list(affines_of(key))
+    """The loop variables inside a leaf, also inside its divisions and entries."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Index)]
+
+
+def entries_of(key: object) -> list[Entry]:
+    """The entries of tables inside a leaf."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Entry)]
+
+
+def atoms_of(affines: Iterable[Affine]) -> list[Any]:
+    """All atoms of affine indices, also those inside divisions and entries."""
+    found: list[Any] = []
+    pending = list(affines)
     while pending:
         for atom in pending.pop().atoms:
-            if isinstance(atom, Index):
-                found.append(atom)
-            elif not isinstance(atom, Dim):
-                pending.append(atom.numerator)  # type: ignore[attr-defined]
+            found.append(atom)
+            if isinstance(atom, FloorDiv | Entry):
+                pending.append(atom.inner)
     return found
+
+
+def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
+    """The graphs whose entries stand in expressions, each once."""
+    return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))
 
 
 @final

@@ -14,6 +14,7 @@ from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energ
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
 from optpy.energy.energy import Energy
+from optpy.energy.graph import slots_text
 from optpy.energy.naming import shown
 from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
 from optpy.energy.updates import SOLVER_SCALARS
@@ -23,7 +24,7 @@ from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.traverse import variables
 
-FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
 """The groups of routines that the energy decides; the others are vector updates, the same for all."""
 
 
@@ -74,13 +75,15 @@ def _print_hint(console: Console, program: Program) -> None:
 
 
 def _declarations(energy: Energy, real: str) -> Table:
-    table = plain_table("Unknowns, arrays, params", "name", "kind", "shape", "dtype", "keeps its value where")
+    table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
     for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
         kind += f" {field.manifold}" if field.manifold is not None else ""
         fixed = str(energy.fixed_as_written[field]) if field in energy.fixed else ""
         dtype = real if field.dtype == REAL else field.dtype
         table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
+    for graph in energy.graphs:
+        table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
     for param in energy.params:
         table.add_row(*map(Text, (param.name, "param", "", "", "")))
     return table

@@ -11,9 +11,10 @@ from numpy.typing import DTypeLike
 
 from .. import ir
 from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import var
 from .expression import Expression
+from .graph import graphs_of, slots_text
 from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
 from .manifolds.kind import Element, Kind, as_kind, zeros
 from .naming import shown
@@ -64,7 +65,7 @@ class GridArray(metaclass=Refusing):
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
-        return Expression((f.channels,) if f.vector else (), components, (f,))
+        return Expression((f.channels,) if f.vector else (), components, (f, *graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
         if index.is_constant and index.constant < 0:
@@ -73,6 +74,13 @@ class GridArray(metaclass=Refusing):
                 f"{dim} - 1",
                 Location.of_caller(),
             )
+        for a in index.atoms:
+            if isinstance(a, Entry) and ir.entry_dim(a) != dim:
+                raise EnergyError(
+                    f"axis {axis} of {self._text} runs over {dim}, but the index {shown(index)} there points into "
+                    f"{ir.entry_dim(a)}: the slots of '{a.table}' point into {slots_text(a.table)}",
+                    Location.of_caller(),
+                )
         variables = [a for a in index.atoms if isinstance(a, LoopVariable)]
         # Strided and mirrored reads over another grid are meant; a plain neighbour over another grid is a mistake.
         if len(variables) == 1 and abs(index.coefficient(variables[0])) == 1 and dim not in index.atoms:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .. import ir
 from ..errors import InternalError
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.derivative import Derivative
 from ..symbolic.expr import Expr, Var
 from ..symbolic.interpret import Value, evaluate
@@ -46,14 +46,16 @@ class Slab:
     start: int
     shape: tuple[int, ...]
 
-    def index(self, affine: Affine, sizes: Mapping[ir.Dim, int]) -> Integers:
+    def index(self, affine: Affine, bound: Bound) -> Integers:
         """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
         total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
         for atom, c in affine.terms:
             if isinstance(atom, ir.Dim):
-                total = total + c * sizes[atom]
+                total = total + c * bound.sizes[atom]
             elif isinstance(atom, ir.Index):
                 total = total + c * self._axis(self.domain.index(atom))
+            elif isinstance(atom, Entry):
+                total = total + c * _entries(bound, atom, self.index(atom.row, bound))
             else:
                 raise InternalError(f"the index {affine} of an energy has the atom {atom}")
         return total
@@ -64,6 +66,11 @@ class Slab:
         return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
 
 
+def _entries(bound: Bound, entry: Entry, rows: Integers) -> Integers:
+    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
+    return found
+
+
 def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
     """The whole domain, part by part."""
     shape = tuple(sizes[i.dim] for i in domain)
@@ -71,7 +78,7 @@ def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
         yield Slab(domain, 0, ())
         return
     rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
-    for start in range(0, shape[0], rows):
+    for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
         yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))
 
 
@@ -89,13 +96,15 @@ class Lookup:
             case ir.Access():
                 index, inside = self.position(key)
                 array = self._bound.arrays[key.field.name]
+                if not array.size:  # a point of a graph without edges: outside
+                    return np.zeros((1,) * len(self._slab.shape))
                 values = array[(*index, key.channel)] if key.field.vector else array[index]
                 return np.where(inside, values, 0).astype(np.float64)
             case ir.InBounds():
-                index_value = self._slab.index(key.index, sizes)
+                index_value = self._slab.index(key.index, self._bound)
                 return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
             case ir.IndexValue():
-                return self._slab.index(key.index, sizes).astype(np.float64)
+                return self._slab.index(key.index, self._bound).astype(np.float64)
             case ir.Scalar():
                 return self._bound.params[key.name]
         raise InternalError(f"no value for the leaf {key}")
@@ -106,7 +115,7 @@ class Lookup:
         index = []
         for affine, dim in zip(access.index, access.field.dims, strict=True):
             n = self._bound.sizes[dim]
-            values = self._slab.index(affine, self._bound.sizes)
+            values = self._slab.index(affine, self._bound)
             inside = inside & (values >= 0) & (values < n)
             index.append(np.clip(values, 0, n - 1))
         return tuple(index), inside
@@ -151,7 +160,8 @@ def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
     columns_of = Columns.of(energy, bound)
     points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
     first_rows = _first(range(len(points)), points)
-    entries: list[tuple[Integers, Integers, Floats]] = []
+    nothing = np.zeros(0, np.int64)
+    entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
     for n, r in enumerate(energy.residual_terms):
         derivatives = Partials(r)
         row = first_rows[n]
@@ -245,6 +255,8 @@ class Partials:
             field = access.field
             index, inside = lookup.position(access)
             mask = columns_of.solved[field]
+            if not mask.size:  # an unknown on a graph without edges
+                continue
             element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
             kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
             column = columns_of.first[field] + element * field.channels + access.channel

@@ -116,6 +116,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
         error = np.abs(symbolic - numeric) / np.maximum(1.0, np.maximum(np.abs(symbolic), np.abs(numeric)))
         error[np.isnan(error)] = np.inf
         for label, rows in function.rows.items():
+            if rows.start == rows.stop:  # a term over a graph without edges
+                continue
             row = rows.start + int(np.argmax(error[rows]))
             if (column_of[row] >= 0 or error[row] > 0) and (label not in worst or error[row] > worst[label].error):
                 at = function.row_index(label, row), *function.element(int(column_of[row]))
