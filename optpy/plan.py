@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.energy import Energy
-from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
 from .energy.updates import SOLVER_SCALARS
 from .errors import EnergyError, OptionError
 from .ir import Routine
@@ -169,6 +169,7 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
         dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
 
     Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large for the dtype.
         OptionError: the device or the dtype is not supported.
         CompileError: there is no C compiler, or it fails.
     """
@@ -209,13 +210,40 @@ def solve(
     return compile(energy, device, dtype)._solve(request)
 
 
-def _build(energy: Energy, dtype: str) -> Solver:
-    started = time.perf_counter()
+@final
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What becomes of an energy before any compiler runs: its routines, and the program printed from them."""
+
+    routines: ProblemRoutines
+    program: Program
+
+
+def derive(energy: Energy, dtype: str) -> Derived:
+    """Differentiate, schedule and print an energy.
+
+    Args:
+        energy: what to minimise.
+        dtype: "float32" or "float64".
+
+    Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large.
+    """
     try:
         routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-    except ValueError as error:  # constants that are finite, but whose squares are not
-        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from None
-    program = build_program(routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling)
+        program = build_program(
+            routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling
+        )
+    except EnergyError as error:
+        raise EnergyError(str(error), energy.location) if error.location is None else error from None
+    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from error
+    return Derived(routines, program)
+
+
+def _build(energy: Energy, dtype: str) -> Solver:
+    started = time.perf_counter()
+    program = derive(energy, dtype).program
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
     load(compiled.library)

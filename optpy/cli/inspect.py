@@ -15,10 +15,9 @@ from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
 from optpy.energy.energy import Energy
 from optpy.energy.naming import shown
-from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.updates import SOLVER_SCALARS
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
-from optpy.kernels.program import Program, build_program
+from optpy.kernels.program import Program
+from optpy.plan import derive
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.traverse import variables
@@ -39,8 +38,8 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         energy = load_energy(energy_file, energy_name)
-        derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-        program = build_program(derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling)
+        derived = derive(energy, dtype)
+    program = derived.program
     if source is not None:
         click.echo(_source(program, source))
         return
@@ -49,7 +48,7 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
         _declarations(energy, dtype),
         _terms(energy),
         _stencils(energy),
-        _operations(derived.groups, program),
+        _operations(derived.routines.groups, program),
     ):
         console.print(table)
         console.print()
