@@ -1,4 +1,4 @@
-"""optpy: nonlinear least squares over images, written in ten lines, solved by generated code."""
+"""optpy: nonlinear least squares over images, meshes and graphs, written in ten lines, solved by generated code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,13 @@ from .energy.functions import (
     where,
 )
 from .energy.gradient_check import check_gradients
+from .energy.graph import Graph
 from .energy.index import Dim, Index, dims, indices
+from .energy.manifolds.se2 import SE2
+from .energy.manifolds.se3 import SE3
+from .energy.manifolds.so2 import SO2
+from .energy.manifolds.so3 import SO3
+from .energy.manifolds.unit_vector import UnitVector
 from .energy.robust import robust
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
 from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
@@ -51,6 +57,10 @@ from .solver.result import IntermediateResult, IterationRecord, SolveResult, Sta
 __version__ = "0.1.0"
 
 __all__ = [
+    "SE2",
+    "SE3",
+    "SO2",
+    "SO3",
     "Array",
     "CompileError",
     "DataError",
@@ -58,6 +68,7 @@ __all__ = [
     "Energy",
     "EnergyError",
     "Expression",
+    "Graph",
     "Index",
     "IntermediateResult",
     "InternalError",
@@ -70,6 +81,7 @@ __all__ = [
     "SolveResult",
     "Solver",
     "Status",
+    "UnitVector",
     "Unknown",
     "abs",
     "acos",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import final
+from typing import Any, final
 
 from .errors import InternalError, Location
-from .symbolic.affine import Affine, Atom, Condition, Divides
+from .symbolic.affine import Affine, Atom, Condition, Divides, Entry, FloorDiv
 from .symbolic.expr import Expr
 from .symbolic.traverse import variables
 
@@ -44,6 +44,65 @@ Domain = tuple[Index, ...]
 """An index space: the box of all values of its loop variables, the last one fastest."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
+
+    As the table of an ``Entry``: a row for each edge, and the slots' axes side by side as columns.
+    """
+
+    name: str
+    edges: Dim
+    slots: tuple[tuple[Dim, ...], ...]
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> tuple[Dim, ...]:
+        """The axis that each column points into."""
+        return tuple(d for slot in self.slots for d in slot)
+
+    def columns_of(self, slot: int) -> range:
+        first = sum(len(s) for s in self.slots[:slot])
+        return range(first, first + len(self.slots[slot]))
+
+    def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
+        """The index that a slot of the edge ``row`` points at."""
+        return tuple(Affine.of(Entry(self, c, row)) for c in self.columns_of(slot))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def entry_dim(entry: Entry) -> Dim:
+    """The axis that an entry of a graph points into."""
+    graph: Graph = entry.table
+    return graph.columns[entry.column]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Incidence:
+    """A loop over the edges whose slot points at a given point; ``edge`` is its loop variable."""
+
+    edge: Index
+    graph: Graph
+    slot: int
+    at: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
+
+
+Loop = Index | Incidence
+"""A loop of a local sum: over a whole dim, or over the edges at a point."""
+
+
+def loop_variable(loop: Loop) -> Index:
+    """What a loop counts with."""
+    return loop.edge if isinstance(loop, Incidence) else loop
+
+
 class Role(Enum):
     """What a field is to the solver."""
 
@@ -52,13 +111,34 @@ class Role(Enum):
     STORED = "stored"
     """An intermediate, computed once for each linearisation."""
     VECTOR = "vector"
-    """A vector of the solver, of the layout of an unknown: gradient, step, search direction."""
+    """A vector of the solver, of the layout of an unknown's tangent: gradient, step, search direction."""
+    TANGENT = "tangent"
+    """How far an unknown on a manifold has moved from its value: what is differentiated by, and 0 wherever it is
+    read."""
 
 
 REAL = "real"
 """The dtype name of fields in the solver's own precision."""
 
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
+
+
+@dataclass(frozen=True)
+class Manifold:
+    """Where the elements of a field live, if not in a vector space.
+
+    Attributes:
+        name: "SO3".
+        channels: how many numbers store an element.
+        dimension: in how many independent directions it can move.
+    """
+
+    name: str
+    channels: int
+    dimension: int
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @final
@@ -76,13 +156,22 @@ class Field:
     location: Location | None = field(default=None, compare=False)
     finite: bool = True
     """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
+    manifold: Manifold | None = None
 
     def __str__(self) -> str:
         return self.name
 
 
+def tangent(unknown: Field) -> Field:
+    """The coordinates in which an unknown moves: itself, or those of its manifold's tangent space at its value."""
+    if unknown.manifold is None:
+        return unknown
+    return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
+
+
 Element = tuple[Field, int]
 """A channel of a field."""
+
 
 # -- leaves: the keys of ``symbolic.Var`` ------------------------------------------------------------------------------
 
@@ -196,7 +285,8 @@ class Residual:
     components: tuple[Expr, ...]
     """What the cost sums the squares of."""
     linearised: tuple[Expr, ...]
-    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight."""
+    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight.
+    Where unknowns live on manifolds it is a function of their tangents, too, to be taken where those are 0."""
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)
     written: tuple[Atom, ...] = field(default=(), compare=False)
@@ -231,21 +321,31 @@ class LocalSum:
     """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0."""
 
     names: tuple[str, ...]
-    loops: Domain
+    loops: tuple[Loop, ...]
     condition: Expr
     values: tuple[Expr, ...]
+
+    @property
+    def variables(self) -> Domain:
+        """The loop variables."""
+        return tuple(map(loop_variable, self.loops))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store."""
+    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store.
+
+    Attributes:
+        prepares: whether later routines of its group read what it stores, also where nothing is solved for.
+    """
 
     name: str
     domain: Domain
     stores: tuple[Store, ...] = ()
     reductions: tuple[Reduce, ...] = ()
     locals: tuple[LocalSum, ...] = ()
+    prepares: bool = False
 
     @property
     def roots(self) -> list[Expr]:
@@ -256,13 +356,17 @@ class Routine:
         return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
 
     def __str__(self) -> str:
-        lines = [f"{self.name} over ({', '.join(f'{i}: {i.dim}' for i in self.domain)})"]
+        lines = [f"{self.name} over ({_loops_text(self.domain)})"]
         for x in self.locals:
-            lines.append(f"  where {x.condition!r}, sum over ({', '.join(f'{i}: {i.dim}' for i in x.loops)})")
+            lines.append(f"  where {x.condition!r}, sum over ({_loops_text(x.loops)})")
             lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
         lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
+
+
+def _loops_text(loops: Iterable[Loop]) -> str:
+    return ", ".join(f"{k}: {k.dim}" if isinstance(k, Index) else str(k) for k in loops)
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:
@@ -277,7 +381,7 @@ def canonical_domain(dims: Iterable[Dim]) -> Domain:
 
 def verify(routine: Routine) -> None:
     """Check what later stages rely on; a failure is a mistake of optpy, not of the user."""
-    inner = {i for x in routine.locals for i in x.loops}
+    inner = {i for x in routine.locals for i in x.variables}
     allowed = {*routine.domain, *inner}
     names = {name for x in routine.locals for name in x.names}
     for v in variables(routine.roots):
@@ -287,6 +391,9 @@ def verify(routine: Routine) -> None:
         for index in indices_of(key):
             if index not in allowed:
                 raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
+    for loop in (k for x in routine.locals for k in x.loops if isinstance(k, Incidence)):
+        if any(a not in routine.domain for a in atoms_of(loop.at) if isinstance(a, Index)):
+            raise InternalError(f"{routine.name} loops over the edges at a point outside its domain: {loop}")
     if len({r.maximum for r in routine.reductions}) > 1:
         raise InternalError(f"{routine.name} has both sums and maxima")
     targets = [s.target for s in routine.stores]
@@ -311,16 +418,30 @@ def affines_of(key: object) -> tuple[Affine, ...]:
 
 
 def indices_of(key: object) -> list[Index]:
-    """The loop variables inside a leaf, also inside its divisions."""
-    found: list[Index] = []
-    pending = list(affines_of(key))
+    """The loop variables inside a leaf, also inside its divisions and entries."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Index)]
+
+
+def entries_of(key: object) -> list[Entry]:
+    """The entries of tables inside a leaf."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Entry)]
+
+
+def atoms_of(affines: Iterable[Affine]) -> list[Any]:
+    """All atoms of affine indices, also those inside divisions and entries."""
+    found: list[Any] = []
+    pending = list(affines)
     while pending:
         for atom in pending.pop().atoms:
-            if isinstance(atom, Index):
-                found.append(atom)
-            elif not isinstance(atom, Dim):
-                pending.append(atom.numerator)  # type: ignore[attr-defined]
+            found.append(atom)
+            if isinstance(atom, FloorDiv | Entry):
+                pending.append(atom.inner)
     return found
+
+
+def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
+    """The graphs whose entries stand in expressions, each once."""
+    return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))
 
 
 @final

@@ -24,6 +24,8 @@ _SLICE = 0.05
 """Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
 _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_BUILDING = 12
+"""Iterations with multigrid that take as long as building its levels."""
 _HOPELESS = (80, 0.9)
 """Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
 for good: an iteration costs about five of those."""
@@ -53,6 +55,7 @@ class LinearSolver:
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._last_iterations = 0
+        self._excess = 0  # iterations beyond those of the first solve, in all later ones
         self._used: dict[Kind, None] = {}
         self.trace: list[PCGScalars] | None = None
 
@@ -132,7 +135,8 @@ class LinearSolver:
         self._used["multigrid"] = None
         self._last_iterations = state.k - before
         if self._first_iterations is None:
-            self._first_iterations = self._last_iterations
+            self._first_iterations, self._excess = self._last_iterations, 0
+        self._excess += max(self._last_iterations - self._first_iterations, 0)
         if self._may_change and self._is_hopeless(state):
             self._may_change = False
             self._kind = "jacobi"
@@ -143,8 +147,8 @@ class LinearSolver:
         return self._last_iterations > many and state.rho > state.rho_0 * left ** (2 * self._last_iterations)
 
     def _worn(self) -> bool:
-        """Whether the levels do much worse than when they were new, or are not there."""
-        return self._first_iterations is None or self._last_iterations > 1.5 * self._first_iterations + 2
+        """Whether the levels are not there, or have cost as much by being old as new ones would."""
+        return self._first_iterations is None or self._excess > _BUILDING
 
     def _build(self, kernels: PcgKernels) -> None:
         self._bound.build_multigrid(kernels)

@@ -12,14 +12,16 @@ from numpy.typing import DTypeLike
 
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
+from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
 from .energy.updates import SOLVER_SCALARS
 from .errors import EnergyError, OptionError
-from .ir import Routine
+from .ir import Graph, Routine
 from .kernels.compiler import Compiled, compile_c
 from .kernels.library import load
 from .kernels.program import Program, build_program
+from .kernels.tables import Connectivity
 from .session import Session
 from .solver.options import SolveOptions
 from .solver.result import SolveResult
@@ -77,6 +79,7 @@ class Solver:
         self.timing = timing
         self._program = program
         self._compiled = compiled
+        self._connectivity: dict[Graph, Connectivity] = {}
 
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
@@ -125,6 +128,16 @@ class Solver:
     def _start(self, request: _Request) -> Session:
         library = self._compiled.library
         return Session(self, self._program, library, request.bound, request.options, request.seconds)
+
+    def connectivity(self, bound: Bound) -> dict[Graph, Connectivity]:
+        """The tables of the graphs in the data; those of the last data where the edges are the same."""
+        found: dict[Graph, Connectivity] = {}
+        for g in self.energy.graphs:
+            edges, last = bound.edges[g.name], self._connectivity.get(g)
+            same = last is not None and last.same_as(edges, bound.sizes)
+            found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes)
+        self._connectivity = found
+        return found
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
@@ -177,7 +190,7 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
     key = ("cpu", name)
     solver = energy.compiled.get(key)
     if solver is None:
-        solver = energy.compiled[key] = _build(energy, name)
+        solver = energy.compiled[key] = build(energy, name)
     assert isinstance(solver, Solver)
     return solver
 
@@ -219,18 +232,17 @@ class Derived:
     program: Program
 
 
-def derive(energy: Energy, dtype: str) -> Derived:
+def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived:
     """Differentiate, schedule and print an energy.
 
     Args:
-        energy: what to minimise.
-        dtype: "float32" or "float64".
+        energy, dtype, form: see ``build``.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large.
     """
     try:
-        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
         program = build_program(
             routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling
         )
@@ -241,9 +253,19 @@ def derive(energy: Energy, dtype: str) -> Derived:
     return Derived(routines, program)
 
 
-def _build(energy: Energy, dtype: str) -> Solver:
+def build(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Solver:
+    """A new solver of an energy.
+
+    Args:
+        energy: what to minimise.
+        dtype: "float32" or "float64".
+        form: what all residuals over graphs store, in place of what is cheapest for each.
+
+    Raises:
+        EnergyError, CompileError
+    """
     started = time.perf_counter()
-    program = derive(energy, dtype).program
+    program = derive(energy, dtype, form).program
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
     load(compiled.library)

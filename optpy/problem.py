@@ -14,10 +14,12 @@ from .energy.routines import residual_field, solved_field
 from .energy.updates import SOLVER_SCALARS
 from .energy.vectors import candidate, vector
 from .errors import DataError
-from .ir import Dim, Field, Residual, Role, Scalar
-from .kernels.buffers import Buffers, all_segments, solved_segments
+from .ir import Dim, Field, Graph, Residual, Role, Scalar
+from .kernels.buffers import Buffers, all_segments, solved_segments, weighted_segments
 from .kernels.library import BoundProgram
 from .kernels.program import Program
+from .kernels.slots import SegmentList
+from .kernels.tables import Connectivity
 from .linear_solver import LinearSolver
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
@@ -57,25 +59,35 @@ class CompiledProblem:
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
+        self._graphs: Mapping[Graph, Connectivity] = {}
         self._bound_before = False
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
-    def bind(self, arrays: Mapping[str, NDArray[Any]], params: Mapping[str, float]) -> None:
+    def bind(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        params: Mapping[str, float],
+        graphs: Mapping[Graph, Connectivity] | None = None,
+    ) -> None:
         """Take over data, all of it or what has changed.
 
         Args:
             arrays: by name of the field, of shape (*dims, channels) or (*dims).
             params: all params by name.
+            graphs: all graphs; None: as they are.
         """
         self._bound.set_params(params)
+        if graphs is not None:
+            self._graphs = graphs
+            self._bound.set_connectivity(graphs)
         for f in self._bound.program.slots.fields:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             np.copyto(self._buffers.view(candidate(u)), self._buffers.view(u))
         self._linear_solver.data_changed()
-        if arrays or self._solved_points_depend_on_params:
+        if arrays or graphs or self._solved_points_depend_on_params:
             self._set_segments()
 
     @property
@@ -105,21 +117,29 @@ class CompiledProblem:
         """Which points each list of segments visits; conditions of ``fixed`` are evaluated here."""
         for number, of in enumerate(self._bound.lists):
             if not of.solved_only:
-                self._bound.set_segments(number, all_segments(*self._buffers.shape(of.dims)))
+                self._bound.set_segments(number, self._segments(of))
         self._bound.run("solved")
         for number, of in enumerate(self._bound.lists):
             if of.solved_only:
-                mask = solved_field(of.dims)
-                if mask in self._bound.program.slots.fields:
-                    self._bound.set_segments(number, solved_segments(self._buffers.view(mask)[0]))
-                else:
-                    self._bound.set_segments(number, all_segments(*self._buffers.shape(of.dims)))
+                self._bound.set_segments(number, self._segments(of))
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._bound.program.slots.fields:
                 if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
+
+    def _segments(self, of: SegmentList) -> NDArray[Any]:
+        mask = solved_field(of.dims)
+        rows, length = self._buffers.shape(of.dims)
+        if of.solved_only and mask in self._bound.program.slots.fields:
+            segments = solved_segments(self._buffers.view(mask)[0])
+        else:
+            segments = all_segments(rows, length)
+        if not of.incidences:
+            return segments
+        edges = sum(self._graphs[graph].degrees(slot) for graph, slot in of.incidences)
+        return weighted_segments(segments, np.asarray(edges), length)
 
     def read(self, unknown: Field) -> NDArray[Any]:
         """A copy of an unknown, as (*dims, channels)."""
@@ -131,7 +151,8 @@ class CompiledProblem:
 
     @property
     def nbytes(self) -> int:
-        return self._buffers.nbytes + self._linear_solver.nbytes
+        graphs = sum(c.nbytes for c in self._graphs.values())
+        return self._buffers.nbytes + self._linear_solver.nbytes + graphs
 
     # -- the protocol --------------------------------------------------------------------------------------------------
 
@@ -148,6 +169,7 @@ class CompiledProblem:
 
     def linearise(self) -> float:
         self._bound.run("precompute")
+        self._bound.run("jacobian")
         return self._bound.run("evalJTF_block" if self._linear_solver.blocks else "evalJTF")["gradient_max"]
 
     def damp(self, damping: Damping) -> None:

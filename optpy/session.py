@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .energy.energy import Energy
     from .plan import Solver
 
-_STANDSTILL = 4.0
+_STANDSTILL = 1.0
 """A step of so many units in the last place of x, in norm, is rounding."""
 
 
@@ -50,19 +50,24 @@ class Session:
         self._solver = solver
         self._bound = bound
         self._options = options
-        energy = solver.energy
-        self._problem = CompiledProblem(
-            program,
-            library,
+        self._program, self._library = program, library
+        self._problem = self._new_problem(bound, bound.arrays)
+        self._minimizer = self._new_minimizer()
+        self._bind_seconds = bind_seconds + time.perf_counter() - started
+
+    def _new_problem(self, bound: Bound, arrays: Mapping[str, Any]) -> CompiledProblem:
+        energy = self._solver.energy
+        problem = CompiledProblem(
+            self._program,
+            self._library,
             energy.residual_terms,
             energy.unknown_fields,
             bound.sizes,
-            thread_count(options.threads),
+            thread_count(self._options.threads),
         )
-        self._problem.bind(bound.arrays, bound.params)
-        self._problem.set_preconditioner(options.preconditioner)
-        self._minimizer = self._new_minimizer()
-        self._bind_seconds = bind_seconds + time.perf_counter() - started
+        problem.bind(arrays, bound.params, self._solver.connectivity(bound))
+        problem.set_preconditioner(self._options.preconditioner)
+        return problem
 
     def _new_minimizer(self) -> Minimizer:
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
@@ -95,15 +100,24 @@ class Session:
             self._minimizer.run()
 
     def update(self, **data: Any) -> None:
-        """Change arrays, params or unknowns, of the same sizes; the solver starts anew from where the unknowns stand.
+        """Change arrays, graphs, params or unknowns; the solver starts anew from where the unknowns stand.
+
+        A size changes where everything that has it is given: the edges of a graph with the arrays over them.
 
         Raises:
-            DataError: an unknown name, or an array that does not fit the sizes bound at the start.
+            DataError: an unknown name, or data that does not fit the sizes of what stays.
         """
         started = time.perf_counter()
         with self._lock:
-            self._bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
-            self._problem.bind(changed, self._bound.params)
+            bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+            if bound.sizes == self._bound.sizes:
+                rewired = any(g.name in data for g in self._solver.energy.graphs)
+                graphs = self._solver.connectivity(bound) if rewired else None
+                self._problem.bind(changed, bound.params, graphs)
+            else:
+                now = {u.name: self._problem.read(u) for u in self._solver.energy.unknown_fields}
+                self._problem = self._new_problem(bound, {**bound.arrays, **now, **changed})
+            self._bound = bound
             self._minimizer = self._new_minimizer()
         self._bind_seconds = time.perf_counter() - started
 

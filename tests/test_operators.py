@@ -168,7 +168,7 @@ def test_rows_longer_than_a_segment(dtype: Any, epsilon: float) -> None:
     for threads in (1, 2, 3):
         ops = Operators(energy, data, dtype, threads)
         near(ops.problem.evaluate().total, 0.5 * F @ F, F @ F, epsilon)
-        near(ops.linearise(), np.abs(J.T @ F).max(), 100, epsilon)
+        near(ops.linearise(), np.abs(J.T @ F).max(initial=0), 100, epsilon)
         near(ops.get("g"), J.T @ F, 100, epsilon)
         near(ops.get("C"), J.multiply(J).sum(axis=0), 100, epsilon)
         p = rng.standard_normal(J.shape[1]) * ops.solved()

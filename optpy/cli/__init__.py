@@ -13,7 +13,7 @@ from optpy.cli.solve import solve
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(optpy.__version__, prog_name="optpy")
 def main() -> None:
-    """Nonlinear least squares over images, from an energy of ten lines.
+    """Nonlinear least squares over images, meshes and graphs, from an energy of ten lines.
 
     An ENERGY_FILE is a Python file with an optpy.Energy at its top level.
     """

@@ -15,7 +15,9 @@ from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
 from optpy.energy.energy import Energy
 from optpy.energy.evaluation import Partials
+from optpy.energy.graph import slots_text
 from optpy.energy.naming import shown
+from optpy.energy.tangent import at_zero
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
 from optpy.kernels.program import Program
 from optpy.plan import derive
@@ -24,7 +26,7 @@ from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
 
-FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
 """The groups of routines that the energy decides; the others are vector updates, the same for all."""
 
 
@@ -76,12 +78,15 @@ def _print_hint(console: Console, program: Program) -> None:
 
 
 def _declarations(energy: Energy, real: str) -> Table:
-    table = plain_table("Unknowns, arrays, params", "name", "kind", "shape", "dtype", "keeps its value where")
+    table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
     for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
+        kind += f" {field.manifold}" if field.manifold is not None else ""
         fixed = str(energy.fixed_as_written[field]) if field in energy.fixed else ""
         dtype = real if field.dtype == REAL else field.dtype
         table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
+    for graph in energy.graphs:
+        table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
     for param in energy.params:
         table.add_row(*map(Text, (param.name, "param", "", "", "")))
     return table
@@ -136,7 +141,7 @@ def _simplification(energy: Energy) -> Table:
     """Each residual with its partials: as differentiation gives them, and factored with each subexpression once."""
     table = plain_table("Operations of residuals and their partials", "residual", "stage", *_KINDS)
     for residual in energy.residual_terms:
-        roots = [*residual.linearised, *Partials(residual).expressions]
+        roots = [*at_zero(residual.linearised), *Partials(residual).expressions]
         table.add_section()
         table.add_row(Text(residual.label), "as differentiated", *_cells(count_unshared(roots)))
         table.add_row("", "factored, shared", *_cells(count(factor(roots))))

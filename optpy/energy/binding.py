@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -16,8 +16,11 @@ from ..errors import DataError
 from ..symbolic.number import nearest_float
 from .array_kinds import Kind, to_numpy
 from .casting import cast
-from .declarations import shape_text
+from .declarations import accepted_text, shape_text
+from .expression import Source
+from .graph_binding import Edges, checked_edges, graph_array
 from .index import describe
+from .manifolds.kind import Kind as Manifold
 
 if TYPE_CHECKING:
     from .energy import Energy
@@ -34,13 +37,16 @@ class Bound:
             or the solver's.
         params: by name.
         kinds: of each array as it came in, by name.
-        dtype: the solver's.
+        edges: of each graph, by name: every index inside what its slot points into.
+        as_matrices: the manifolds of those that came in as matrices, by name; ``arrays`` has them as they are stored.
     """
 
     sizes: dict[ir.Dim, int]
     arrays: dict[str, NDArray[Any]]
     params: dict[str, float]
     kinds: dict[str, Kind]
+    edges: dict[str, Edges]
+    as_matrices: dict[str, Manifold] = field(default_factory=dict)
 
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
@@ -49,7 +55,10 @@ class Bound:
 
     def give_back(self, name: str, array: NDArray[Any]) -> Any:
         """A result of the kind and shape in which the array of that name came in."""
-        return self.kinds[name].give(array.reshape(self.arrays[name].shape))
+        array = array.reshape(self.arrays[name].shape)
+        if name in self.as_matrices:
+            array = self.as_matrices[name].to_matrices(array)
+        return self.kinds[name].give(array)
 
 
 def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64) -> Bound:
@@ -68,20 +77,27 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
     _check_names(energy, data)
     solver = np.dtype(dtype)
     sizes: dict[ir.Dim, int] = {}
-    bound_by: dict[ir.Dim, ir.Field] = {}
+    bound_by: BoundBy = {}
     arrays, kinds = {}, {}
+    may_be_empty = {g.edges for g in energy.graphs}
+    as_matrices: dict[str, Manifold] = {}
     for f in energy.fields:
         raw, kinds[f.name] = to_numpy(f.name, data[f.name])
-        _bind_sizes(f, raw.shape, sizes, bound_by)
+        _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
         arrays[f.name] = _values(f, raw, solver)
+        as_matrices |= _manifold_of_matrices(f, raw)
+    graphs = {g: graph_array(g, data[g.name]) for g in energy.graphs}
+    for g, raw in graphs.items():
+        _bind_edges(g, len(raw), sizes, bound_by)
+    edges = {g.name: checked_edges(g, raw, sizes) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver) for p in energy.params}
-    return Bound(sizes, arrays, params, kinds)
+    return Bound(sizes, arrays, params, kinds, edges, as_matrices)
 
 
 def bind_update(
     energy: Energy, bound: Bound, changes: Mapping[str, Any], dtype: DTypeLike
 ) -> tuple[Bound, dict[str, NDArray[Any]]]:
-    """Change some of the data; sizes stay.
+    """Change some of the data; sizes may change where all arrays that have them are given.
 
     Returns:
         The data after the change, and the changed arrays alone.
@@ -91,22 +107,54 @@ def bind_update(
     """
     _check_known(energy, changes)
     solver = np.dtype(dtype)
-    arrays, kinds = {}, {}
-    for f in energy.fields:
-        if f.name in changes:
-            raw, kinds[f.name] = to_numpy(f.name, changes[f.name])
-            _bind_sizes(f, raw.shape, dict(bound.sizes), {})
-            arrays[f.name] = _values(f, raw, solver)
+    raws = {f: to_numpy(f.name, changes[f.name]) for f in energy.fields if f.name in changes}
+    graphs = {g: graph_array(g, changes[g.name]) for g in energy.graphs if g.name in changes}
+    sizes = _sizes_after(energy, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
+    arrays = {f.name: _values(f, raw, solver) for f, (raw, _) in raws.items()}
+    kinds = {f.name: kind for f, (_, kind) in raws.items()}
+    as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
+    for f, (raw, _) in raws.items():
+        as_matrices |= _manifold_of_matrices(f, raw)
+    edges = {
+        g.name: checked_edges(g, graphs.get(g, bound.edges[g.name]), sizes)
+        for g in energy.graphs
+        if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.columns)
+    }
     params = {p.name: _number(p, changes[p.name], solver) for p in energy.params if p.name in changes}
-    new = Bound(bound.sizes, {**bound.arrays, **arrays}, {**bound.params, **params}, {**bound.kinds, **kinds})
+    new = Bound(
+        sizes,
+        {**bound.arrays, **arrays},
+        {**bound.params, **params},
+        {**bound.kinds, **kinds},
+        {**bound.edges, **edges},
+        as_matrices,
+    )
     return new, arrays
+
+
+def _sizes_after(
+    energy: Energy,
+    bound: Bound,
+    arrays: Mapping[ir.Field, NDArray[Any]],
+    graphs: Mapping[ir.Graph, NDArray[Any]],
+) -> dict[ir.Dim, int]:
+    """All sizes after a change; what stays comes first, so that messages are about what changes."""
+    sizes: dict[ir.Dim, int] = {}
+    bound_by: BoundBy = {}
+    may_be_empty = {g.edges for g in energy.graphs}
+    for f in sorted(energy.fields, key=lambda f: f in arrays):
+        _bind_sizes(f, arrays.get(f, bound.arrays[f.name]).shape, sizes, bound_by, may_be_empty)
+    for g in sorted(energy.graphs, key=lambda g: g in graphs):
+        _bind_edges(g, len(graphs.get(g, bound.edges[g.name])), sizes, bound_by)
+    return sizes
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def _names(energy: Energy) -> dict[str, ir.Field | ir.Scalar]:
-    return {f.name: f for f in energy.fields} | {p.name: p for p in energy.params}
+def _names(energy: Energy) -> dict[str, Source]:
+    sources: list[Source] = [*energy.fields, *energy.graphs, *energy.params]
+    return {s.name: s for s in sources}
 
 
 def _check_names(energy: Energy, data: Mapping[str, Any]) -> None:
@@ -129,21 +177,44 @@ def _check_known(energy: Energy, data: Mapping[str, Any]) -> None:
         raise DataError(f"the energy reads no {', '.join(map(repr, unknown))}; {cure}")
 
 
-def _wanted(s: ir.Field | ir.Scalar) -> str:
-    return f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {shape_text(s)})"
+def _wanted(s: Source) -> str:
+    if isinstance(s, ir.Graph):
+        return f"{s.name!r} (an integer array of shape ({s.edges}, {len(s.columns)}))"
+    return (
+        f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {accepted_text(s)})"
+    )
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
+BoundBy = dict[ir.Dim, ir.Field | ir.Graph]
+"""What gave each size."""
+
+
+def _bind_edges(g: ir.Graph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
+    if sizes.setdefault(g.edges, edges) != edges:
+        raise DataError(
+            f"the graph {g.name!r} has {edges} edges, but {g.edges} is {sizes[g.edges]} from "
+            f"{bound_by[g.edges].name!r}",
+            g.location,
+        )
+    bound_by.setdefault(g.edges, g)
+
+
 def _bind_sizes(
-    f: ir.Field, shape: tuple[int, ...], sizes: dict[ir.Dim, int], bound_by: dict[ir.Dim, ir.Field]
+    f: ir.Field,
+    shape: tuple[int, ...],
+    sizes: dict[ir.Dim, int],
+    bound_by: BoundBy,
+    may_be_empty: Collection[ir.Dim],
 ) -> None:
-    rank = len(f.dims) + f.vector
-    if len(shape) != rank or (f.vector and shape[-1] != f.channels):
-        raise DataError(f"{f.name!r} must have shape {shape_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location)
+    if len(shape) < len(f.dims) or shape[len(f.dims) :] not in _element_shapes(f):
+        raise DataError(
+            f"{f.name!r} must have shape {accepted_text(f, sizes)}, got {shape}{_hint(f, shape)}", f.location
+        )
     for dim, n in zip(f.dims, shape, strict=False):
-        if n == 0:
+        if n == 0 and dim not in may_be_empty:
             raise DataError(
                 f"{f.name!r} has shape {shape}: the size {dim} is 0; a domain must have a point", f.location
             )
@@ -154,6 +225,18 @@ def _bind_sizes(
                 f.location,
             )
         bound_by.setdefault(dim, f)
+
+
+def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
+    """What may follow the axes of the grid."""
+    size = f.manifold.matrix_size if isinstance(f.manifold, Manifold) else None
+    return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
+
+
+def _manifold_of_matrices(f: ir.Field, raw: NDArray[Any]) -> dict[str, Manifold]:
+    """The field's manifold by its name, if its elements came as matrices."""
+    matrices = isinstance(f.manifold, Manifold) and raw.ndim == len(f.dims) + 2
+    return {f.name: f.manifold} if matrices else {}  # type: ignore[dict-item]
 
 
 def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
@@ -172,9 +255,25 @@ def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
 
 def _values(f: ir.Field, raw: NDArray[Any], solver: np.dtype[Any]) -> NDArray[Any]:
     target = solver if f.dtype == ir.REAL else np.dtype(f.dtype)
+    if isinstance(f.manifold, Manifold):
+        return _on_manifold(f, f.manifold, raw, target)
     array = cast(f, raw, target)
     if target.kind == "f":
         _check_finite(f, raw, array)
+    return array
+
+
+def _on_manifold(f: ir.Field, manifold: Manifold, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
+    """Elements of a manifold as they are stored, on it to within the rounding of the target's dtype."""
+    wide = cast(f, raw, np.dtype(np.float64))
+    _check_finite(f, raw, wide)
+    if _manifold_of_matrices(f, raw):
+        stored = manifold.from_matrices(f, wide)
+    else:
+        stored = manifold.checked(f, wide, 4 * float(np.finfo(target).eps))
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(stored.astype(target))
+    _check_finite(f, stored, array)
     return array
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir import Access, Dim, InBounds, Index
-from ..symbolic.affine import Affine
+from ..ir import Access, Dim, InBounds, Index, entry_dim
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import Expr, var
 from ..symbolic.traverse import variables
 
@@ -34,6 +34,8 @@ def _never_negative(index: Affine) -> bool:
             worst = worst + Affine.of(atom) * c
         elif isinstance(atom, Index):
             worst = worst + (Affine.of(atom.dim) - 1) * min(c, 0)
+        elif isinstance(atom, Entry):  # checked when the data is bound
+            worst = worst + (Affine.of(entry_dim(atom)) - 1) * min(c, 0)
         else:
             return False
     at_size_1 = worst.constant + sum(c for _, c in worst.terms)

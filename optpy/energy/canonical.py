@@ -11,8 +11,10 @@ from ..symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
 from ..symbolic.traverse import map_variables, variables
 from .boundary import always_inside, boundary_guards
 from .expression import Expression
+from .graph import check_reads
 from .index import LoopVariable
 from .robust import split
+from .tangent import at_zero
 
 Renaming = Mapping[Atom, Affine]
 """What stands for each of the user's indices."""
@@ -36,12 +38,13 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
     _check_reads_unknown(label, components, expression.location)
+    check_reads(label, expression)
     summed, linearised = split(label, components, expression.location)
     return ir.Residual(
         term,
         label,
         domain,
-        tuple(summed),
+        tuple(at_zero(summed)),
         tuple(linearised),
         expression.shape,
         expression.location,
@@ -76,7 +79,7 @@ def _check_reads_unknown(label: str, components: list[Expr], location: Location 
 
 def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:
     """The user's indices in expressions, in the order of their declaration."""
-    atoms = {a for v in variables(roots) for affine in ir.affines_of(v.key) for a in affine.atoms}
+    atoms = {a for v in variables(roots) for a in ir.atoms_of(ir.affines_of(v.key))}
     return sorted((a for a in atoms if isinstance(a, LoopVariable)), key=lambda a: a.serial)
 
 

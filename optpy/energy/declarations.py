@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -10,12 +11,17 @@ from numpy.typing import DTypeLike
 
 from .. import ir
 from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import var
 from .expression import Expression
+from .graph import graphs_of, slots_text
 from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
+from .manifolds.kind import Element, Kind, as_kind, zeros
 from .naming import shown
 from .refusal import Refusal, Refusing
+
+Channels = int | Kind | type[Element] | None
+"""What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
 class GridArray(metaclass=Refusing):
@@ -36,24 +42,30 @@ class GridArray(metaclass=Refusing):
 
     @property
     def channels(self) -> int | None:
-        """The length of the vector at every point; None for scalars."""
+        """The length of the vector at every point, as stored; None for scalars."""
         return self.field.channels if self.field.vector else None
 
-    def __getitem__(self, key: Any) -> Expression:
-        """The value at an index: a scalar, or a vector of the channels."""
+    def __getitem__(self, key: Any) -> Any:
+        """The value at an index: a scalar, a vector of the channels, or an element of the manifold."""
+        stored = self.stored(key)
+        kind = self.field.manifold
+        return kind.read(stored, _displacement(self.field, stored)) if isinstance(kind, Kind) else stored
+
+    def stored(self, key: Any) -> Expression:
+        """The numbers at an index: a scalar, or a vector of the channels."""
         f = self.field
         entries = key if isinstance(key, tuple) else (key,)
         if len(entries) != len(f.dims):
             raise EnergyError(
                 f"{self._text} takes {_count(len(f.dims), 'index', 'indices')}, got {len(entries)}: write "
-                f"{self._example}" + (f", and {self._example}[0] for a channel" if f.vector else ""),
+                f"{self._example}" + (f", and {self._example}[0] for a channel" if self._has_entries else ""),
                 Location.of_caller(),
             )
         index = tuple(as_affine(k, f"axis {n} of '{f.name}'") for n, k in enumerate(entries))
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
-        return Expression((f.channels,) if f.vector else (), components, (f,))
+        return Expression((f.channels,) if f.vector else (), components, (f, *graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
         if index.is_constant and index.constant < 0:
@@ -62,6 +74,13 @@ class GridArray(metaclass=Refusing):
                 f"{dim} - 1",
                 Location.of_caller(),
             )
+        for a in index.atoms:
+            if isinstance(a, Entry) and ir.entry_dim(a) != dim:
+                raise EnergyError(
+                    f"axis {axis} of {self._text} runs over {dim}, but the index {shown(index)} there points into "
+                    f"{ir.entry_dim(a)}: the slots of '{a.table}' point into {slots_text(a.table)}",
+                    Location.of_caller(),
+                )
         variables = [a for a in index.atoms if isinstance(a, LoopVariable)]
         # Strided and mirrored reads over another grid are meant; a plain neighbour over another grid is a mistake.
         if len(variables) == 1 and abs(index.coefficient(variables[0])) == 1 and dim not in index.atoms:
@@ -73,6 +92,10 @@ class GridArray(metaclass=Refusing):
                     "are one",
                     Location.of_caller(),
                 )
+
+    @property
+    def _has_entries(self) -> bool:
+        return self.field.vector and self.field.manifold is None
 
     @property
     def _example(self) -> str:
@@ -106,7 +129,7 @@ class GridArray(metaclass=Refusing):
 
     def __repr__(self) -> str:
         dtype = "" if self.field.dtype == ir.REAL else f", dtype={self.field.dtype}"
-        channels = f", {self.field.channels}" if self.field.vector else ""
+        channels = f", {self.field.manifold or self.field.channels}" if self.field.vector else ""
         dims = ", ".join(d.name for d in self.field.dims) + ("," if len(self.field.dims) == 1 else "")
         return f"{type(self).__name__}({self.name!r}, ({dims}){channels}{dtype})"
 
@@ -118,7 +141,8 @@ class Array(GridArray):
     Args:
         name: its key in the data.
         dims: of its grid, such as (H, W); () for a single value.
-        channels: length of the vector at every point, the last axis of the data; None for a scalar.
+        channels: length of the vector at every point, the last axis of the data; None for a scalar; or the manifold
+            that the values are checked to lie on when they are bound, as for ``op.Unknown``.
         dtype: float32, float64, uint8, int32 or bool: how the values are stored; None takes the solver's own
             precision, in which every expression is computed: float64 data in a float32 solve is rounded when used.
     """
@@ -126,7 +150,7 @@ class Array(GridArray):
     __slots__ = ()
 
     def __init__(
-        self, name: str, dims: Dim | Iterable[Dim], channels: int | None = None, dtype: DTypeLike | None = None
+        self, name: str, dims: Dim | Iterable[Dim], channels: Channels = None, dtype: DTypeLike | None = None
     ) -> None:
         self.field = _field(name, dims, channels, _dtype_name(name, dtype), ir.Role.DATA)
 
@@ -138,14 +162,16 @@ class Unknown(GridArray):
     Args:
         name: its key in the data (the initial values) and in the result.
         dims: of its grid, such as (H, W); () for a single global value.
-        channels: length of the vector at every point, the last axis of the data; None for a scalar.
+        channels: length of the vector at every point, the last axis of the data; None for a scalar; or the manifold
+            that the values live on: ``op.SO2``, ``op.SO3``, ``op.SE2``, ``op.SE3`` or ``op.UnitVector(n)``, which say
+            how they are stored, and how a solve moves them.
         dtype: None; the precision of a solve is chosen for all unknowns together, by ``dtype`` of ``op.solve``.
     """
 
     __slots__ = ()
 
     def __init__(
-        self, name: str, dims: Dim | Iterable[Dim], channels: int | None = None, dtype: DTypeLike | None = None
+        self, name: str, dims: Dim | Iterable[Dim], channels: Channels = None, dtype: DTypeLike | None = None
     ) -> None:
         if dtype is not None:
             raise EnergyError(
@@ -191,7 +217,7 @@ def params(names: str) -> Any:
     return one_or_more(names, Param, 'op.params("w_fit w_reg")')
 
 
-def _field(name: str, dims: Dim | Iterable[Dim], channels: int | None, dtype: str, role: ir.Role) -> ir.Field:
+def _field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str, role: ir.Role) -> ir.Field:
     check_name(name, "an array")
     location = Location.of_caller()
     grid: tuple[Any, ...] = tuple(dims) if isinstance(dims, Iterable) else (dims,)
@@ -202,14 +228,31 @@ def _field(name: str, dims: Dim | Iterable[Dim], channels: int | None, dtype: st
                 f"channels by itself; got {describe(d)}",
                 location,
             )
+    sizes = tuple(d.size for d in grid)
+    kind = as_kind(channels)
+    if kind is not None:
+        if dtype not in (ir.REAL, "float32", "float64"):
+            message = f"the array {name!r} of {kind.name} cannot have dtype {dtype}: it holds real numbers"
+            raise EnergyError(message, location)
+        return ir.Field(name, sizes, kind.channels, dtype, role, True, location, manifold=kind)
     if channels is not None and not _is_count(channels):
         raise EnergyError(
-            f"the number of channels of {name!r} is a whole number from 1 on, or None for a scalar; got "
-            f"{describe(channels)}",
+            f"the number of channels of {name!r} is a whole number from 1 on, None for a scalar, or a manifold such "
+            f"as op.SO3 or op.UnitVector(3); got {describe(channels)}",
             location,
         )
-    n = 1 if channels is None else int(channels)
-    return ir.Field(name, tuple(d.size for d in grid), n, dtype, role, channels is not None, location)
+    n = int(channels) if channels is not None else 1  # type: ignore[arg-type]
+    return ir.Field(name, sizes, n, dtype, role, channels is not None, location)
+
+
+def _displacement(field: ir.Field, stored: Expression) -> Expression:
+    """How far an element of a manifold has moved from where it is stored: not at all, if it is data."""
+    tangent = ir.tangent(field)
+    if field.role is not ir.Role.UNKNOWN:
+        return zeros(tangent.channels)
+    access = stored.components[0].key  # type: ignore[attr-defined]
+    moved = tuple(var(replace(access, field=tangent, channel=k)) for k in range(tangent.channels))
+    return Expression((len(moved),), moved, (field,))
 
 
 def _is_count(value: object) -> bool:
@@ -234,9 +277,22 @@ def _dtype_name(name: str, dtype: DTypeLike | None) -> str:
 
 def shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
     """``(H, W, 2)``, or ``(H=512, W=512, 2)`` where the sizes are known."""
+    return _shape_text(field, sizes, (field.channels,) if field.vector else ())
+
+
+def accepted_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
+    """The shapes in which data is taken: ``(V, 4): unit quaternions (x, y, z, w), or (V, 3, 3): matrices``."""
+    text = shape_text(field, sizes)
+    if not isinstance(field.manifold, Kind):
+        return text
+    size = field.manifold.matrix_size
+    matrices = f", or {_shape_text(field, sizes, (size, size))}: matrices" if size is not None else ""
+    return f"{text}: {field.manifold.layout}{matrices}"
+
+
+def _shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None, own: tuple[int, ...]) -> str:
     parts = [d.name if sizes is None or d not in sizes else f"{d}={sizes[d]}" for d in field.dims]
-    if field.vector:
-        parts.append(str(field.channels))
+    parts += map(str, own)
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ir
 from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Atom, Entry
 from ..symbolic.traverse import variables
 from .declarations import shape_text
+from .graph import slots_text
 
 if TYPE_CHECKING:
     from .energy import Energy
@@ -37,7 +38,7 @@ def _residual_to_sympy(residual: ir.Residual) -> Any:
 
 
 def sympy_leaf(key: Any) -> Any:
-    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, the channel last), params and bound checks as symbols."""
+    """Reads as ``Indexed`` (``X[i0 + 1, i1]``, ``X[edges[i0, 1]]``, the channel last); the others as symbols."""
     import sympy
 
     if isinstance(key, ir.Access):
@@ -52,8 +53,12 @@ def sympy_leaf(key: Any) -> Any:
 def _sympy_index(index: Affine) -> Any:
     import sympy
 
-    terms = [c * sympy.Symbol(str(atom), integer=True) for atom, c in index.terms]
-    return sympy.Integer(index.constant) + sum(terms)
+    def number(atom: Atom) -> Any:
+        if isinstance(atom, Entry):
+            return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
+        return sympy.Symbol(str(atom), integer=True)
+
+    return sympy.Integer(index.constant) + sum(c * number(atom) for atom, c in index.terms)
 
 
 def to_latex(energy: Energy) -> str:
@@ -94,10 +99,12 @@ def summary(energy: Energy) -> str:
     widths = [max(len(row[k]) for row in rows) for k in range(2)]
     lines = ["Energy: 1/2 sum of squares of"]
     lines += [f"  {label:<{widths[0]}}  {shape:<{widths[1]}}  reads {names}" for label, shape, names in rows]
-    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' for u in energy.unknown_fields)}")
+    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' + _dtype(u) for u in energy.unknown_fields)}")
     arrays = [f for f in energy.fields if f.role is not ir.Role.UNKNOWN]
     if arrays:
         lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
+    if energy.graphs:
+        lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in energy.graphs)}")
     if energy.params:
         lines.append(f"params: {', '.join(p.name for p in energy.params)}")
     lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed_as_written.items()]
@@ -105,10 +112,10 @@ def summary(energy: Energy) -> str:
 
 
 def reads(residual: ir.Residual) -> list[str]:
-    """The names of the fields and params in a residual, sorted."""
+    """The names of the fields, graphs and params in a residual, sorted."""
     keys = [v.key for v in variables(residual.components)]
     names = {k.field.name if isinstance(k, ir.Access) else k.name for k in keys if isinstance(k, ir.Access | ir.Scalar)}
-    return sorted(names)
+    return sorted(names | {g.name for g in ir.graphs_in(residual.components)})
 
 
 def residual_shape_text(residual: ir.Residual) -> str:
@@ -118,4 +125,5 @@ def residual_shape_text(residual: ir.Residual) -> str:
 
 
 def _dtype(field: ir.Field) -> str:
-    return "" if field.dtype == ir.REAL else f" {field.dtype}"
+    manifold = "" if field.manifold is None else f" {field.manifold}"
+    return manifold if field.dtype == ir.REAL else f"{manifold} {field.dtype}"

@@ -16,6 +16,7 @@ from .canonical import canonical_residual
 from .declarations import GridArray, Unknown, shape_text
 from .expression import Expression, Source, as_expression
 from .fixed import canonical_fixed
+from .graph import Graph, slots_text
 from .index import check_name, describe
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class Energy:
         residual_terms: every residual, entries of lists one by one, over canonical loop variables.
         unknowns: in the order in which the terms first mention them.
         fields: of the unknowns and arrays that are read, in order of first mention.
+        graphs: that are read, in order of first mention.
         params: that are read, in order of first mention.
-        dims: all sizes, bound by the fields.
+        dims: all sizes, bound by the fields and the graphs.
         fixed: for the field of an unknown, its condition over ``ir.canonical_domain(field.dims)``.
         fixed_as_written: the same conditions in the user's own indices, for texts.
         compiled: the solvers made from this energy, kept by those who compile.
@@ -66,13 +68,15 @@ class Energy:
         read_at_all = read | _read(self.fixed.values())
         self.fields = tuple(s for s in mentioned if isinstance(s, ir.Field) and s in read_at_all)
         self.params = tuple(s for s in mentioned if isinstance(s, ir.Scalar) and s in read_at_all)
+        self.graphs = tuple(s for s in mentioned if isinstance(s, ir.Graph) and s in read_at_all)
         self.unknowns = tuple(Unknown.of(f) for f in self.fields if f.role is ir.Role.UNKNOWN and f in read)
         for u in conditions:
             if u not in self.unknowns:
                 known = ", ".join(x.name for x in self.unknowns)
                 message = f"fixed names '{u.name}', which no term reads; the unknowns are {known}"
                 raise EnergyError(message, self.location)
-        self.dims = tuple(dict.fromkeys(d for f in self.fields for d in f.dims))
+        bound = [d for f in self.fields for d in f.dims]
+        self.dims = tuple(dict.fromkeys([*bound, *(g.edges for g in self.graphs)]))
         self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -85,6 +89,14 @@ class Energy:
                         f"the size {d} in '{label}' is bound by no data: no array or unknown that the energy reads "
                         f"has an axis over {d}",
                         location,
+                    )
+        for g in self.graphs:
+            for d in g.columns:
+                if d not in self.dims:
+                    raise EnergyError(
+                        f"the size {d}, which a slot of the graph '{g}' points into, is bound by no data: no array or "
+                        f"unknown that the energy reads has an axis over {d}",
+                        g.location,
                     )
 
     def __copy__(self) -> Energy:
@@ -128,7 +140,9 @@ class Energy:
 
         Returns:
             Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each
-            raveled in C order; those of fixed elements are empty.
+            raveled in C order; those of fixed elements are empty. An unknown on a manifold has as many columns for
+            each element as its tangent space has dimensions (``op.SO3``: 3): its derivatives are by the step delta,
+            at 0, that its class describes.
         """
         from .evaluation import jacobian
 
@@ -175,8 +189,12 @@ class Energy:
         return summary(self)
 
 
+_NO_LISTS = (Expression, np.ndarray, GridArray, Graph, str, Mapping)
+"""What may be iterated over but is no list of residuals."""
+
+
 def _entries(name: str, value: Any, location: Location) -> list[tuple[str, str, Expression]]:
-    if isinstance(value, Iterable) and not isinstance(value, Expression | np.ndarray | GridArray | str | Mapping):
+    if isinstance(value, Iterable) and not isinstance(value, _NO_LISTS):
         entries = list(value)
         if not entries:
             raise EnergyError(f"the term '{name}' is an empty list", location)
@@ -226,20 +244,24 @@ def _mentioned(terms: list[Expression], conditions: Mapping[Unknown, Expression]
 def _declaration(s: Source) -> str:
     if isinstance(s, ir.Scalar):
         return f"a param ({s.location})"
+    if isinstance(s, ir.Graph):
+        return f"a graph with slots {slots_text(s)} ({s.location})"
     kind = "an unknown" if s.role is ir.Role.UNKNOWN else f"an array of dtype {s.dtype}"
     return f"{kind} of shape {shape_text(s)} ({s.location})"
 
 
 def _read(roots: Iterable[Expr]) -> set[Source]:
+    roots = list(roots)
     keys = [v.key for v in variables(roots)]
-    return {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    declared = {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    return {*declared, *ir.graphs_in(roots)}
 
 
 def _sizes(roots: Iterable[Expr]) -> list[ir.Dim]:
     """The sizes that stand inside indices and bound checks."""
     found = []
     for v in variables(roots):
-        found += [a for affine in ir.affines_of(v.key) for a in affine.atoms if isinstance(a, ir.Dim)]
+        found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Dim)]
         if isinstance(v.key, ir.InBounds):
             found.append(v.key.dim)
     return found

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from .. import ir
 from ..errors import InternalError
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.derivative import Derivative
 from ..symbolic.expr import Expr, Var
 from ..symbolic.interpret import Value, evaluate
 from ..symbolic.traverse import variables
 from .binding import Bound, bind
+from .gather import is_unknown
+from .tangent import at_zero
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -44,14 +46,16 @@ class Slab:
     start: int
     shape: tuple[int, ...]
 
-    def index(self, affine: Affine, sizes: Mapping[ir.Dim, int]) -> Integers:
+    def index(self, affine: Affine, bound: Bound) -> Integers:
         """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
         total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
         for atom, c in affine.terms:
             if isinstance(atom, ir.Dim):
-                total = total + c * sizes[atom]
+                total = total + c * bound.sizes[atom]
             elif isinstance(atom, ir.Index):
                 total = total + c * self._axis(self.domain.index(atom))
+            elif isinstance(atom, Entry):
+                total = total + c * _entries(bound, atom, self.index(atom.row, bound))
             else:
                 raise InternalError(f"the index {affine} of an energy has the atom {atom}")
         return total
@@ -62,6 +66,11 @@ class Slab:
         return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
 
 
+def _entries(bound: Bound, entry: Entry, rows: Integers) -> Integers:
+    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
+    return found
+
+
 def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
     """The whole domain, part by part."""
     shape = tuple(sizes[i.dim] for i in domain)
@@ -69,7 +78,7 @@ def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
         yield Slab(domain, 0, ())
         return
     rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
-    for start in range(0, shape[0], rows):
+    for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
         yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))
 
 
@@ -87,13 +96,15 @@ class Lookup:
             case ir.Access():
                 index, inside = self.position(key)
                 array = self._bound.arrays[key.field.name]
+                if not array.size:  # a point of a graph without edges: outside
+                    return np.zeros((1,) * len(self._slab.shape))
                 values = array[(*index, key.channel)] if key.field.vector else array[index]
                 return np.where(inside, values, 0).astype(np.float64)
             case ir.InBounds():
-                index_value = self._slab.index(key.index, sizes)
+                index_value = self._slab.index(key.index, self._bound)
                 return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
             case ir.IndexValue():
-                return self._slab.index(key.index, sizes).astype(np.float64)
+                return self._slab.index(key.index, self._bound).astype(np.float64)
             case ir.Scalar():
                 return self._bound.params[key.name]
         raise InternalError(f"no value for the leaf {key}")
@@ -104,7 +115,7 @@ class Lookup:
         index = []
         for affine, dim in zip(access.index, access.field.dims, strict=True):
             n = self._bound.sizes[dim]
-            values = self._slab.index(affine, self._bound.sizes)
+            values = self._slab.index(affine, self._bound)
             inside = inside & (values >= 0) & (values < n)
             index.append(np.clip(values, 0, n - 1))
         return tuple(index), inside
@@ -116,7 +127,7 @@ def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict
     found = {}
     for r in energy.residual_terms:
         if linearised:
-            r = replace(r, components=r.linearised)
+            r = replace(r, components=tuple(at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
         values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
@@ -149,7 +160,8 @@ def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
     columns_of = Columns.of(energy, bound)
     points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
     first_rows = _first(range(len(points)), points)
-    entries: list[tuple[Integers, Integers, Floats]] = []
+    nothing = np.zeros(0, np.int64)
+    entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
     for n, r in enumerate(energy.residual_terms):
         derivatives = Partials(r)
         row = first_rows[n]
@@ -184,7 +196,7 @@ def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
 @final
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of J: all unknowns, one after the other."""
+    """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
 
     solved: dict[ir.Field, Mask]
     """Which elements are solved for: (*dims)."""
@@ -193,33 +205,30 @@ class Columns:
 
     @classmethod
     def of(cls, energy: Energy, bound: Bound) -> Columns:
-        solved = {u: solved_elements(energy, u, bound) for u in energy.unknown_fields}
+        solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
         counts = [s.size * u.channels for u, s in solved.items()]
-        return cls(solved, _first(energy.unknown_fields, counts), sum(counts))
+        return cls(solved, _first(solved, counts), sum(counts))
 
 
 @final
 class Partials:
-    """The derivatives of one residual by the reads of unknowns.
+    """The derivatives of one residual by the reads of unknowns (of their tangents, on manifolds).
 
     Attributes:
         expressions: one for each component and each read that it depends on.
     """
 
     def __init__(self, residual: ir.Residual) -> None:
-        reads = [
-            v
-            for v in variables(residual.linearised)
-            if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN
-        ]
+        reads = [v for v in variables(residual.linearised) if is_unknown(v.key)]
         derivative = Derivative(residual.linearised, reads)
         self._components = len(residual.linearised)
         self._pairs: list[tuple[int, Var]] = []
-        self.expressions: list[Expr] = []
+        expressions: list[Expr] = []
         for n, c in enumerate(residual.linearised):
             for v in derivative.variables(c):
                 self._pairs.append((n, v))
-                self.expressions.append(derivative.partial(c, v))
+                expressions.append(derivative.partial(c, v))
+        self.expressions = at_zero(expressions)
 
     def entries(
         self,
@@ -246,6 +255,8 @@ class Partials:
             field = access.field
             index, inside = lookup.position(access)
             mask = columns_of.solved[field]
+            if not mask.size:  # an unknown on a graph without edges
+                continue
             element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
             kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
             column = columns_of.first[field] + element * field.channels + access.channel

@@ -23,7 +23,7 @@ from .naming import shown
 from .refusal import Refusal, Refusing, instead_of, numpy_refusal
 
 Shape = tuple[int, ...]
-Source = ir.Field | ir.Scalar
+Source = ir.Field | ir.Scalar | ir.Graph
 """A declaration that an expression reads."""
 
 Operand = Any
@@ -271,10 +271,14 @@ def as_expression(value: Operand) -> Expression:
 
 def _not_an_expression(value: object) -> str:
     from .declarations import GridArray
+    from .graph import Graph
+    from .manifolds.kind import Element
 
     if isinstance(value, IndexExpression):
         return f"the index {value} stands in a formula: write op.value(i) for its value as a number"
-    if isinstance(value, GridArray):
+    if isinstance(value, Element):
+        return value.number_message
+    if isinstance(value, GridArray | Graph):
         return value.unindexed_message
     return f"{describe(value)} cannot stand in a formula: only expressions, real numbers and arrays of them can"
 

@@ -8,11 +8,12 @@ from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic import operations
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import var
 from ..symbolic.operations import OPERATIONS
 from .declarations import GridArray
 from .expression import Expression, Operand, as_condition, as_expression, elementwise, stack
+from .graph import graphs_of
 from .index import LoopVariable, as_affine, describe
 from .naming import shown
 
@@ -203,7 +204,7 @@ def value(index: object) -> Expression:
     affine = as_affine(index, "op.value")
     # A polynomial in the values of single loop variables and sizes, so that like terms meet.
     number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
-    return Expression((), (number,))
+    return Expression((), (number,), graphs_of([affine]))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
@@ -223,17 +224,18 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
     else:
         if not isinstance(of, GridArray):
             raise EnergyError(f"of= takes an array or an unknown, not {describe(of)}", Location.of_caller())
-        access = of[indices]  # the checks of a read
+        access = of.stored(indices)  # the checks of a read
         affines = list(access.components[0].key.index)  # type: ignore[attr-defined]
         axes = list(of.field.dims)
     if not affines:
         raise EnergyError("op.in_bounds takes indices: op.in_bounds(i + 1, j)", Location.of_caller())
     guards = [var(ir.InBounds(a, d)) for a, d in zip(affines, axes, strict=True)]
-    return Expression((), (sym.logical_and(*guards),))
+    return Expression((), (sym.logical_and(*guards),), graphs_of(affines))
 
 
 def _own_dim(index: Affine) -> ir.Dim:
     dims = {a.dim for a in index.atoms if isinstance(a, LoopVariable)}
+    dims |= {ir.entry_dim(a) for a in index.atoms if isinstance(a, Entry)}
     if len(dims) != 1:
         raise EnergyError(
             f"op.in_bounds cannot tell which axis the index {shown(index)} belongs to: say op.in_bounds(..., of=X) "

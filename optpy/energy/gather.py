@@ -2,8 +2,9 @@
 
 A residual at point I reads the unknown at the affine index a(I). Seen from the unknown's element y, that residual
 is at the I that solves a(I) = y (``symbolic.affine.invert``). For a stencil this shifts the residual so that the
-access falls on y, as in Opt; indices that the equation leaves free become loops. Every derivative is taken once, in
-the residual's own coordinates, and then shifted.
+access falls on y, as in Opt; indices that the equation leaves free become loops. Where a(I) is a slot of a graph's
+edge, the solutions are the edges at y: a loop over the incidence that is built when the graph is bound. Every
+derivative is taken once, in the residual's own coordinates, and then shifted.
 
 Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least Squares Optimization", 2017, section 5.
 """
@@ -17,18 +18,21 @@ from typing import final
 from ..ir import (
     Access,
     Dim,
-    Domain,
     Element,
     InBounds,
+    Incidence,
     Index,
     IndexCondition,
     IndexValue,
     LocalName,
     LocalSum,
+    Loop,
     Residual,
     Role,
     canonical_domain,
     indices_of,
+    loop_variable,
+    point,
 )
 from ..symbolic.affine import Affine, Atom, Inverse, IsZero, invert
 from ..symbolic.count import count
@@ -36,14 +40,18 @@ from ..symbolic.derivative import Derivative
 from ..symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import map_variables, substitute, variables
+from .graph import slot_read
+from .tangent import at_zero
 from .vectors import vector
 
 Index_ = tuple[Affine, ...]
 
 
 def is_unknown(key: object) -> bool:
-    """Whether a leaf is something to solve for."""
-    return isinstance(key, Access) and key.field.role is Role.UNKNOWN
+    """Whether a leaf is a coordinate to solve for: of an unknown, or of the tangent of one on a manifold."""
+    return isinstance(key, Access) and (
+        key.field.role is Role.TANGENT or (key.field.role is Role.UNKNOWN and key.field.manifold is None)
+    )
 
 
 @final
@@ -53,7 +61,7 @@ class LinearisedResidual:
 
     residual: Residual
     values: tuple[Expr, ...]
-    """``residual.linearised``, factored."""
+    """``residual.linearised`` where the tangents of manifolds are 0, factored."""
     partials: tuple[dict[Access, Expr], ...]
     """For each component, d component / d access for every access to an unknown."""
     tangents: tuple[Expr, ...]
@@ -66,18 +74,21 @@ class LinearisedResidual:
 
 def linearise(residual: Residual) -> LinearisedResidual:
     """Differentiate a residual; the tangents are along the vector field ``p``."""
-    values = factor(residual.linearised)
-    unknowns = [v for v in variables(values) if is_unknown(v.key)]
-    derivative = Derivative(values, unknowns)
-    partials = tuple({v.key: derivative.partial(e, v) for v in derivative.variables(e)} for e in values)
-    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(values, partials, strict=True))
-    return LinearisedResidual(residual, tuple(values), partials, tangents)
+    varied = factor(residual.linearised)
+    unknowns = [v for v in variables(varied) if is_unknown(v.key)]
+    derivative = Derivative(varied, unknowns)
+    partials = tuple(
+        dict(zip([v.key for v in vs], at_zero(derivative.partial(e, v) for v in vs), strict=True))
+        for e, vs in ((e, derivative.variables(e)) for e in varied)
+    )
+    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(varied, partials, strict=True))
+    return LinearisedResidual(residual, tuple(at_zero(varied)), partials, tangents)
 
 
 def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
     """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
     seeds = {var(a): var(along(a, "p")) for a in partials}
-    swept = factor([derivative.tangent(e, seeds)])
+    swept = factor(at_zero([derivative.tangent(e, seeds)]))
     summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
     if swept == summed:
         return swept[0]
@@ -108,7 +119,7 @@ class View:
     source: LinearisedResidual
     index: Index_
     inverse: Inverse
-    loops: Domain
+    loops: tuple[Loop, ...]
     guard: Expr
 
     def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
@@ -116,29 +127,74 @@ class View:
         return shift(expressions, self.inverse.solution)
 
 
-def views(source: LinearisedResidual, dims: tuple[Dim, ...], first_loop: int) -> list[View]:
+@final
+@dataclass(slots=True)
+class LoopNames:
+    """Names for the loops of one gather. Views that look along the same edges share their loops."""
+
+    count: int = 0
+    shared: dict[Hashable, tuple[Loop, ...]] = field(default_factory=dict)
+
+    def next(self) -> str:
+        self.count += 1
+        return f"k{self.count - 1}"
+
+
+def views(source: LinearisedResidual, dims: tuple[Dim, ...], names: LoopNames) -> list[View]:
     """One view for each distinct index at which the residual reads unknowns of the given grid."""
-    target = [Affine.of(i) for i in canonical_domain(dims)]
-    found: list[View] = []
-    for index in dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims):
-        # The residual's loop variables and the unknown's have the same names: rename before solving.
-        own = {i: Index(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
-        rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
-        inverse = invert([a.substitute(rename) for a in index], target, list(own.values()))
-        loops = {f: Index(f"k{first_loop + len(found)}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
-        relabel: dict[Atom, Affine] = {f: Affine.of(k) for f, k in loops.items()}
-        solution: dict[Atom, Affine] = {
-            i: inverse.solution[r].substitute(relabel) if r in inverse.solution else relabel[r] for i, r in own.items()
-        }
-        conditions = [map_key(IndexCondition(c), relabel) for c in inverse.conditions]
-        guard = mul(*conditions, *(in_bounds(solution[i], i.dim) for i in source.residual.domain))
-        found.append(View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard))
-    return found
+    target = point(canonical_domain(dims))
+    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
+    return [_slot_view(source, a, target, names) or _grid_view(source, a, target, names) for a in indices]
+
+
+def _grid_view(source: LinearisedResidual, index: Index_, target: Index_, names: LoopNames) -> View:
+    # The residual's loop variables and the unknown's have the same names: rename before solving.
+    own = {i: Index(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
+    rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
+    inverse = invert([a.substitute(rename) for a in index], target, list(own.values()))
+    prefix = names.next()
+    loops = {f: Index(f"{prefix}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
+    relabel: dict[Atom, Affine] = {f: Affine.of(k) for f, k in loops.items()}
+    solution: dict[Atom, Affine] = {
+        i: inverse.solution[r].substitute(relabel) if r in inverse.solution else relabel[r] for i, r in own.items()
+    }
+    conditions = [map_key(IndexCondition(c), relabel) for c in inverse.conditions]
+    guard = mul(*conditions, *(in_bounds(solution[i], i.dim) for i in source.residual.domain))
+    return View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard)
+
+
+def _slot_view(source: LinearisedResidual, index: Index_, target: Index_, names: LoopNames) -> View | None:
+    """The view along the edges whose slot, moved by the offsets of the read, is the element; None if it is no slot."""
+    read = slot_read(index)
+    if read is None:
+        return None
+    graph, slot, row, offsets = read
+    (own,) = row.atoms
+    at = tuple(t - d for t, d in zip(target, offsets, strict=True))
+    others = [i for i in source.residual.domain if i != own]
+    key = (graph, slot, at, tuple(i.dim for i in others))
+    if key not in names.shared:
+        prefix = names.next()
+        edge = Index(f"{prefix}_0", graph.edges)
+        free = (Index(f"{prefix}_{n + 1}", i.dim) for n, i in enumerate(others))
+        names.shared[key] = (Incidence(edge, graph, slot, at), *free)
+    loops = names.shared[key]
+    solution: dict[Atom, Affine] = {
+        i: Affine.of(loop_variable(k)) for i, k in zip((_index(own), *others), loops, strict=True)
+    }
+    # What this slot points at is known: it needs no load.
+    solution |= {a.atoms[0]: t for a, t in zip(graph.at(slot, row), at, strict=True)}
+    guard = mul(*(in_bounds(t, d) for t, d in zip(at, graph.slots[slot], strict=True)))
+    return View(source, index, Inverse(solution, (), ()), loops, guard)
+
+
+def _index(atom: Atom) -> Index:
+    assert isinstance(atom, Index)
+    return atom
 
 
 def _dim(atom: Atom) -> Dim:
-    assert isinstance(atom, Index)
-    return atom.dim
+    return _index(atom).dim
 
 
 def in_bounds(index: Affine, dim: Dim) -> Expr:
@@ -189,26 +245,46 @@ def shift(expressions: Iterable[Expr], replacement: Mapping[Atom, Affine]) -> li
 @final
 @dataclass(slots=True)
 class GatheredSum:
-    """Adds up contributions to named outputs; those under free loops become local sums."""
+    """Adds up contributions to named outputs; those under loops become local sums, one for each nest of loops."""
 
-    outputs: dict[Hashable, list[Expr]] = field(default_factory=dict)
-    locals: list[LocalSum] = field(default_factory=list)
+    _outputs: dict[Hashable, list[Expr]] = field(default_factory=dict)
+    _looped: dict[tuple[tuple[Loop, ...], Expr], dict[Hashable, list[Expr]]] = field(default_factory=dict)
+    _locals: list[LocalSum] = field(default_factory=list)
 
     def add(self, view: View, contributions: Mapping[Hashable, Expr]) -> None:
         names = {k: e for k, e in contributions.items() if e is not ZERO}
         if not view.loops:
             for key, e in names.items():
-                self.outputs.setdefault(key, []).append(mul(view.guard, e))
+                self._outputs.setdefault(key, []).append(mul(view.guard, e))
             return
         outer, inner = _split_guard(view.guard, view.loops)
-        local_names = tuple(f"local{len(self.locals)}_{n}" for n in range(len(names)))
-        values = factor(mul(inner, e) for e in names.values())
-        self.locals.append(LocalSum(local_names, view.loops, outer, tuple(values)))
-        for name, key in zip(local_names, names, strict=True):
-            self.outputs.setdefault(key, []).append(var(LocalName(name)))
+        sums = self._looped.setdefault((view.loops, outer), {})
+        for key, e in names.items():
+            sums.setdefault(key, []).append(mul(inner, e))
 
     def total(self, key: Hashable) -> Expr:
-        return add(*self.outputs.get(key, []))
+        """The expression of an output, once everything has been added."""
+        looped = (
+            var(LocalName(_local_name(n, list(sums).index(key))))
+            for n, sums in enumerate(self._looped.values())
+            if key in sums
+        )
+        return add(*self._outputs.get(key, []), *looped)
+
+    @property
+    def locals(self) -> list[LocalSum]:
+        """Every local sum, once everything has been added."""
+        if len(self._locals) != len(self._looped):
+            self._locals = [
+                LocalSum(
+                    tuple(_local_name(n, m) for m in range(len(sums))),
+                    loops,
+                    outer,
+                    tuple(factor(add(*parts) for parts in sums.values())),
+                )
+                for n, ((loops, outer), sums) in enumerate(self._looped.items())
+            ]
+        return self._locals
 
     def locals_of(self, values: Iterable[Expr]) -> tuple[LocalSum, ...]:
         """The local sums that these values need, and no others."""
@@ -222,10 +298,15 @@ class GatheredSum:
         return tuple(kept)
 
 
-def _split_guard(guard: Expr, loops: Domain) -> tuple[Expr, Expr]:
+def _local_name(nest: int, output: int) -> str:
+    return f"local{nest}_{output}"
+
+
+def _split_guard(guard: Expr, loops: Iterable[Loop]) -> tuple[Expr, Expr]:
     """The guard's factors without and with the loop variables."""
+    own = set(map(loop_variable, loops))
     factors = [b for b, _ in guard.factors] if isinstance(guard, Product) else [guard]
-    inner = [b for b in factors if any(i in loops for v in variables([b]) for i in indices_of(v.key))]
+    inner = [b for b in factors if any(i in own for v in variables([b]) for i in indices_of(v.key))]
     return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
 
@@ -243,10 +324,9 @@ def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contrib
         contribution: what one component adds.
     """
     total = GatheredSum()
-    n_loops = 0
+    names = LoopNames()
     for source in sources:
-        found = views(source, dims, n_loops)
-        n_loops += len(found)
+        found = views(source, dims, names)
         for view in found:
             for component in range(len(source.values)):
                 partials = _column(view, component)

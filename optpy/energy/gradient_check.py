@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import ir
 from ..symbolic.expr import Call, Expr, var
 from ..symbolic.interpret import Value, evaluate
 from ..symbolic.traverse import substitute, topological
 from .binding import Bound, bind
 from .energy import Energy
 from .evaluation import Floats, Lookup, Slab, bound_jacobian, residual_values, solved_elements
+from .tangent import at_zero, moved
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_matrix
@@ -37,7 +39,7 @@ class WorstEntry:
     unknown: str | None
     """None where the symbolic derivative says that the residual does not depend on what was changed."""
     column: tuple[int, ...]
-    """Which element of the unknown: index in its grid, then the channel."""
+    """Which element of the unknown: index in its grid, then the channel (of its tangent, on a manifold)."""
     symbolic: float
     numeric: float
     error: float
@@ -78,7 +80,8 @@ class GradientReport:
 
 
 def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 1e-6) -> GradientReport:
-    """Compare ``energy.jacobian(data)`` with differences of the residuals, in float64.
+    """Compare ``energy.jacobian(data)`` with differences of the residuals, in float64; along the retraction where
+    unknowns live on manifolds.
 
     Central differences, extrapolated to step 0; columns that share no row are changed together. What
     ``op.stop_gradient`` holds constant stays constant in the differences, too, and so do the weights of ``op.robust``
@@ -102,7 +105,9 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     """
     bound = bind(energy, data, np.float64)
     jacobian: csc_matrix = bound_jacobian(energy, bound).tocsc()
-    solved = [np.repeat(solved_elements(energy, u, bound).ravel(), u.channels) for u in energy.unknown_fields]
+    solved = [
+        np.repeat(solved_elements(energy, u, bound).ravel(), ir.tangent(u).channels) for u in energy.unknown_fields
+    ]
     function = _Residuals(energy, bound)
     differences = _Differences(function, jacobian)
     worst: dict[str, WorstEntry] = {}
@@ -111,6 +116,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
         error = np.abs(symbolic - numeric) / np.maximum(1.0, np.maximum(np.abs(symbolic), np.abs(numeric)))
         error[np.isnan(error)] = np.inf
         for label, rows in function.rows.items():
+            if rows.start == rows.stop:  # a term over a graph without edges
+                continue
             row = rows.start + int(np.argmax(error[rows]))
             if (column_of[row] >= 0 or error[row] > 0) and (label not in worst or error[row] > worst[label].error):
                 at = function.row_index(label, row), *function.element(int(column_of[row]))
@@ -154,8 +161,8 @@ class _Differences:
 
     def group(self, columns: NDArray[np.intp]) -> tuple[Floats, Floats, NDArray[np.intp]]:
         """For every row: the symbolic and the numeric derivative by its column, and that column (-1: none)."""
-        x = self._function.x
-        step = _FIRST_STEP * np.maximum(1.0, np.abs(x[columns]))
+        scale_of = self._function.scale
+        step = _FIRST_STEP * scale_of[columns]
         size = self._function.size
         symbolic, column_of, width = np.zeros(size), np.full(size, -1), np.ones(size)
         for c, h in zip(columns.tolist(), step.tolist(), strict=True):
@@ -166,9 +173,9 @@ class _Differences:
         best, best_error = np.zeros(0), np.full(size, np.inf)
         for level in range(_LEVELS):
             scale = 0.5**level
-            moved = np.zeros_like(x)
-            moved[columns] = scale * step
-            row = [(self._function(x + moved) - self._function(x - moved)) / (2 * scale * width)]
+            change = np.zeros_like(scale_of)
+            change[columns] = scale * step
+            row = [(self._function(change) - self._function(-change)) / (2 * scale * width)]
             for n, above in enumerate(table):
                 row.append(row[n] + (row[n] - above) / (4.0 ** (n + 1) - 1))
             best, best_error = _better(best, best_error, row, table)
@@ -216,13 +223,13 @@ class _HoldingLookup:
 
 @final
 class _Residuals:
-    """F as a function of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
+    """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
 
     def __init__(self, energy: Energy, bound: Bound) -> None:
         self._unknowns = energy.unknown_fields
         self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(r.linearised)) for r in energy.residual_terms]
-        self.x: Floats = np.concatenate([bound.arrays[u.name].ravel() for u in self._unknowns])
+        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
+        self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
         self.rows: dict[str, slice] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self.size = 0
@@ -232,13 +239,21 @@ class _Residuals:
             self.rows[r.label] = slice(self.size, self.size + math.prod(shape))
             self.size += math.prod(shape)
 
-    def __call__(self, x: Floats) -> Floats:
+    def _scale(self, unknown: ir.Field) -> Floats:
+        """How large a change of each coordinate is large: max(1, |x|); 1 on manifolds."""
+        x: Floats = self._bound.arrays[unknown.name]
+        if unknown.manifold is None:
+            return np.maximum(1.0, np.abs(x.ravel()))
+        return np.ones(x.size // unknown.channels * unknown.manifold.dimension)
+
+    def __call__(self, change: Floats) -> Floats:
         arrays = dict(self._bound.arrays)
         start = 0
         for u in self._unknowns:
-            old = arrays[u.name]
-            arrays[u.name] = x[start : start + old.size].reshape(old.shape)
-            start += old.size
+            x = arrays[u.name]
+            n = x.size // u.channels * ir.tangent(u).channels
+            arrays[u.name] = moved(u, x, change[start : start + n])
+            start += n
         now = replace(self._bound, arrays=arrays)
         values = [
             residual_values(r, now.sizes, lambda slab: _HoldingLookup(self._bound, now, slab)) for r in self._residuals
@@ -250,10 +265,11 @@ class _Residuals:
 
     def element(self, column: int) -> tuple[str | None, tuple[int, ...]]:
         for u in self._unknowns:
-            array = self._bound.arrays[u.name]
-            if 0 <= column < array.size:
-                return u.name, tuple(int(n) for n in np.unravel_index(column, array.shape))
-            column -= array.size
+            grid = tuple(self._bound.sizes[d] for d in u.dims)
+            shape = (*grid, ir.tangent(u).channels) if u.vector else grid
+            if 0 <= column < math.prod(shape):
+                return u.name, tuple(int(n) for n in np.unravel_index(column, shape))
+            column -= math.prod(shape)
         return None, ()
 
 

@@ -212,6 +212,8 @@ def as_affine(value: object, what: str) -> Affine:
         return _in_range(Affine(operator.index(value)))
     if isinstance(value, slice) or value is Ellipsis:
         cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"
+    elif isinstance(value, tuple | list) and any(isinstance(v, tuple | list) for v in value):
+        cure = "the slots of a graph are taken one by one: a, b = edges[e], then X[a] and X[b]"
     elif isinstance(value, tuple | list):
         cure = "indices of several axes stand side by side, as in X[i, j] or X[n] with n = (i, j)"
     else:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Field, Residual, Routine
+from ..ir import Coupling, Field, Residual, Routine, tangent
 from .coupling import coupling
 from .damping import damping
+from .edge_form import EdgeForm, best_form, over_edges
 from .routines import (
     Fixed,
     apply_jtj,
@@ -18,6 +19,7 @@ from .routines import (
     fixed_masks,
     linearised,
     model_cost,
+    stored_jacobians,
 )
 from .updates import multigrid_routines, pcg_routines, step
 
@@ -41,7 +43,7 @@ AT_UNKNOWNS = frozenset(
 )
 """Groups that need to visit only those points where some unknown is solved for."""
 
-AT_LINEARISATION = ("evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "modelcost")
+AT_LINEARISATION = ("jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "modelcost")
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
@@ -59,28 +61,39 @@ class ProblemRoutines:
     coupling: Coupling | None
 
 
-def problem_routines(residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed) -> ProblemRoutines:
+def problem_routines(
+    residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed, form: EdgeForm | None = None
+) -> ProblemRoutines:
     """Derive all routines.
 
     Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, multigrid's
     (``..._multigrid``) only where it applies.
+
+    Args:
+        residuals, unknowns, fixed: of the energy.
+        form: of all residuals over graphs, in place of the one that costs each of them least.
     """
-    sources = linearised(residuals)
+    exact = linearised(residuals)
+    forms = {s.residual.label: form or best_form(s) for s in exact if over_edges(s.residual)}
+    sources, jacobians = stored_jacobians(exact, forms)
+    coordinates = [tangent(u) for u in unknowns]
+    fixed = {tangent(u): condition for u, condition in fixed.items()}
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
-        "solved": fixed_masks(unknowns, fixed),
-        **eval_jtf(sources, unknowns, fixed),
-        **apply_jtj(sources, unknowns, fixed),
-        "damp": damping(unknowns, blocks=False),
+        "solved": fixed_masks(coordinates, fixed),
+        "jacobian": jacobians,
+        **eval_jtf(sources, coordinates, fixed),
+        **apply_jtj(sources, coordinates, fixed, forms),
+        "damp": damping(coordinates, blocks=False),
         "step": step(unknowns),
-        **pcg_routines(unknowns, blocks=False),
+        **pcg_routines(coordinates, blocks=False),
     }
     if "evalJTF_block" in groups:
-        groups["damp_block"] = damping(unknowns, blocks=True)
-        groups |= {f"{name}_block": routines for name, routines in pcg_routines(unknowns, blocks=True).items()}
-    coupled = coupling(sources, unknowns)
+        groups["damp_block"] = damping(coordinates, blocks=True)
+        groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
+    coupled = coupling(sources, coordinates)
     if coupled is not None:
-        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(unknowns).items()}
+        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)

@@ -58,14 +58,14 @@ def rotate_axis_angle(r: Operand, v: Operand) -> Expression:
     near = squared < 0.25
     angle = sqrt(squared)
     half = sin(angle / 2) / angle  # B = 2 (sin(t/2) / t)^2 loses no digits, 1 - cos(t) does
-    a = where(near, _series(squared, 1), sin(angle) / angle)
-    b = where(near, _series(squared, 2), 2 * half * half)
+    a = where(near, sine_series(squared, 1), sin(angle) / angle)
+    b = where(near, sine_series(squared, 2), 2 * half * half)
     first = cross(axis, u)
     return u + a * first + b * cross(axis, first)
 
 
-def _series(squared: Expression, first: int) -> Expression:
-    """``sum_n (-squared)^n / (2n + first)!`` by Horner's rule."""
+def sine_series(squared: Expression, first: int) -> Expression:
+    """``sum_n (-squared)^n / (2n + first)!`` by Horner's rule: cos(x), sin(x)/x, (1 - cos(x))/x^2, ... of x^2."""
     total = as_expression(0)
     for n in reversed(range(7)):
         total = Fraction((-1) ** n, math.factorial(2 * n + first)) + squared * total

@@ -27,10 +27,16 @@ from ..ir import (
 )
 from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
+from .edge_form import EdgeForm, passes, store_jacobian, store_product
 from .gather import GatheredSum, LinearisedResidual, along_step, gather, linearise
 from .vectors import at, block_channel, block_channels, here, vector
 
 HALF = const(Fraction(1, 2))
+
+Forms = Mapping[str, EdgeForm]
+"""By label, the form of each residual that reads unknowns through a graph."""
+
+NO_FORMS: Forms = {}
 
 Fixed = Mapping[Field, Expr]
 """For each unknown, where its elements keep their value."""
@@ -108,6 +114,20 @@ def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
     return [linearise(r) for r in residuals]
 
 
+def stored_jacobians(
+    sources: Sequence[LinearisedResidual], forms: Forms
+) -> tuple[list[LinearisedResidual], list[Routine]]:
+    """The residuals with J read from memory where their form says so, and the routines that put it there."""
+    read: list[LinearisedResidual] = []
+    stores: list[tuple[Residual, Sequence[Store]]] = []
+    for s in sources:
+        form = forms.get(s.residual.label)
+        source, own = store_jacobian(s) if form is not None and form.jacobian else (s, [])
+        read.append(source)
+        stores.append((s.residual, own))
+    return read, passes("jacobian", stores, prepares=True)
+
+
 def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
     """e where the unknown is solved for, 0 where it is fixed (a zero column of J)."""
     return mul(logical_not(fixed[unknown]), e) if unknown in fixed else e
@@ -175,12 +195,22 @@ def _gradient_and_blocks(
 
 
 def apply_jtj(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, forms: Forms = NO_FORMS
 ) -> dict[str, list[Routine]]:
-    """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap."""
-    routines: dict[str, list[Routine]] = {"applyJTJ": [], "applyJTJ_damped": []}
+    """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
+
+    Passes that store J p of residuals over edges come first.
+    """
+    gathered: list[LinearisedResidual] = []
+    stores: list[tuple[Residual, Sequence[Store]]] = []
+    for s in sources:
+        form = forms.get(s.residual.label)
+        source, own = store_product(s) if form is not None and form.product else (s, [])
+        gathered.append(source)
+        stores.append((s.residual, own))
+    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, _times_tangent)
+        total = gather(gathered, dims, _times_tangent)
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
         damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..ir import Field, Reduce, Routine, Scalar, Store, canonical_domain
+from ..ir import Field, Reduce, Routine, Scalar, Store, canonical_domain, tangent
 from ..symbolic.expr import (
     ZERO,
     Expr,
@@ -20,6 +20,7 @@ from ..symbolic.expr import (
     var,
 )
 from .routines import by_grid
+from .tangent import retraction
 from .vectors import at, block_channel, block_channels, candidate, here, vector
 
 SOLVER_SCALARS = (
@@ -176,17 +177,17 @@ def _power(u: Field, precondition: Preconditioned) -> Built:
 
 
 def step(unknowns: Sequence[Field]) -> list[Routine]:
-    """candidate = x + delta, with ||delta||^2 and ||x||^2."""
+    """candidate = x + delta (on a manifold its retraction), with ||delta||^2 and ||x||^2.
+
+    On a manifold the step has the length of its tangent coordinates, in radians for angles, and x that of what is
+    stored: 1 for a rotation or a unit vector, as if it were a turn of 1 radian.
+    """
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
-        elements = [(u, a) for u in group for a in range(u.channels)]
-        stores = tuple(
-            Store(at(candidate(u), domain, a), add(here(u, a), here(vector("delta", u), a))) for u, a in elements
-        )
-        reductions = (
-            Reduce("step_squared", add(*(power(here(vector("delta", u), a), 2) for u, a in elements))),
-            Reduce("x_squared", add(*(power(here(u, a), 2) for u, a in elements))),
-        )
+        stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
+        step_squares = [power(e, 2) for u in group for e in _channels("delta", tangent(u))]
+        x_squares = [power(here(u, a), 2) for u in group for a in range(u.channels)]
+        reductions = (Reduce("step_squared", add(*step_squares)), Reduce("x_squared", add(*x_squares)))
         routines.append(Routine(f"step_{n}", domain, stores, reductions))
     return routines

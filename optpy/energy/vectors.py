@@ -1,4 +1,5 @@
-"""The solver's vectors as fields: one for each unknown, of the unknown's layout.
+"""The solver's vectors as fields: one for each unknown, of the layout of its tangent (of the unknown itself, but on a
+manifold).
 
 ``p`` search direction, ``Ap`` = (J^T J + D) p, ``r`` linear residual, ``delta`` step, ``g`` gradient J^T F,
 ``C`` diagonal (or blocks) of J^T J, ``D`` damping, ``M`` inverse of its diagonal (or blocks), ``z`` preconditioned
@@ -7,31 +8,32 @@ residual where it is stored.
 
 from __future__ import annotations
 
-from ..ir import REAL, Access, Domain, Field, Role, canonical_domain, point
+from ..ir import REAL, Access, Domain, Field, Role, canonical_domain, point, tangent
 from ..symbolic.expr import Expr, var
 
 
 def vector(kind: str, unknown: Field, channels: int | None = None) -> Field:
     """The field of one of the solver's vectors that belongs to an unknown."""
-    n = unknown.channels if channels is None else channels
+    n = tangent(unknown).channels if channels is None else channels
     # The dot keeps them apart from the user's arrays, whose names are identifiers.
     return Field(f"{kind}.{unknown.name}", unknown.dims, n, REAL, Role.VECTOR)
 
 
 def candidate(unknown: Field) -> Field:
-    """The unknown at the end of a step: x + delta."""
-    return vector("candidate", unknown)
+    """The unknown at the end of a step: x + delta, or what that means on its manifold."""
+    return vector("candidate", unknown, unknown.channels)
 
 
 def block_channels(unknown: Field) -> int:
     """Stored entries of a symmetric block: the upper triangle."""
-    return unknown.channels * (unknown.channels + 1) // 2
+    n = tangent(unknown).channels
+    return n * (n + 1) // 2
 
 
 def block_channel(unknown: Field, a: int, b: int) -> int:
     """Position of entry (a, b) of the upper triangle, row by row."""
     a, b = min(a, b), max(a, b)
-    return a * unknown.channels - a * (a - 1) // 2 + (b - a)
+    return a * tangent(unknown).channels - a * (a - 1) // 2 + (b - a)
 
 
 def at(field: Field, domain: Domain, channel: int) -> Access:

@@ -1,4 +1,4 @@
-"""The memory that kernels work on: every field planar, rows padded, channels apart."""
+"""The memory that kernels work on: rows padded; channels apart, or side by side on grids that graphs point into."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SEGMENT = 2048
 _CHUNK = 64
 """Runs of this many points are skipped where nothing is solved for."""
 
-SEGMENT = np.dtype([("row", np.int64), ("begin", np.int64), ("end", np.int64), ("before", np.int64)])
+_WORK = 4096
+"""Points and edges around them in a segment at most, where a point goes through those; a point is never cut."""
+
+SEGMENT = np.dtype([(name, np.int64) for name in ("row", "begin", "end", "before", "work")])
 
 
 def row_pitch(length: int) -> int:
@@ -42,8 +45,8 @@ class Buffers:
         dtype: the solver's precision.
 
     Attributes:
-        memory: of each field, in the order of the slots, (channels, plane). To exchange fields it is replaced
-            as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
+        memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory.
+            To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
     """
 
     def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str) -> None:
@@ -69,7 +72,9 @@ class Buffers:
         plane = -(-(rows * self.pitch[f.dims]) // line) * line + line * (1 + slot % 7)
         raw = np.zeros(plane * f.channels * dtype.itemsize + 2 * _LINE * (1 + slot % 61), np.uint8)
         start = -raw.ctypes.data % _LINE + _LINE * (slot % 61)
-        self.memory[f] = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype).reshape(f.channels, plane)
+        flat = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype)
+        side_by_side = f.dims in self._slots.interleaved
+        self.memory[f] = flat.reshape(plane, f.channels).T if side_by_side else flat.reshape(f.channels, plane)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
@@ -127,14 +132,42 @@ def solved_segments(solved: NDArray[Any]) -> NDArray[Any]:
     return _segments(row, begin * _CHUNK, np.minimum(end * _CHUNK, length))
 
 
+def weighted_segments(segments: NDArray[Any], edges: NDArray[np.int64], length: int) -> NDArray[Any]:
+    """Segments cut where their points have many edges, so that threads share the work evenly.
+
+    Args:
+        segments: of ``SEGMENT``.
+        edges: around each point of the grid, flattened.
+        length: of a row.
+    """
+    if not len(segments):
+        return segments
+    before = np.concatenate([[0], np.cumsum(edges + 1)])
+    first, last = (segments["row"] * length + segments[side] for side in ("begin", "end"))
+    cuts = np.zeros(len(edges) + 1, bool)
+    cuts[1:-1] = np.diff(before[:-1] // _WORK) != 0
+    cuts[first] = cuts[last] = True
+    inside = np.zeros(len(edges) + 1, np.int64)
+    np.add.at(inside, first, 1)
+    np.add.at(inside, last, -1)
+    at = np.flatnonzero(cuts)
+    kept = np.cumsum(inside)[at[:-1]] > 0
+    start, stop = at[:-1][kept], at[1:][kept]
+    return _with_work(start // length, start % length, start % length + stop - start, before[stop] - before[start])
+
+
 def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
     """Cut runs into segments of bounded length."""
     pieces = -(-(end - begin) // _SEGMENT)
     n = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    result = np.zeros(len(n), SEGMENT)
-    result["row"] = np.repeat(row, pieces)
-    result["begin"] = np.repeat(begin, pieces) + n * _SEGMENT
-    result["end"] = np.minimum(result["begin"] + _SEGMENT, np.repeat(end, pieces))
-    lengths = result["end"] - result["begin"]
-    result["before"] = np.cumsum(lengths) - lengths
+    start = np.repeat(begin, pieces) + n * _SEGMENT
+    stop = np.minimum(start + _SEGMENT, np.repeat(end, pieces))
+    return _with_work(np.repeat(row, pieces), start, stop, stop - start)
+
+
+def _with_work(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], work: NDArray[Any]) -> NDArray[Any]:
+    result = np.zeros(len(row), SEGMENT)
+    for name, values in (("row", row), ("begin", begin), ("end", end), ("before", np.cumsum(work) - work)):
+        result[name] = values
+    result["work"] = work
     return result

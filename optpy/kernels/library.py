@@ -11,11 +11,12 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field
+from ..ir import Field, Graph
 from .buffers import Buffers
 from .multigrid import Multigrid, MultigridState
 from .program import Program
 from .slots import SegmentList
+from .tables import Connectivity
 
 _ACCESSES_PER_THREAD = 2**16
 """Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
@@ -31,6 +32,7 @@ class _Context(ctypes.Structure):
         ("count", c_void_p),
         ("param", c_void_p),
         ("partial", c_void_p),
+        ("table", c_void_p),
     ]
 
 
@@ -39,6 +41,7 @@ class PcgKernels(ctypes.Structure):
 
     _fields_ = [
         ("grids", c_int64),
+        ("applied", c_int64),
         ("start", POINTER(c_int)),
         ("direction", POINTER(c_int)),
         ("apply", POINTER(c_int)),
@@ -130,7 +133,9 @@ class BoundProgram:
         self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
         self._scalars = np.zeros(len(self._scalar_numbers))
         self._totals = np.zeros(max((len(k.border.reductions) for k in program.kernels), default=0) + 1)
-        tables = (
+        self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(slots.tables)
+        self._table = np.zeros(max(len(slots.tables), 1), np.int64)
+        context = (
             self._field,
             self._plane,
             self._size,
@@ -139,8 +144,9 @@ class BoundProgram:
             self._count,
             self._param,
             self._partial,
+            self._table,
         )
-        self._context = _Context(*(t.ctypes.data for t in tables))
+        self._context = _Context(*(t.ctypes.data for t in context))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
 
@@ -151,12 +157,18 @@ class BoundProgram:
             return
         for n, array in enumerate(memory.values()):  # in the order of the slots
             self._field[n] = array.ctypes.data
-            self._plane[n] = array.shape[1]
+            self._plane[n] = array.strides[0] // array.itemsize
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
         for name, n in self.program.slots.params.items():
             self._param[n] = params[name]
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """The graphs that kernels follow: all those that the program has tables of."""
+        for key, n in self.program.slots.tables.items():
+            self._tables[n] = graphs[key.graph].table(key)
+            self._table[n] = self._tables[n].ctypes.data
 
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
@@ -235,10 +247,12 @@ class BoundProgram:
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
         names = ("start", "direction", "update", "flush", "restart")
+        apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
         return {
             "grids": len(groups[f"start{suffix}"]),
+            "applied": len(apply),
             **{name: _ints(groups[f"{name}{suffix}"]) for name in names},
-            "apply": _ints(groups["applyJTJ_damped" if damped else "applyJTJ"]),
+            "apply": _ints(apply),
             "unknowns": len(unknowns),
             "p": _ints([slots.fields[p] for p, _ in unknowns]),
             "delta": _ints([slots.fields[delta] for _, delta in unknowns]),
@@ -270,11 +284,11 @@ class BoundProgram:
 
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.lists[kernel]]
-        points = int(segments[-1]["before"] + segments[-1]["end"] - segments[-1]["begin"]) if len(segments) else 0
-        return max(1, min(self.threads, points * self._accesses[kernel] // _ACCESSES_PER_THREAD))
+        work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
+        return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
 
     def _accesses_of(self, kernel: int) -> int:
-        """Loads and stores at each point; those under a local sum as often as it loops."""
+        """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""
         accesses, loops = self.program.traffic[kernel]
         return accesses * max((math.prod(self.buffers.sizes[d] for d in dims) for dims in loops), default=1)
 

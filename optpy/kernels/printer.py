@@ -7,7 +7,7 @@ checks its reads. Sums are kept in double, one for each segment, so that they do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..errors import InternalError
 from ..ir import (
@@ -20,17 +20,22 @@ from ..ir import (
     IndexCondition,
     IndexValue,
     LocalName,
+    LocalSum,
+    Loop,
     Reduce,
     Routine,
     Scalar,
+    entries_of,
+    entry_dim,
 )
-from ..symbolic.affine import Affine, Divides, FloorDiv
+from ..symbolic.affine import Affine, Divides, Entry, FloorDiv
 from ..symbolic.expr import ONE, Expr
 from ..symbolic.traverse import variables
 from .body import Body
 from .dialect import Dialect
 from .lower import Kernel, loop_offset
 from .slots import Slots
+from .tables import Offsets, Sorted, TableKey, incidences, row_of, table_of, tables_of
 
 
 class KernelPrinter:
@@ -62,6 +67,8 @@ class KernelPrinter:
         self._first_reduction = first_reduction
         self._domain = kernel.domain
         self._inner = str(self._domain[-1]) if self._domain else "only"
+        self._loops = incidences(kernel.border)
+        self._tables = tables_of(kernel.border)
 
     def source(self) -> str:
         if all(m == (0, 0) for m in self._kernel.margins):
@@ -147,6 +154,8 @@ class KernelPrinter:
             channels[a.field, a.channel] = None
         lines = [f"const int64_t {self._size(d)} = c->size[{n}];" for d, n in self._slots.sizes.items()]
         lines += [f"const int64_t pitch{n} = c->pitch[{n}];" for n in self._slots.grids.values()]
+        for key in self._tables:
+            lines.append(f"const int32_t *restrict {self._table(key)} = c->table[{self._slots.tables[key]}];")
         for f, channel in channels:
             const = "" if f in stored else "const "
             ctype = self._dialect.types[f.dtype]
@@ -158,7 +167,9 @@ class KernelPrinter:
         for name, text in self._scalar_values(keys).items():
             lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
         return lines + _uses(
-            *(self._size(d) for d in self._slots.sizes), *(f"pitch{n}" for n in self._slots.grids.values())
+            *map(self._table, self._tables),
+            *(self._size(d) for d in self._slots.sizes),
+            *(f"pitch{n}" for n in self._slots.grids.values()),
         )
 
     def _scalar_values(self, keys: list[object]) -> dict[str, str]:
@@ -189,9 +200,9 @@ class KernelPrinter:
 
     def _body(self, routine: Routine, checked: bool) -> list[str]:
         body = Body(self._dialect, self._leaf_printer(checked, ()))
-        lines: list[str] = []
+        lines = self._entries(routine.roots, set(routine.domain))
         for n, x in enumerate(routine.locals):
-            lines += self._local_sum(x.names, x.loops, x.condition, x.values, checked, n)
+            lines += self._local_sum(x, checked, n)
         values = body.compute([s.value for s in routine.stores] + [r.value for r in routine.reductions])
         lines += body.lines
         n_stores = len(routine.stores)
@@ -229,30 +240,59 @@ class KernelPrinter:
             lines.append(f"{partial} = {total};")
         return lines
 
-    def _local_sum(
-        self,
-        names: tuple[str, ...],
-        loops: Domain,
-        condition: Expr,
-        values: tuple[Expr, ...],
-        checked: bool,
-        n: int,
-    ) -> list[str]:
-        lines = [f"double {name} = 0;" for name in names]
+    def _local_sum(self, x: LocalSum, checked: bool, n: int) -> list[str]:
+        lines = [f"double {name} = 0;" for name in x.names]
         guard = Body(self._dialect, self._leaf_printer(checked, ()), f"g{n}_")
-        text = guard.compute([condition])[0]
-        body = Body(self._dialect, self._leaf_printer(checked, loops), f"l{n}_")
-        results = body.compute(values)
-        inner = body.lines + [f"{name} += (double)({value});" for name, value in zip(names, results, strict=True)]
-        for i in reversed(loops):
-            inner = [
-                f"for (int64_t {i} = 0; {i} < {self._size(i.dim)}; ++{i}) {{",
-                *_indent(inner + _uses(str(i))),
-                "}",
-            ]
-        if condition is not ONE:
+        text = guard.compute([x.condition])[0]
+        body = Body(self._dialect, self._leaf_printer(checked, x.variables), f"l{n}_")
+        results = body.compute(x.values)
+        inner = self._entries(x.values, set(x.variables)) + body.lines
+        inner += [f"{name} += (double)({value});" for name, value in zip(x.names, results, strict=True)]
+        for loop in reversed(x.loops):
+            inner = self._loop(loop, inner)
+        if x.condition is not ONE:
             inner = [f"if ({text}) {{", *_indent(inner), "}"]
         return [*lines, *guard.lines, *inner]
+
+    def _loop(self, loop: Loop, inner: list[str]) -> list[str]:
+        """The loop over a dim, or over the edges at a point: positions in the tables sorted by a slot."""
+        if isinstance(loop, Index):
+            head = f"for (int64_t {loop} = 0; {loop} < {self._size(loop.dim)}; ++{loop}) {{"
+            return [head, *_indent(inner + _uses(str(loop))), "}"]
+        offsets, at, position = self._table(Offsets(loop.graph, loop.slot)), f"{loop.edge}_at", f"{loop.edge}_q"
+        numbers = Sorted(loop.graph, loop.slot, None)
+        number = []
+        if numbers in self._tables:
+            number = [f"const int64_t {loop.edge} = {self._table(numbers)}[{position}];", *_uses(str(loop.edge))]
+        return [
+            f"const int64_t {at} = {self._flat(loop.at, loop.graph.slots[loop.slot])};",
+            f"for (int64_t {position} = {offsets}[{at}]; {position} < {offsets}[{at} + 1]; ++{position}) {{",
+            *_indent(number + inner),
+            "}",
+        ]
+
+    def _flat(self, index: tuple[Affine, ...], dims: tuple[Dim, ...]) -> str:
+        """The number of a point of a grid in C order, without the padding of rows."""
+        text = self._affine(index[0])
+        for a, dim in zip(index[1:], dims[1:], strict=True):
+            text = f"({text}) * {self._size(dim)} + ({self._affine(a)})"
+        return text
+
+    def _entries(self, roots: Iterable[Expr], rows: set[Index]) -> list[str]:
+        """Names for what the slots of the edges point at."""
+        entries = [e for v in variables(roots) for e in entries_of(v.key) if row_of(e) in rows]
+        lines = []
+        for e in dict.fromkeys(entries):
+            row, key = row_of(e), table_of(e, self._loops)
+            position = f"{row}_q" if isinstance(key, Sorted) else str(row)
+            lines.append(f"const int64_t {self._entry(e)} = {self._table(key)}[{position}];  /* {e} */")
+        return lines
+
+    def _entry(self, e: Entry) -> str:
+        return f"{self._table(table_of(e, self._loops))}_{row_of(e)}"
+
+    def _table(self, key: TableKey) -> str:
+        return f"table{self._slots.tables[key]}"
 
     def _leaf_printer(self, checked: bool, loops: Domain) -> Callable[[object], tuple[str, str]]:
         return lambda key: self._leaf(key, checked, loops)
@@ -285,6 +325,8 @@ class KernelPrinter:
         """The bound checks that a read needs: those axes that are not known to be inside."""
         found = []
         for a, dim in zip(access.index, access.field.dims, strict=True):
+            if any(isinstance(x, Entry) and entry_dim(x) == dim and a.offset_from(x) == 0 for x in a.atoms):
+                continue  # checked when the graph was bound
             own, free = loop_offset(a, self._domain), loop_offset(a, loops)
             inside = own is not None and own[0].dim == dim and (own[1] == 0 or not checked)
             if not inside and not (free is not None and free[0].dim == dim and free[1] == 0):
@@ -303,6 +345,8 @@ class KernelPrinter:
         for a, dim in zip(access.index[:-1], access.field.dims[:-1], strict=True):
             text = f"({text}) * {self._size(dim)} + ({self._affine(a)})" if text else self._affine(a)
         last = self._affine(access.index[-1])
+        if access.field.dims in self._slots.interleaved and access.field.channels > 1:
+            return f"({last}) * {access.field.channels}"
         return f"({text}) * pitch{self._slots.grids[access.field.dims]} + {last}" if text else last
 
     def _affine(self, a: Affine) -> str:
@@ -310,6 +354,8 @@ class KernelPrinter:
         for atom, c in a.terms:
             if isinstance(atom, FloorDiv):
                 name = f"optpy_floordiv({self._affine(atom.numerator)}, {atom.denominator})"
+            elif isinstance(atom, Entry):
+                name = self._entry(atom)
             elif isinstance(atom, Dim):
                 name = self._size(atom)
             else:

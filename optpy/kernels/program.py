@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Routine
+from ..ir import Coupling, Dim, Index, Routine
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
 from .multigrid import multigrid_source
 from .printer import KernelPrinter
-from .schedule import Storage, store_intermediates
-from .slots import Slots, segment_list
+from .schedule import Storage, move_fields, store_intermediates
+from .slots import Slots, gathered_grids, segment_list
+from .split import split_edges
 
 
 @final
@@ -68,7 +69,9 @@ def build_program(
         coupling: of the unknowns; with it, multigrid is compiled too.
     """
     scheduled = _schedule(groups, at_linearisation)
-    slots = Slots()
+    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    if coupling is not None:
+        slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     lists: list[int] = []
     first_reduction: list[int] = []
     kernels: list[Kernel] = []
@@ -115,7 +118,12 @@ def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collect
         for name, routines in groups.items()
     }
     stored = storage.routines()
-    return scheduled | ({"precompute": stored} if stored else {})
+    scheduled |= {"precompute": stored} if stored else {}
+    scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
+    moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
+    if not moved:
+        return scheduled
+    return {name: [move_fields(r, moved) for r in routines] for name, routines in scheduled.items()}
 
 
 def _source(
@@ -128,7 +136,7 @@ def _source(
     multigrid: str,
 ) -> str:
     table = [
-        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}}},"
+        f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, {int(k.border.prepares)}}},"
         for k, n, r in zip(kernels, lists, first_reduction, strict=True)
     ]
     parts = [
@@ -153,5 +161,5 @@ def _maximum(routine: Routine) -> int:
 
 
 def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
-    loops = tuple(tuple(i.dim for i in x.loops) for x in routine.locals)
+    loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
     return len(routine.accesses()) + len(routine.stores), loops

@@ -7,8 +7,8 @@ the grid, where a stored field reads as 0, the expression's own value there is p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import final
 
@@ -19,6 +19,7 @@ from ..ir import (
     Domain,
     Field,
     InBounds,
+    Index,
     Role,
     Routine,
     Scalar,
@@ -26,7 +27,8 @@ from ..ir import (
     canonical_domain,
     point,
 )
-from ..symbolic.affine import Affine, Atom
+from ..symbolic.affine import Affine, Entry
+from ..symbolic.count import EXPENSIVE
 from ..symbolic.expr import (
     ONE,
     ZERO,
@@ -44,18 +46,21 @@ from ..symbolic.expr import (
 )
 from ..symbolic.traverse import map_variables, rebuild, topological, transform, variables
 from .rewrite import map_routine
-
-EXPENSIVE = 20
-"""Operations of at least this cost (see ``symbolic.operations``) are worth a load."""
+from .tables import incidences
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The one point that an expression depends on: an offset on a grid."""
+    """The one point that an expression depends on: the index at which it reads fields on a grid."""
 
     dims: tuple[Dim, ...]
-    offset: tuple[int, ...]
+    index: tuple[Affine, ...]
+
+    @property
+    def inside(self) -> Expr:
+        """1 where the point is in the grid: what graphs point at, and loop variables, always are."""
+        return mul(*(var(InBounds(a, d)) for a, d in zip(self.index, self.dims, strict=True) if a.constant))
 
 
 ANYWHERE = Place((), ())
@@ -73,17 +78,15 @@ class Storage:
 
     def access(self, e: Expr, place: Place) -> Expr:
         """The stored value of e, in e's own coordinates."""
-        domain = canonical_domain(place.dims)
-        back: dict[Atom, Affine] = {i: Affine.of(i) - d for i, d in zip(domain, place.offset, strict=True)}
-        home = _moved(e, back, self._home.setdefault(place, {})) if any(place.offset) else e
+        index = point(canonical_domain(place.dims))
+        home = _moved(e, index, self._home.setdefault(place, {})) if place.index != index else e
         stored = self.fields.get(home)
         if stored is None:
             dtype = "bool" if e.boolean else REAL
             stored = Field(f"stored.{len(self.fields)}", place.dims, 1, dtype, Role.STORED, finite=e.finite)
             self.fields[home] = stored
-        index = tuple(Affine.of(i) + d for i, d in zip(domain, place.offset, strict=True))
-        value = var(Access(stored, index, 0))
-        inside = mul(*(var(InBounds(a, i.dim)) for a, i, d in zip(index, domain, place.offset, strict=True) if d))
+        value = var(Access(stored, place.index, 0))
+        inside = place.inside
         if inside is ONE:
             return value
         outside = _where_all_is_zero(e, self._outside)
@@ -92,6 +95,19 @@ class Storage:
         if e.boolean:
             return logical_or(value, logical_and(logical_not(inside), outside))
         return add(value, mul(logical_not(inside), outside))
+
+    def side_by_side(self, grids: Collection[tuple[Dim, ...]]) -> dict[Field, Access]:
+        """What is stored on each of these grids as the channels of one field: where each stored field goes."""
+        groups: dict[tuple[Dim, ...], list[Field]] = {}
+        for f in self.fields.values():
+            if f.dims in grids and f.dtype == REAL:
+                groups.setdefault(f.dims, []).append(f)
+        moved: dict[Field, Access] = {}
+        for dims, group in groups.items():
+            finite = all(f.finite for f in group)
+            packed = Field(group[0].name, dims, len(group), REAL, Role.STORED, finite=finite)
+            moved |= {f: Access(packed, point(canonical_domain(dims)), n) for n, f in enumerate(group)}
+        return moved
 
     def routines(self) -> list[Routine]:
         """The routines that compute the stored fields: one for each grid."""
@@ -104,11 +120,11 @@ class Storage:
         ]
 
 
-def _moved(e: Expr, replacement: dict[Atom, Affine], done: dict[Expr, Expr]) -> Expr:
+def _moved(e: Expr, index: tuple[Affine, ...], done: dict[Expr, Expr]) -> Expr:
+    """The expression with all that it reads read at another index."""
+
     def move(v: Var) -> Expr:
-        if isinstance(v.key, Access):
-            return var(Access(v.key.field, tuple(a.substitute(replacement) for a in v.key.index), v.key.channel))
-        return v
+        return var(Access(v.key.field, index, v.key.channel)) if isinstance(v.key, Access) else v
 
     return map_variables([e], move, done)[0]
 
@@ -120,11 +136,24 @@ def _where_all_is_zero(e: Expr, done: dict[Expr, Expr]) -> Expr:
 
 def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[Routine]:
     """The routines reading stored fields in place of what is worth storing."""
-    return [map_routine(r, partial(_stored, domain=r.domain, storage=storage)) for r in routines]
+    return [map_routine(r, partial(_stored, routine=r, storage=storage)) for r in routines]
 
 
-def _stored(roots: list[Expr], domain: Domain, storage: Storage) -> list[Expr]:
-    places = _places(roots, domain)
+def move_fields(routine: Routine, moved: Mapping[Field, Access]) -> Routine:
+    """The routine with whole fields of one channel read and stored as channels of others."""
+
+    def place(a: Access) -> Access:
+        return replace(moved[a.field], index=a.index) if a.field in moved else a
+
+    def leaf(v: Var) -> Expr:
+        return var(place(v.key)) if isinstance(v.key, Access) else v
+
+    new = map_routine(routine, lambda roots: map_variables(roots, leaf))
+    return replace(new, stores=tuple(replace(s, target=place(s.target)) for s in new.stores))
+
+
+def _stored(roots: list[Expr], routine: Routine, storage: Storage) -> list[Expr]:
+    places = _places(roots, routine)
     wide = _fields_read_in_conditions_only(roots)
 
     stored = {e for e in topological(roots) if _worth_storing(e, places)}
@@ -148,12 +177,13 @@ def _worth_storing(e: Expr, places: dict[Expr, Place]) -> bool:
     return places.get(e, ANYWHERE) is not ANYWHERE
 
 
-def _places(roots: Iterable[Expr], domain: Domain) -> dict[Expr, Place]:
+def _places(roots: Iterable[Expr], routine: Routine) -> dict[Expr, Place]:
     """For each node that depends on a single point, that point; ``ANYWHERE`` for run-time scalars alone."""
+    edges = set(incidences(routine))
     places: dict[Expr, Place] = {}
     for node in topological(roots):
         if isinstance(node, Var):
-            place = _leaf_place(node.key, domain)
+            place = _leaf_place(node.key, routine.domain, edges)
             if place is not None:
                 places[node] = place
             continue
@@ -165,16 +195,20 @@ def _places(roots: Iterable[Expr], domain: Domain) -> dict[Expr, Place]:
     return places
 
 
-def _leaf_place(key: object, domain: Domain) -> Place | None:
+def _leaf_place(key: object, domain: Domain, edges: Collection[Index]) -> Place | None:
     if isinstance(key, Scalar):
         return ANYWHERE
     if not isinstance(key, Access) or key.field.role is Role.VECTOR or not key.field.dims:
         return None
+    place = Place(key.field.dims, key.index)
+    if all(len(a.atoms) == 1 and a.offset_from(a.atoms[0]) == 0 for a in key.index) and all(
+        isinstance(a.atoms[0], Entry) or a.atoms[0] in edges for a in key.index
+    ):
+        return place
     own = canonical_domain(key.field.dims)
     if own != domain:
         return None
-    offset = tuple(a.offset_from(i) for a, i in zip(key.index, own, strict=True))
-    return None if None in offset else Place(key.field.dims, tuple(d for d in offset if d is not None))
+    return place if all(a.offset_from(i) is not None for a, i in zip(key.index, own, strict=True)) else None
 
 
 def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:

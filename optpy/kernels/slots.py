@@ -1,4 +1,4 @@
-"""Which number each field, size, grid, param and reduction has in the native context."""
+"""Which number each field, size, grid, param, table and reduction has in the native context."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
-from ..ir import Access, Dim, Field, InBounds, Routine, Scalar, affines_of, indices_of
-from ..symbolic.affine import Affine, FloorDiv
+from ..ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
+from ..symbolic.affine import Affine, Entry
 from ..symbolic.traverse import variables
+from .tables import TableKey, incidences, tables_of
 
 Dims = tuple[Dim, ...]
 _K = TypeVar("_K")
@@ -21,6 +22,8 @@ class SegmentList:
 
     dims: Dims
     solved_only: bool
+    incidences: tuple[tuple[Graph, int], ...] = ()
+    """Slots whose edges each point goes through: points with many are more work."""
 
 
 @final
@@ -33,8 +36,11 @@ class Slots:
     grids: dict[Dims, int] = field(default_factory=dict)
     lists: dict[SegmentList, int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
+    tables: dict[TableKey, int] = field(default_factory=dict)
     reductions: list[tuple[str, str]] = field(default_factory=list)
     """(routine, reduction) of each slot."""
+    interleaved: set[Dims] = field(default_factory=set)
+    """Grids whose fields keep the channels of a point side by side: those that are read through graphs."""
 
     def add(self, routine: Routine, solved_only: bool) -> None:
         """Number whatever the routine uses."""
@@ -45,7 +51,10 @@ class Slots:
         for store in routine.stores:
             self._field(store.target.field)
         for x in routine.locals:
-            self._sizes(i.dim for i in x.loops)
+            self._sizes(i.dim for i in x.variables)
+        for table in tables_of(routine):
+            _number(self.tables, table)
+            self._sizes((table.graph.edges, *table.graph.columns))
         self.reductions.extend((routine.name, r.name) for r in routine.reductions)
 
     def _leaf(self, key: object) -> None:
@@ -75,7 +84,21 @@ class Slots:
 
 def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     """The list of segments that a routine visits."""
-    return SegmentList(tuple(i.dim for i in routine.domain), solved_only)
+    around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
+    solved_only = solved_only and not routine.prepares
+    return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around))
+
+
+def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:
+    """The grids of one dim whose points are read through graphs: by an entry, or as an edge at a point."""
+    found: set[Dims] = set()
+    for routine in routines:
+        edges = set(incidences(routine))
+        for a in routine.accesses():
+            atoms = [atom for affine in a.index for atom in affine.atoms]
+            if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
+                found.add(a.field.dims)
+    return found
 
 
 def _number(table: dict[_K, int], key: _K) -> None:
@@ -83,10 +106,4 @@ def _number(table: dict[_K, int], key: _K) -> None:
 
 
 def _dims_in(affine: Affine) -> list[Dim]:
-    found: list[Dim] = []
-    for atom in affine.atoms:
-        if isinstance(atom, Dim):
-            found.append(atom)
-        elif isinstance(atom, FloorDiv):
-            found.extend(_dims_in(atom.numerator))
-    return found
+    return [a for a in atoms_of([affine]) if isinstance(a, Dim)]

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
 
 
 class Atom(Protocol):
-    """A loop variable, a symbolic size, or a floor division. ``str(atom)`` is unique."""
+    """A loop variable, a symbolic size, a floor division or an entry of a table. ``str(atom)`` is unique."""
 
     def __hash__(self) -> int: ...
 
@@ -78,13 +78,15 @@ class Affine:
         return self.constant if self.terms == ((atom, 1),) else None
 
     def substitute(self, replacement: Mapping[Atom, Affine]) -> Affine:
-        """The index with atoms replaced, also inside floor divisions."""
+        """The index with atoms replaced, also inside floor divisions and the rows of entries."""
         constant = self.constant
         terms: list[tuple[Atom, int]] = []
         for atom, c in self.terms:
             new = replacement.get(atom)
             if new is None and isinstance(atom, FloorDiv):
                 new = floor_divide(atom.numerator.substitute(replacement), atom.denominator)
+            elif new is None and isinstance(atom, Entry):
+                new = Affine.of(Entry(atom.table, atom.column, atom.row.substitute(replacement)))
             if new is None:
                 terms.append((atom, c))
             else:
@@ -101,9 +103,9 @@ class Affine:
         return total
 
     def reads(self, atoms: Iterable[Atom]) -> bool:
-        """Whether any of the atoms occurs, also inside floor divisions."""
+        """Whether any of the atoms occurs, also inside floor divisions and the rows of entries."""
         atoms = set(atoms)
-        return any(a in atoms or (isinstance(a, FloorDiv) and a.numerator.reads(atoms)) for a, _ in self.terms)
+        return any(a in atoms or (_is_opaque(a) and a.inner.reads(atoms)) for a in self.atoms)
 
     def __str__(self) -> str:
         text = ""
@@ -124,8 +126,43 @@ class FloorDiv:
     numerator: Affine
     denominator: int
 
+    @property
+    def inner(self) -> Affine:
+        return self.numerator
+
     def __str__(self) -> str:
         return f"(({self.numerator}) // {self.denominator})"
+
+
+class Table(Protocol):
+    """A table of whole numbers that the data brings; each of its columns points into an axis."""
+
+    name: str
+
+    def __hash__(self) -> int: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``table[row, column]``: a whole number that only the data knows."""
+
+    table: Any
+    """A ``Table``."""
+    column: int
+    row: Affine
+
+    @property
+    def inner(self) -> Affine:
+        return self.row
+
+    def __str__(self) -> str:
+        return f"{self.table.name}[{self.row}, {self.column}]"
+
+
+def _is_opaque(atom: Any) -> TypeGuard[FloorDiv | Entry]:
+    """Whether an atom is a function of an affine index that cannot be solved for what is inside it."""
+    return isinstance(atom, FloorDiv | Entry)
 
 
 def floor_divide(numerator: Affine, denominator: int) -> Affine:
@@ -196,8 +233,8 @@ def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequenc
     Gauss-Jordan elimination without fractions: each pivot variable v ends in an equation ``a*v = rest``
     whose rest has targets and free variables only. So v is the quotient, under the condition that ``a``
     divides; a row left without variables is a condition by itself. Pivots of coefficient +-1 come first, as
-    they need no condition. A row with a variable inside a floor division is a condition on the others'
-    solution.
+    they need no condition. A row with a variable inside a floor division or an entry is a condition on the
+    others' solution.
 
     Every integer point with ``rows == targets`` is found exactly once: for the free variables at its own
     values.
@@ -205,8 +242,8 @@ def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequenc
     pending: list[Affine] = []
     opaque: list[Affine] = []
     for row, target in zip(rows, targets, strict=True):
-        inside_division = any(isinstance(a, FloorDiv) and a.numerator.reads(variables) for a in row.atoms)
-        (opaque if inside_division else pending).append(row - target)
+        inside = any(_is_opaque(a) and a.inner.reads(variables) for a in row.atoms)
+        (opaque if inside else pending).append(row - target)
     solved: dict[Atom, Affine] = {}
     """Equations ``value == 0`` by their pivot variable."""
     conditions: list[Condition] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -33,14 +33,17 @@ class OperationCount:
         )
 
 
+EXPENSIVE = 20
+"""Operations of at least this cost (see ``operations``) are worth a load."""
+
 DIVIDE_COST = 8
 ROOT_COST = 10
 
 
-def count(roots: Iterable[Expr]) -> OperationCount:
-    """The operations of evaluating all the expressions together."""
+def count(roots: Iterable[Expr], free: Collection[Expr] = ()) -> OperationCount:
+    """The operations of evaluating all the expressions together, but for nodes that are free."""
     total: dict[str, int] = {}
-    for node in topological(roots):
+    for node in (e for e in topological(roots) if e not in free):
         for kind, n in _operations(node).items():
             total[kind] = total.get(kind, 0) + n
     return OperationCount(**total)

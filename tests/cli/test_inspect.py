@@ -43,7 +43,7 @@ def rows(run: Result, title: str) -> list[list[str]]:
 
 
 def test_declarations(file: Path) -> None:
-    found = rows(inspect(file), "Unknowns, arrays, params")
+    found = rows(inspect(file), "Unknowns, arrays, graphs, params")
     assert found[0][:6] == ["X", "unknown", "(H,", "W,", "2)", "float32"]
     assert len(found[0]) > 6  # the condition under which it is fixed
     assert sorted(found[1:]) == [
@@ -51,7 +51,14 @@ def test_declarations(file: Path) -> None:
         ["Mask", "array", "(H,", "W)", "uint8"],
         ["w", "param"],
     ]
-    assert rows(inspect(file, "--dtype", "float64"), "Unknowns, arrays, params")[0][5] == "float64"
+    assert rows(inspect(file, "--dtype", "float64"), "Unknowns, arrays, graphs, params")[0][5] == "float64"
+
+
+def test_manifolds_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "energy.py"
+    path.write_text(ENERGY.replace('"X", (H, W), 2', '"X", (H, W), op.UnitVector(2)'))
+    found = rows(inspect(path), "Unknowns, arrays, graphs, params")
+    assert found[0][:7] == ["X", "unknown", "UnitVector(2)", "(H,", "W,", "2)", "float32"]
 
 
 def test_terms(file: Path) -> None:
@@ -153,3 +160,18 @@ def test_a_mistake_in_the_energy_is_one_message(tmp_path: Path) -> None:
     assert run.output.startswith("Error: ")
     assert "bad.py:11" in run.output
     assert "Traceback" not in run.output
+
+
+def test_graphs(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.py"
+    path.write_text("""
+import optpy as op
+V, E = op.dims("V E")
+X = op.Unknown("X", (V,), 3)
+a, b = op.Graph("edges", E, (V, V))[op.indices(E)]
+energy = op.Energy(reg=X[a] - X[b])
+""")
+    declared = rows(inspect(path), "Unknowns, arrays, graphs, params")
+    assert ["edges", "graph", "E", "of", "(V,", "V)", "integers"] in declared
+    assert [row[:2] for row in rows(inspect(path), "Terms")] == [["reg", "E"]]
+    assert "edges[i0, 1]" in inspect(path, "--source", "evalF").output

@@ -49,13 +49,13 @@ class Builder:
             result.append(choices[kind])
         return tuple(result)
 
-    def read(self, array: GridArray) -> op.Expression:
+    def read(self, array: GridArray) -> Any:
         if not array.dims:
             return array[()] if array.channels is None else array[()][self.draw(st.integers(0, 2))]
         value = array[self.index(array)]
         return value if not value.shape or self.draw(st.booleans()) else value[self.draw(st.integers(0, 1))]
 
-    def condition(self) -> op.Expression:
+    def condition(self) -> Any:
         kind = self.draw(st.sampled_from(["mask", "flag", "index", "data"]))
         if kind == "mask":
             return self.Mask[self.index(self.Mask)] == 0
@@ -65,7 +65,7 @@ class Builder:
             return op.value(self.indices[0]) < self.draw(st.integers(0, 3))
         return (self.A[self.index(self.A)] > 0.2).sum() > 0.5
 
-    def expression(self, depth: int) -> op.Expression:
+    def expression(self, depth: int) -> Any:
         if depth == 0:
             return self.read(self.draw(st.sampled_from([self.X, self.X, self.Y, self.A, self.g])))
         a, b = self.expression(depth - 1), self.expression(depth - 1)

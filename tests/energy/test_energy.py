@@ -151,8 +151,8 @@ w_array = op.Array("w", (H, W))
 MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(), ["needs a term", "op.Energy(fit="]),
     (lambda: op.Energy(a=[]), ["'a'", "empty list"]),
-    (lambda: op.Energy(**{"reg[0]": X[i, j], "reg": [X[i, j]]}), ["'reg[0]' cannot name a term", "letters"]),  # type: ignore[arg-type]
-    (lambda: op.Energy(**{"": X[i, j]}), ["'' cannot name a term"]),  # type: ignore[arg-type]
+    (lambda: op.Energy(**{"reg[0]": X[i, j], "reg": [X[i, j]]}), ["'reg[0]' cannot name a term", "letters"]),
+    (lambda: op.Energy(**{"": X[i, j]}), ["'' cannot name a term"]),
     (lambda: op.Energy(a=[[X[i, j]]]), ["'a[0]'", "op.vector"]),
     (lambda: op.Energy(a=X), ["'X'", "X[i, j]"]),
     (lambda: op.Energy(a="X"), ["'X'"]),
@@ -168,7 +168,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(a=X[i, j], fixed={Y: True}), ["'Y'", "no term reads", "X"]),
     (lambda: op.Energy(a=X[i, j], fixed={A: True}), ["'A'", "an array", "unknowns themselves"]),  # type: ignore[dict-item]
     (lambda: op.Energy(a=X[i, j], fixed={"X": True}), ["'X'", "unknowns themselves"]),  # type: ignore[dict-item]
-    (lambda: op.Energy(a=X[i, j], fixed=X[i, j]), ["fixed is no term", "fixed={X: condition}"]),  # type: ignore[arg-type]
+    (lambda: op.Energy(a=X[i, j], fixed=X[i, j]), ["fixed is no term", "fixed={X: condition}"]),
     (lambda: op.Energy(a=X[i, j], fixed={X: Mask[i, j]}), ["'X'", "a number", "!= 0"]),
     (lambda: op.Energy(a=Y[i, j], fixed={Y: Y[i, j] > 0}), ["'Y'", ".all()"]),
     (lambda: op.Energy(a=X[i, j], fixed={X: X[i, j] > 0}), ["reads the unknown 'X'", "data only"]),

@@ -182,7 +182,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.in_bounds(2 * i + op.indices(op.dims("K"))), ["op.in_bounds", "of=X"]),
     (lambda: op.in_bounds(0), ["op.in_bounds", "of=X"]),
     (lambda: op.in_bounds(), ["op.in_bounds(i + 1, j)"]),
-    (lambda: op.in_bounds(i, of=x), ["of="]),  # type: ignore[arg-type]
+    (lambda: op.in_bounds(i, of=x), ["of="]),
     (lambda: op.value(0.5), ["op.value", "0.5"]),
     (lambda: op.Unknown("X", (N,), dtype=np.int32), ["'X'", "dtype", "solver's precision"]),
     (lambda: op.Array("A", (N,), dtype=np.int64), ["'A'", "int64", "int32"]),

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from optpy.energy.vectors import at, here
 from optpy.ir import REAL, Dim, Field, Role, Routine, Store, canonical_domain
-from optpy.kernels.buffers import SEGMENT, Buffers, all_segments, row_pitch, solved_segments, storage_dtype
+from optpy.kernels.buffers import (
+    SEGMENT,
+    Buffers,
+    all_segments,
+    row_pitch,
+    solved_segments,
+    storage_dtype,
+    weighted_segments,
+)
 from optpy.kernels.slots import Slots
 
 CHUNK, LONGEST = 64, 2048
@@ -136,6 +144,7 @@ def check_order(segments: NDArray[Any]) -> None:
     assert segments.dtype == SEGMENT
     lengths = segments["end"] - segments["begin"]
     assert (lengths <= LONGEST).all()
+    np.testing.assert_array_equal(segments["work"], lengths)
     np.testing.assert_array_equal(segments["before"], np.concatenate([[0], np.cumsum(lengths)])[:-1])
     keys = list(zip(segments["row"], segments["begin"], strict=True))
     assert keys == sorted(keys)
@@ -169,3 +178,33 @@ def test_solved_segments_partition_the_runs_that_hold_something_to_solve_for(
 
 def test_nothing_to_solve_for_is_no_segment() -> None:
     assert len(solved_segments(np.zeros((3, 100), np.uint8))) == 0
+
+
+@given(st.integers(1, 4), st.sampled_from([1, 5, 200, 2200]), st.integers(0, 1000), st.booleans())
+def test_weighted_segments_visit_the_same_points_in_shares_of_bounded_work(
+    rows: int, length: int, seed: int, all_points: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    whole = all_segments(rows, length) if all_points else solved_segments(rng.random((rows, length)) < 0.01)
+    edges = rng.integers(0, 9, rows * length) * rng.choice([1, 1000], rows * length, p=[0.99, 0.01])
+    segments = weighted_segments(whole, edges, length)
+    np.testing.assert_array_equal(visited(segments, rows, length), visited(whole, rows, length))
+    np.testing.assert_array_equal(segments["before"], np.cumsum(segments["work"]) - segments["work"])
+    for s in segments:
+        own = edges[s["row"] * length + s["begin"] : s["row"] * length + s["end"]]
+        assert s["work"] == own.sum() + len(own)
+        assert s["work"] - own[-1] <= 4096  # all but its last point
+
+
+def test_fields_that_graphs_read_keep_their_channels_side_by_side() -> None:
+    f = Field("A", (W,), 3, REAL, Role.DATA)
+    values = np.arange(300.0).reshape(100, 3)
+    for interleaved in (set[tuple[Dim, ...]](), {(W,)}):
+        slots = slots_of(f)
+        slots.interleaved |= interleaved
+        made = Buffers(slots, {W: 100}, "float64")
+        made.write(f, values)
+        np.testing.assert_array_equal(made.read(f), values)
+        np.testing.assert_array_equal(made.view(f)[:, 0].T, values)
+        step = made.memory[f].strides[0] // 8
+        assert (step == 1) == bool(interleaved)

@@ -175,3 +175,20 @@ def test_dumps_show_every_stage() -> None:
     with pytest.raises(op.OptionError, match="loops"):
         solver.dump("applyJTJ", stage="assembly")  # type: ignore[arg-type]
     assert solver.dtype == np.float32
+
+
+# -- layout ----------------------------------------------------------------------------------------------------------
+
+
+def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_multigrid_walks_along_rows() -> None:
+    N, E = op.dims("N E")
+    n, e = op.indices(N, E)
+    X = op.Unknown("X", (N,), 2)
+    a, b = op.Graph("edges", E, (N, N))[e]
+    (at,) = op.Graph("where", E, N)[e]
+    dims = (ir.Dim("N"),)
+    assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).slots.interleaved == {dims}
+    assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).slots.interleaved == set()
+    smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
+    assert smooth.coupling is not None
+    assert dims not in smooth.slots.interleaved

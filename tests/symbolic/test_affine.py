@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optpy.symbolic.affine import Affine, Atom, Divides, FloorDiv, Inverse, IsZero, floor_divide, invert
+from optpy.symbolic.affine import Affine, Atom, Divides, Entry, FloorDiv, Inverse, IsZero, floor_divide, invert
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +218,38 @@ def test_strides_are_divisions_with_a_condition() -> None:
 def test_an_impossible_system_has_a_false_condition() -> None:
     inverse = invert([i, i], [Affine(0), Affine(1)], [I])
     assert any(isinstance(c, IsZero) and c.value.is_constant and c.value.constant for c in inverse.conditions)
+
+
+# -- entries of tables -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A table of whole numbers."""
+
+    name: str
+
+
+def entry(column: int, row: Affine) -> Affine:
+    return Affine.of(Entry(Numbers("t"), column, row))
+
+
+def test_an_entry_is_an_atom_whose_row_can_be_replaced() -> None:
+    p = entry(0, i) * 2 + entry(1, i) + 3
+    assert str(p) == "2*t[i, 0] + t[i, 1] + 3"
+    assert p - entry(1, i) == entry(0, i) * 2 + 3
+    assert p.substitute({I: j + 1}) == entry(0, j + 1) * 2 + entry(1, j + 1) + 3
+    assert entry(0, entry(1, i)).substitute({I: j}) == entry(0, entry(1, j))
+    (first,) = entry(0, i).atoms
+    assert p.substitute({first: k, I: j}) == k * 2 + entry(1, j) + 3  # the whole entry, where it is named
+    assert p.reads([I])
+    assert not p.reads([J])
+    assert floor_divide(entry(0, i) + j, 2).reads([I])
+
+
+def test_a_row_with_an_entry_is_a_condition_on_what_the_others_solve() -> None:
+    y, x = Affine.of(Name("y")), Affine.of(Name("x"))
+    inverse = invert([i, entry(0, i)], [y, x], [I])
+    assert inverse == Inverse({I: y}, (), (IsZero(entry(0, y) - x),))
+    alone = invert([entry(0, i)], [y], [I])
+    assert alone == Inverse({}, (I,), (IsZero(entry(0, i) - y),))

@@ -1,8 +1,9 @@
 /* What every generated kernel sees: where its fields stand, which points it visits, where its sums go. */
 
-/* A run of points of one row: row is the flattened outer index, `before` the points in all segments before this one. */
+/* A run of points of one row: row is the flattened outer index. `work` is what its points take, each 1 and 1 more for
+ * every edge around it, `before` the work of all segments before this one. */
 typedef struct {
-    int64_t row, begin, end, before;
+    int64_t row, begin, end, before, work;
 } Segment;
 
 typedef struct {
@@ -14,6 +15,7 @@ typedef struct {
     const int64_t *count;             /* of each list of segments */
     const double *param;              /* the energy's params */
     double *const *partial;           /* of each reduction: one number for each segment */
+    const int32_t *const *table;      /* the columns and incidences of graphs: every index in them has been checked */
 } Context;
 
 /* Visits the segments [first, last) of its list. */
@@ -24,6 +26,7 @@ typedef struct {
     int list;             /* of segments */
     int reduction, reductions; /* first slot, number of slots */
     int maximum;          /* whether its reductions take the largest, not the sum */
+    int prepares;         /* whether later kernels of the same line read what it stores */
 } Kernel;
 
 /* Before a loop over points: no point reads what another one stores, so the loop may be vectorised without asking at

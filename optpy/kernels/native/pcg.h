@@ -6,15 +6,15 @@
 
 enum { ALPHA, BETA, OMEGA };
 
-/* The segments [*first, *last) of a thread: shares of about as many points each. */
+/* The segments [*first, *last) of a thread: shares of about as much work each. */
 OPTPY_FN void kernel_share(const Context *c, int list, int thread, int threads, int64_t *first, int64_t *last) {
     const Segment *s = c->segments[list];
     const int64_t n = c->count[list];
-    const int64_t points = n ? s[n - 1].before + s[n - 1].end - s[n - 1].begin : 0;
+    const int64_t work = n ? s[n - 1].before + s[n - 1].work : 0;
     int64_t bound[2];
     for (int side = 0; side < 2; side++) {
         const int64_t t = thread + side;
-        const int64_t target = points / threads * t + points % threads * t / threads;
+        const int64_t target = work / threads * t + work % threads * t / threads;
         int64_t low = 0, high = n;
         while (low < high) {
             const int64_t middle = low + (high - low) / 2;
@@ -71,9 +71,9 @@ OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, 
 
 /* -- conjugate gradients ------------------------------------------------------------------------------------------- */
 
-/* The kernels of each line, one for each grid of unknowns. */
+/* The kernels of each line, one for each grid of unknowns; those of apply may have others before them. */
 typedef struct {
-    int64_t grids;
+    int64_t grids, applied;
     const int *start, *direction, *apply, *update, *flush, *restart;
     /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
     int64_t unknowns;
@@ -115,11 +115,15 @@ static double seconds_now(void) {
 }
 
 /* A line of the method on every grid; returns the sum of its first reduction, if it has one. */
-OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t grids, const double *scalar, Team *team, int thread) {
-    for (int64_t g = 0; g < grids; g++) kernel_run(&optpy_kernels[kernels[g]], c, scalar, thread, team->threads);
+OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
+    for (int64_t g = 0; g < count; g++) {
+        const Kernel *k = &optpy_kernels[kernels[g]];
+        kernel_run(k, c, scalar, thread, team->threads);
+        if (k->prepares) team_barrier(team);
+    }
     team_barrier(team);
     double total = 0;
-    for (int64_t g = 0; g < grids; g++) {
+    for (int64_t g = 0; g < count; g++) {
         const Kernel *k = &optpy_kernels[kernels[g]];
         if (k->reductions) total += kernel_total(k, c, 0);
     }
@@ -163,7 +167,7 @@ static double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, T
     Redirected on_z;
     in_place_of_p(&on_z, c, m, m->z);
     scalar[OMEGA] = g->omega;
-    pcg_line(&on_z.context, m->apply, m->grids, scalar, team, thread); /* A z */
+    pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread); /* A z */
     mg_fine_residual(c, g, channels);
     mg_restrict(&g->level[0], channels, team, thread);                 /* P^T (r - A z) */
     team_barrier(team);
@@ -171,7 +175,7 @@ static double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, T
     mg_fine_z(c, g, channels);
     mg_interpolate(&g->level[0], g->level[0].t, channels, 1, team, thread);
     team_barrier(team);
-    pcg_line(&on_z.context, m->apply, m->grids, scalar, team, thread);
+    pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread);
     return pcg_line(c, m->smooth, m->grids, scalar, team, thread);     /* z += omega D^-1 (r - A z);  r.z */
 }
 
@@ -188,7 +192,7 @@ static void mg_probe_all(const PcgCall *call, const Context *on_z, Team *team, i
         team_barrier(team);
         mg_interpolate(l, l->x, z, 0, team, thread);
         team_barrier(team);
-        pcg_line(on_z, m->apply, m->grids, call->scalar, team, thread);
+        pcg_line(on_z, m->apply, m->applied, call->scalar, team, thread);
         mg_restrict(l, Ap, team, thread);
         mg_collect(l, (int)(n % MG_COLOURS), point, team, thread); /* what this thread has restricted itself */
     }
@@ -214,7 +218,7 @@ static void mg_estimate_finest(const PcgCall *call, const Context *on_z, Team *t
     double scalar[OPTPY_SCALARS], norm = 1;
     memcpy(scalar, call->scalar, sizeof scalar);
     for (int n = 0; n < MG_POWER_ITERATIONS; n++) {
-        pcg_line(on_z, m->apply, m->grids, scalar, team, thread);
+        pcg_line(on_z, m->apply, m->applied, scalar, team, thread);
         scalar[OMEGA] = 1 / norm;
         norm = sqrt(pcg_line(c, m->power, m->grids, scalar, team, thread)); /* z = omega D^-1 A z;  z.z */
         if (!(norm > 0 && optpy_isfinite(norm))) break;
@@ -264,7 +268,7 @@ OPTPY_FN void pcg_omega(const PcgKernels *m, double *scalar) {
 /* r = b - A delta; r.z */
 OPTPY_FN double pcg_fresh_residual(const Context *c, const Context *on_delta, const PcgKernels *m, double *scalar,
                                    Team *team, int thread) {
-    pcg_line(on_delta, m->apply, m->grids, scalar, team, thread);
+    pcg_line(on_delta, m->apply, m->applied, scalar, team, thread);
     const double rho = pcg_line(c, m->restart, m->grids, scalar, team, thread);
     return m->multigrid ? pcg_cycle(c, m, scalar, team, thread) : rho;
 }
@@ -301,7 +305,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         scalar[BETA] = s.beta;
         pcg_line(c, m->direction, m->grids, scalar, team, thread);      /* delta += alpha p;  p = z + beta p */
         s.alpha = 0;
-        s.pAp = pcg_line(c, m->apply, m->grids, scalar, team, thread);  /* A p;  p.Ap */
+        s.pAp = pcg_line(c, m->apply, m->applied, scalar, team, thread); /* A p;  p.Ap */
         if (!(optpy_isfinite(s.pAp) && s.pAp > 0 && optpy_isfinite(s.rho / s.pAp))) {
             s.status = PCG_NO_CURVATURE;
             break;

@@ -1,0 +1,90 @@
+"""Graphs of the data: shape, dtype and every index are checked, always, since kernels follow them without asking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import ir
+from ..errors import DataError
+from .array_kinds import to_numpy
+from .graph import slot_text, slots_text
+
+Edges = NDArray[np.int32]
+"""The slots of every edge: (edges, columns)."""
+
+MOST_POINTS = 2**31 - 1
+"""Kernels hold indices in 32 bits: half the memory to read."""
+
+
+def graph_array(graph: ir.Graph, value: Any) -> NDArray[Any]:
+    """A graph's array as it was given, of the right shape and kind.
+
+    Raises:
+        DataError: it is no array of whole numbers of shape (edges, columns).
+    """
+    raw, _ = to_numpy(graph.name, value)
+    columns = len(graph.columns)
+    if raw.ndim != 2 or raw.shape[1] != columns:
+        cure = ""
+        if raw.ndim == 2 and raw.shape[0] == columns:
+            cure = "; the edges come first: a.T"
+        elif raw.ndim == 1 and columns == 1:
+            cure = "; add the axis of the columns: a[:, None]"
+        raise DataError(
+            f"the graph {graph.name!r} must have shape ({graph.edges}, {columns}), one column for each axis of its "
+            f"slots {slots_text(graph)}; got {raw.shape}{cure}",
+            graph.location,
+        )
+    if raw.dtype.kind not in "iu":
+        raise DataError(
+            f"the graph {graph.name!r} has dtype {raw.dtype}, but its entries are indices: whole numbers, "
+            "a.astype(np.int64)",
+            graph.location,
+        )
+    return raw
+
+
+def checked_edges(graph: ir.Graph, raw: NDArray[Any], sizes: Mapping[ir.Dim, int]) -> Edges:
+    """The edges, copied.
+
+    Args:
+        graph: their declaration.
+        raw: (edges, columns), of any integer dtype.
+        sizes: of every dim.
+
+    Raises:
+        DataError: an index is negative or past the end of what its slot points into.
+    """
+    for d in (graph.edges, *graph.columns):
+        if sizes[d] > MOST_POINTS:
+            raise DataError(
+                f"{d} is {sizes[d]}, but the graph {graph.name!r} can count to {MOST_POINTS} only", graph.location
+            )
+    own = np.array(raw, order="C")  # what is checked is what is kept, also if another thread writes to the original
+    if len(own):
+        limits = np.array([sizes[d] for d in graph.columns])
+        # Each in its own type: uint64 beside int64 would be compared as floats.
+        least, largest = own.min(axis=0).tolist(), own.max(axis=0).tolist()
+        if any(a < 0 or b >= n for a, b, n in zip(least, largest, limits.tolist(), strict=True)):
+            raise _bad_index(graph, own, limits, sizes)
+    return own.astype(np.int32, copy=False)
+
+
+def _bad_index(graph: ir.Graph, raw: NDArray[Any], limits: NDArray[Any], sizes: Mapping[ir.Dim, int]) -> DataError:
+    bad = (raw < 0) | (raw >= limits.astype(raw.dtype if raw.dtype.itemsize == 8 else np.int64))
+    row, column = (int(n) for n in np.argwhere(bad)[0])
+    slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))
+    axes = graph.slots[slot]
+    dim = graph.columns[column]
+    axis = f", axis {column - graph.columns_of(slot).start}" if len(axes) > 1 else ""
+    n = int(np.count_nonzero(bad))
+    count = "the only such index" if n == 1 else f"the first of {n} such indices"
+    return DataError(
+        f"{graph.name}[{row}, {column}] = {int(raw[row, column])}: slot {slot}{axis} points into {slot_text(axes)} "
+        f"with {dim} = {sizes[dim]}, so indices are from 0 to {sizes[dim] - 1}; it is {count}",
+        graph.location,
+    )

@@ -1,0 +1,1 @@
+"""Rotations, poses and unit vectors, as unknowns, as data and in formulas."""

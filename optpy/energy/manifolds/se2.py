@@ -1,0 +1,121 @@
+"""Rigid motions of the plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import ir
+from ..expression import Expression, Operand
+from ..functions import matrix, sin, vector, where
+from ..rotations import sine_series
+from . import so2
+from .kind import Element, Floats, Kind, vector_of, zeros
+from .quaternions import half_cotangent
+from .so2 import SO2
+from .stored import check_last_rows, check_rotations, homogeneous, plane_matrices_of, plane_rotations_of, unit
+
+
+@final
+class SE2(Element):
+    """A pose in the plane, ``x -> R x + t``, in a formula; in a declaration: the group of all of them.
+
+    ``T = op.Unknown("T", (V,), op.SE2)`` is read as ``T[v]``; ``op.SE2(R, t)`` makes one from expressions. A solve
+    moves an unknown pose by delta = (angle, x, y): the angle is added to that of R, in radians, (x, y) to t.
+    Derivatives are taken with respect to these three numbers. In the data and the results an unknown or an array of
+    poses is (*dims, 4): the cosine and the sine of the angle, then t; or (*dims, 3, 3): homogeneous matrices.
+
+    Args:
+        rotation: an ``op.SO2``, or its cosine and sine (2,).
+        translation: t, (2,).
+    """
+
+    # x -> R (x + before) + after: on two sides, as in SE3.
+    __slots__ = ("_after", "_before", "_rotation")
+    kind: ClassVar[Kind]
+    size = 2
+
+    def __init__(self, rotation: SO2 | Operand, translation: Operand) -> None:
+        self._rotation = rotation if isinstance(rotation, SO2) else SO2(rotation)
+        self._before, self._after = zeros(2), vector_of("op.SE2: translation", translation, 2)
+
+    @classmethod
+    def _of(cls, rotation: SO2, before: Expression, after: Expression) -> SE2:
+        element = cls.__new__(cls)
+        element._rotation, element._before, element._after = rotation, before, after
+        return element
+
+    @classmethod
+    def exp(cls, xi: Operand) -> SE2:
+        """The pose of a twist (angle, x, y): reached by moving at that constant velocity for one unit of time."""
+        e = vector_of("op.SE2.exp: xi", xi, 3)
+        angle, v = e[0], e[1:]
+        squared = angle * angle
+        near = squared < 0.25
+        half = sin(angle / 2)
+        along = where(near, sine_series(squared, 1), sin(angle) / angle)
+        across = where(near, angle * sine_series(squared, 2), 2 * half * half / angle)
+        t = vector(along * v[0] - across * v[1], across * v[0] + along * v[1])
+        return cls._of(SO2.exp(angle), zeros(2), t)
+
+    def log(self) -> Expression:
+        """The twist (angle, x, y), the angle in (-pi, pi]: the inverse of ``exp``."""
+        angle, t = self._rotation.log(), self.translation
+        a, b = half_cotangent(angle), angle / 2
+        return vector(angle, a * t[0] + b * t[1], a * t[1] - b * t[0])
+
+    def inverse(self) -> SE2:
+        """The inverse pose: ``x -> R^T (x - t)``."""
+        return SE2._of(self._rotation.inverse(), -self._after, -self._before)
+
+    @property
+    def rotation(self) -> SO2:
+        """R"""
+        return self._rotation
+
+    @property
+    def translation(self) -> Expression:
+        """t, (2,): where the origin goes."""
+        return self._act(zeros(2))
+
+    def matrix(self) -> Expression:
+        """(3, 3), homogeneous."""
+        r, t = self._rotation.matrix(), self.translation
+        return matrix([[*r[0], t[0]], [*r[1], t[1]], [0, 0, 1]])
+
+    def _compose(self, other: SE2) -> SE2:
+        after = self._act(other._after)
+        return SE2._of(self._rotation._compose(other._rotation), other._before, after)
+
+    def _act(self, v: Expression) -> Expression:
+        return self._rotation._act(v + self._before) + self._after
+
+
+@final
+@dataclass(frozen=True)
+class _Poses(Kind):
+    matrix_size = 3
+    layout = "(cosine, sine, x, y)"
+
+    def read(self, stored: Expression, delta: Expression) -> SE2:
+        return SE2._of(SO2._of(stored[:2], delta[0]), zeros(2), stored[2:] + delta[1:])
+
+    def retract(self, stored: Expression, delta: Expression) -> Expression:
+        return vector(*so2.turned(stored[:2], delta[0]), *(stored[2:] + delta[1:]))
+
+    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
+        return unit(field, array, precision, "(cosine, sine) =", slice(2))
+
+    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
+        check_last_rows(field, matrices)
+        check_rotations(field, matrices[..., :2, :2])
+        return np.concatenate([plane_rotations_of(matrices[..., :2, :2]), matrices[..., :2, 2]], axis=-1)
+
+    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
+        return homogeneous(plane_matrices_of(array[..., :2]), array[..., 2:])
+
+
+SE2.kind = _Poses("SE2", 4, 3)

@@ -1,0 +1,172 @@
+"""The integer tables that kernels follow through a graph: its columns, and its edges sorted by what they point at.
+
+For each slot, ``Offsets`` says where the edges at every point of its grid begin, and ``Sorted`` holds a column (or the
+edge's own number) in that order, so that a loop over the edges at a point reads memory from front to back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import Dim, Graph, Incidence, Index, Routine, affines_of, entries_of
+from ..symbolic.affine import Affine, Entry
+from ..symbolic.traverse import variables
+
+Table = NDArray[np.int32]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a graph, for each edge."""
+
+    graph: Graph
+    column: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where the edges of each point begin when they are sorted by what a slot points at; one more than points."""
+
+    graph: Graph
+    slot: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A column, for each edge sorted by what a slot points at; the number of the edge itself where it is None."""
+
+    graph: Graph
+    slot: int
+    column: int | None
+
+
+TableKey = Column | Offsets | Sorted
+
+
+# -- which tables a routine follows ------------------------------------------------------------------------------------
+
+
+def incidences(routine: Routine) -> dict[Index, Incidence]:
+    """The loops over edges of a routine by their loop variables."""
+    return {k.edge: k for x in routine.locals for k in x.loops if isinstance(k, Incidence)}
+
+
+def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
+    """Where an entry is read: in the order of the loop that its row counts, if that runs over edges of its graph."""
+    loop = loops.get(row_of(entry))
+    if loop is not None and loop.graph == entry.table:
+        return Sorted(loop.graph, loop.slot, entry.column)
+    return Column(entry.table, entry.column)
+
+
+def row_of(entry: Entry) -> Index:
+    """The loop variable that is an entry's row."""
+    (row,) = entry.row.atoms
+    assert isinstance(row, Index)
+    return row
+
+
+def tables_of(routine: Routine) -> list[TableKey]:
+    """Every table that a routine follows, in a fixed order."""
+    loops = incidences(routine)
+    keys = [v.key for v in variables(routine.roots)]
+    found: list[TableKey] = [table_of(e, loops) for key in keys for e in entries_of(key)]
+    for loop in loops.values():
+        found.append(Offsets(loop.graph, loop.slot))
+        if needs_number(keys, loop):
+            found.append(Sorted(loop.graph, loop.slot, None))
+    return list(dict.fromkeys(found))
+
+
+def needs_number(keys: Iterable[object], loop: Incidence) -> bool:
+    """Whether leaves ask for the number of the edge itself, beside what it points at."""
+    return any(_mentions(a, loop) for key in keys for a in affines_of(key))
+
+
+def _mentions(affine: Affine, loop: Incidence) -> bool:
+    for atom in affine.atoms:
+        if atom == loop.edge:
+            return True
+        own = isinstance(atom, Entry) and atom.table == loop.graph
+        if not own and hasattr(atom, "inner") and _mentions(atom.inner, loop):
+            return True
+    return False
+
+
+# -- their contents ----------------------------------------------------------------------------------------------------
+
+
+@final
+class Connectivity:
+    """The tables of one graph at some data; each is built when it is first asked for.
+
+    Args:
+        graph: its declaration.
+        edges: (edges, columns), every index inside what its slot points into.
+        sizes: of every dim.
+    """
+
+    def __init__(self, graph: Graph, edges: Table, sizes: Mapping[Dim, int]) -> None:
+        self.graph = graph
+        self.edges = edges
+        self.shapes = tuple(tuple(sizes[d] for d in slot) for slot in graph.slots)
+        self._tables: dict[TableKey, Table] = {}
+
+    def same_as(self, edges: Table, sizes: Mapping[Dim, int]) -> bool:
+        """Whether these are the edges, on grids of these sizes, that the tables have been built for."""
+        shapes = tuple(tuple(sizes[d] for d in slot) for slot in self.graph.slots)
+        return shapes == self.shapes and (edges is self.edges or np.array_equal(edges, self.edges))
+
+    def table(self, key: TableKey) -> Table:
+        """The contents of a table of this graph."""
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = self._build(key)
+        return found
+
+    def degrees(self, slot: int) -> NDArray[np.int64]:
+        """How many edges point at each point of a slot's grid, flattened."""
+        offsets = self.table(Offsets(self.graph, slot)).astype(np.int64)
+        return offsets[1:] - offsets[:-1]
+
+    def _build(self, key: TableKey) -> Table:
+        match key:
+            case Column():
+                return np.ascontiguousarray(self.edges[:, key.column])
+            case Offsets():
+                counts = np.bincount(self._flat(key.slot), minlength=math.prod(self.shapes[key.slot]))
+                return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+            case Sorted(column=None):
+                return sorted_order(self._flat(key.slot), math.prod(self.shapes[key.slot]))
+            case Sorted():
+                order = self.table(Sorted(key.graph, key.slot, None))
+                return self.edges[order, key.column]
+
+    def _flat(self, slot: int) -> NDArray[np.int64]:
+        """The point of its grid that the slot of each edge points at, in C order."""
+        total = np.zeros(len(self.edges), np.int64)
+        for column, size in zip(self.graph.columns_of(slot), self.shapes[slot], strict=True):
+            total = total * size + self.edges[:, column]
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (self.edges, *self._tables.values()))
+
+
+def sorted_order(points: NDArray[np.int64], size: int) -> Table:
+    """The positions of whole numbers below a size, sorted by the number, equal ones in their order."""
+    n = len(points)
+    if n * size < 2**62:
+        # One sort of (number, position) pairs in one word each: NumPy sorts words by vector instructions.
+        return np.asarray(np.sort(points * n + np.arange(n)) % max(n, 1), np.int32)
+    return np.argsort(points, kind="stable").astype(np.int32)
