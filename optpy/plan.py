@@ -27,6 +27,9 @@ from .solver.options import SolveOptions
 from .solver.result import SolveResult
 
 Device = Literal["auto", "cpu", "cuda"]
+DTYPES = ("float32", "float64")
+"""What is solved in."""
+
 Stage = Literal["routine", "loops", "source"]
 
 
@@ -292,6 +295,6 @@ def _real_dtype(dtype: DTypeLike) -> str:
         name = np.dtype(dtype).name
     except TypeError as error:
         raise OptionError(f"dtype={dtype!r} is no dtype; use np.float32 or np.float64") from error
-    if name not in ("float32", "float64"):
+    if name not in DTYPES:
         raise OptionError(f"dtype={name}: the unknowns are solved for in float32 or float64")
     return name

@@ -20,7 +20,7 @@ from optpy.energy.naming import shown
 from optpy.energy.tangent import at_zero
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
 from optpy.kernels.program import Program
-from optpy.plan import derive
+from optpy.plan import DTYPES, derive
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -37,7 +37,7 @@ FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "eva
     metavar="ROUTINE",
     help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
 def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
