@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 import optpy as op
 from problems import pictures
-
-DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def _options(output: Path, method: str, iterations: int) -> list[click.Parameter
     path = click.Path(dir_okay=False, path_type=Path)
     return [
         click.Option(["--size"], type=click.IntRange(min=1), help=size),
-        _choice("--dtype", list(DTYPES), "float32", "Of the solve; sums are always in float64."),
+        _choice("--dtype", ["float32", "float64"], "float32", "Of the solve; sums are always in float64."),
         _choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
             ["--iterations"],
@@ -96,7 +93,7 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: Settings) -> op.Sol
         energy,
         data,
         device="cpu",
-        dtype=DTYPES[settings.dtype],
+        dtype=settings.dtype,
         method=settings.method,
         max_iterations=settings.iterations,
         verbose=0 if settings.quiet else 2,
