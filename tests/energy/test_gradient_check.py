@@ -112,4 +112,4 @@ def test_an_unknown_on_a_graph_without_edges_is_nothing_to_change() -> None:
     (a,) = op.Graph("g", E, (V,))[e]
     energy = op.Energy(edge=R[e] @ op.vector(X[a], U[e], 1), fit=X[v] - 1)
     data = dict(X=np.zeros(3), U=np.zeros(0), R=np.zeros((0, 4)), g=np.zeros((0, 1), np.int32))
-    assert op.check_gradients(energy, data).ok
+    assert op.check_gradients(energy, data).passed
