@@ -1,4 +1,4 @@
-"""Ceres on the same image warping, where libceres-dev and a C++ compiler are: native/ceres_image_warping.cc."""
+"""Ceres on the same problems, where libceres-dev and a C++ compiler are: the programs native/ceres_*.cc."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -25,7 +27,7 @@ _INCLUDES = (Path("/usr/include"), Path("/usr/local/include"), Path("/opt/homebr
 def solve(
     data: Data, budget: float, linear_solver: LinearSolver, threads: int, eta: float = 0.1, max_iterations: int = 50
 ) -> Curve:
-    """Levenberg-Marquardt with Ceres' defaults.
+    """Levenberg-Marquardt with Ceres' defaults, on image warping.
 
     Args:
         data: of the image warping energy.
@@ -35,25 +37,39 @@ def solve(
     Raises:
         PeerMissingError: it cannot be built here.
     """
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        program = _build(folder)
-        write_data(folder / "data.bin", data)
-        options = {
-            "linear_solver": linear_solver,
-            "eta": eta,
-            "num_threads": threads,
-            "max_num_iterations": max_iterations,
-            "max_linear_solver_iterations": 5000,
-            "max_solver_time_in_seconds": budget,
-        }
-        command = [str(program), str(folder / "data.bin"), str(folder / "log.csv")]
+    inner = "sparse Cholesky" if linear_solver == "cholesky" else f"CG, eta {eta:g}"
+    options = {
+        "linear_solver": linear_solver,
+        "eta": eta,
+        "num_threads": threads,
+        "max_num_iterations": max_iterations,
+        "max_linear_solver_iterations": 5000,
+        "max_solver_time_in_seconds": budget,
+    }
+    return run("ceres_image_warping.cc", lambda path: write_data(path, data), options, f"Ceres, {inner}")
+
+
+def run(source: str, write: Callable[[Path], None], options: Mapping[str, object], name: str) -> Curve:
+    """Builds a program of native/, and runs it.
+
+    Args:
+        source: its file.
+        write: writes the data that it reads to a path.
+        options: see ceres_program.h.
+        name: of the curve.
+
+    Raises:
+        PeerMissingError: it cannot be built here.
+    """
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write(folder / "data.bin")
+        command = [str(_build(source)), str(folder / "data.bin"), str(folder / "log.csv")]
         command += [f"{key}={value}" for key, value in options.items()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
-        inner = "sparse Cholesky" if linear_solver == "cholesky" else f"CG, eta {eta:g}"
-        return read_log(folder / "log.csv", f"Ceres, {inner}")
+        return read_log(folder / "log.csv", name)
 
 
 def write_data(path: Path, data: Data) -> None:
@@ -81,11 +97,19 @@ def read_log(path: Path, name: str) -> Curve:
         "build_seconds": float(notes["build_seconds"]),
         "total_seconds": float(notes["total_seconds"]),
         "linear_iterations": float(linear_iterations),
+        "grown_mib": float(notes["grown_kib"]) / 1024,
     }
     return Curve(f"{name} ({notes['version']})", tuple(points), notes["message"], facts)
 
 
-def _build(folder: Path) -> Path:
+@cache
+def _programs() -> TemporaryDirectory[str]:
+    """Where the programs lie until this process ends."""
+    return TemporaryDirectory()
+
+
+@cache
+def _build(source: str) -> Path:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     home = next((path for path in _INCLUDES if (path / "ceres" / "ceres.h").is_file()), None)
     if home is None or compiler is None:
@@ -94,6 +118,6 @@ def _build(folder: Path) -> Path:
     libraries = ("-lceres", "-lglog", "-lpthread")
     flags = ("-std=c++17", f"-I{home}", f"-I{eigen}", f"-L{home.parent / 'lib'}")
     try:
-        return build((compiler,), "ceres_image_warping.cc", folder / "ceres", *flags, *libraries)
+        return build((compiler,), source, Path(_programs().name) / Path(source).stem, *flags, *libraries)
     except BuildError as error:
         raise PeerMissingError(f"the Ceres program does not build: {error}") from error
