@@ -71,13 +71,13 @@ def energy_of(graph: PoseGraph) -> op.Energy:
     return plane if graph.dimension == 2 else space
 
 
-OPTIONS: dict[str, Any] = dict(preconditioner="block_jacobi", eta=1e-8, linear_iterations=30_000)
+OPTIONS: dict[str, Any] = dict(preconditioner="block_jacobi", eta=1e-4)
 """Of the solves. Where a loop closes, its error is spread over hundreds of poses by steps that are nearly exact; from a
 rough start, less exact ones may end in a worse minimum."""
 
 # ---- its data ----------------------------------------------------------------------------------------------
 
-DEFAULT_FILES = {2: "pose_graph/INTEL.g2o", 3: "pose_graph/parking-garage.g2o"}
+DEFAULT_FILES = {2: "pose_graph/input_M3500_g2o.g2o", 3: "pose_graph/sphere2500.g2o"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Walk:
 
 
 def default_graph(dimension: Literal[2, 3]) -> PoseGraph:
-    """A building in Seattle or a car park where the data folder is there, a synthetic walk elsewhere."""
+    """The Manhattan world of 3500 poses or the sphere of 2500 where the data folder is there, a walk elsewhere."""
     path = pictures.data_file(DEFAULT_FILES[dimension])
     return synthetic_walk(dimension).graph if path is None else read_pose_graph(path)
 
@@ -172,7 +172,7 @@ _OPTIONS = [
     click.Option(
         ["--input"],
         type=click.Path(dir_okay=False, path_type=Path),
-        help="A file of g2o or TORO.  [default: INTEL, parking-garage, or synthetic]",
+        help="A file of g2o or TORO.  [default: M3500, sphere2500, or synthetic]",
     ),
     choice("--dimension", ["2", "3"], "2", "Of the default graph: in the plane or in space."),
 ]
