@@ -138,7 +138,7 @@ def _peak_mib() -> float:
 
 
 def _optpy(problem: Bundle | PoseGraph, energy: op.Energy, dtype: str, threads: int, budget: float) -> Curve:
-    options = bundle_adjustment.OPTIONS if isinstance(problem, Bundle) else pose_graph.OPTIONS
+    options = {} if isinstance(problem, Bundle) else pose_graph.OPTIONS
     solver = op.compile(energy, device="cpu", dtype=dtype)
     result = solver.solve(problem.data, max_iterations=MAX_ITERATIONS, max_time=budget, threads=threads, **options)
     points: list[Point] = []
@@ -211,10 +211,16 @@ def table(path: Path, entrants: list[Entrant | Missing]) -> Table:
         result.add_column(name, justify="left" if name == "solver" else "right")
     for e in ran:
         first = None if reference is None else e.first_at((1 + SLACK) * reference)
-        against = "" if not reference else f"{e.cost / reference - 1:+.3%}"
+        against = "" if reference is None else _against(e, reference)
         there = "" if first is None else f"{first:.4f}"
         result.add_row(e.name, f"{e.cost:.8g}", against, f"{e.seconds:.4f}", there, f"{e.mib:.0f}")
     return result
+
+
+def _against(e: Entrant, reference: float) -> str:
+    if reference < 1e-9 * e.start:  # 0 but for rounding
+        return f"{e.cost - reference:+.1e}"
+    return f"{e.cost / reference - 1:+.3%}"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Literal, final
 
 import numpy as np
@@ -24,6 +25,8 @@ _SLICE = 0.05
 """Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
 _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_BUILDING = 12
+"""Iterations with multigrid that take as long as building its levels."""
 _HOPELESS = (80, 0.9)
 """Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
 for good: an iteration costs about five of those."""
@@ -35,7 +38,8 @@ Kind = Literal["jacobi", "block_jacobi", "multigrid"]
 class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
-    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations. The levels of
+    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
+    does not apply, as on graphs, it is block-Jacobi. The levels of
     multigrid are kept from one solve to the next as long as they do about as well as when they were new.
 
     Args:
@@ -53,6 +57,7 @@ class LinearSolver:
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._last_iterations = 0
+        self._excess = 0  # iterations beyond those of the first solve, in all later ones
         self._used: dict[Kind, None] = {}
         self.trace: list[PCGScalars] | None = None
 
@@ -69,7 +74,12 @@ class LinearSolver:
                 "its dims at distances that are the same everywhere; this energy is not of that kind: use 'auto'"
             )
         self._may_change = preconditioner == "auto" and coupled
-        self._kind = "jacobi" if preconditioner is None or preconditioner == "auto" else preconditioner
+        if preconditioner is None:
+            self._kind = "jacobi"
+        elif preconditioner == "auto":
+            self._kind = "jacobi" if coupled else "block_jacobi"
+        else:
+            self._kind = preconditioner
         self._used = {}
 
     def data_changed(self) -> None:
@@ -111,7 +121,7 @@ class LinearSolver:
         kernels = self._bound.pcg_kernels(self._steps, damped, "_block" if self.blocks else "")
         limited = replace(limits, max_iterations=min(patience, limits.max_iterations), eta=limits.forcing())
         summary = self._run(kernels, state, limited)
-        self._used[self._kind] = None
+        self._used["block_jacobi" if self.blocks else "jacobi"] = None
         if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
             self._kind = "multigrid"
             state.status, state.resume = 0, 1
@@ -132,7 +142,8 @@ class LinearSolver:
         self._used["multigrid"] = None
         self._last_iterations = state.k - before
         if self._first_iterations is None:
-            self._first_iterations = self._last_iterations
+            self._first_iterations, self._excess = self._last_iterations, 0
+        self._excess += max(self._last_iterations - self._first_iterations, 0)
         if self._may_change and self._is_hopeless(state):
             self._may_change = False
             self._kind = "jacobi"
@@ -143,8 +154,8 @@ class LinearSolver:
         return self._last_iterations > many and state.rho > state.rho_0 * left ** (2 * self._last_iterations)
 
     def _worn(self) -> bool:
-        """Whether the levels do much worse than when they were new, or are not there."""
-        return self._first_iterations is None or self._last_iterations > 1.5 * self._first_iterations + 2
+        """Whether the levels are not there, or have cost as much by being old as new ones would."""
+        return self._first_iterations is None or self._excess > _BUILDING
 
     def _build(self, kernels: PcgKernels) -> None:
         self._bound.build_multigrid(kernels)
@@ -168,21 +179,38 @@ class LinearSolver:
         return _summary(state, limits)
 
 
-_ENDINGS: dict[int, tuple[LinearStatus, str]] = {
-    1: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
-    2: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
-    3: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
-    4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
-    5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
-    6: (LinearStatus.CONVERGED, "r.z = 0."),
-    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."),
-    8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
-    9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+class Ending(IntEnum):
+    """How the native loop ended: the numbers of ``PCG_...`` in native/pcg.h, where 0 is PCG_RUNNING."""
+
+    NO_GRADIENT = 1
+    BAD_START = 2
+    NO_CURVATURE = 3
+    NOT_POSITIVE = 4
+    MODEL = 5
+    ZERO = 6
+    RESIDUAL = 7
+    LIMIT = 8
+    TIME = 9
+
+
+_ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
+    Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    Ending.BAD_START: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    Ending.NO_CURVATURE: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
+    Ending.NOT_POSITIVE: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    Ending.MODEL: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    Ending.ZERO: (LinearStatus.CONVERGED, "r.z = 0."),
+    Ending.RESIDUAL: (
+        LinearStatus.CONVERGED,
+        "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}.",
+    ),
+    Ending.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    Ending.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
 }
 
 
 def _summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    status, message = _ENDINGS[state.status]
+    status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE
     reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0

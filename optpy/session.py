@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .energy.energy import Energy
     from .plan import Solver
 
-_STANDSTILL = 4.0
+_STANDSTILL = 1.0
 """A step of so many units in the last place of x, in norm, is rounding."""
 
 

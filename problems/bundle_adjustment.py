@@ -54,9 +54,6 @@ def robust_energy(loss: str) -> op.Energy:
     return op.Energy(reprojection=op.robust(reprojection, loss, scale=op.params("scale")))
 
 
-OPTIONS: dict[str, Any] = dict(preconditioner="block_jacobi")
-"""Of the solves: the nine numbers of a camera depend on one another, as do the three of a point."""
-
 # ---- its data ----------------------------------------------------------------------------------------------
 
 DEFAULT_FILE = "bundle_adjustment/problem-49-7776-pre.txt"
@@ -156,10 +153,9 @@ def main(settings: BundleSettings) -> None:
     """Refines cameras and points together; draws them from the side of their largest spread, before and after."""
     bundle = default_bundle() if settings.input is None else read_bundle(settings.input)
     if settings.loss == "linear":
-        result = solve(energy, bundle.data, settings, **OPTIONS)
+        result = solve(energy, bundle.data, settings)
     else:
-        data = bundle.data | {"scale": settings.scale}
-        result = solve(robust_energy(settings.loss), data, settings, **OPTIONS)
+        result = solve(robust_energy(settings.loss), bundle.data | {"scale": settings.scale}, settings)
     cameras, points = (np.asarray(result.x[name], np.float64) for name in ("Camera", "Point"))
     write_ply(settings.result or settings.output.with_suffix(".ply"), cameras, points)
     panels = before_and_after(bundle, Bundle(cameras, points, bundle.seen, bundle.pairs))

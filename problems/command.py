@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import numpy as np
 
 import optpy as op
 from problems import pictures
-
-DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ def command(
 def _options(output: Path, method: str, iterations: int, dtype: str) -> list[click.Parameter]:
     path = click.Path(dir_okay=False, path_type=Path)
     return [
-        choice("--dtype", list(DTYPES), dtype, "Of the solve; sums are always in float64."),
+        choice("--dtype", ["float32", "float64"], dtype, "Of the solve; sums are always in float64."),
         choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
             ["--iterations"],
@@ -129,7 +126,7 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **op
         energy,
         data,
         device="cpu",
-        dtype=DTYPES[settings.dtype],
+        dtype=settings.dtype,
         method=settings.method,
         max_iterations=settings.iterations,
         verbose=0 if settings.quiet else 2,

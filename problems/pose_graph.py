@@ -71,7 +71,7 @@ def energy_of(graph: PoseGraph) -> op.Energy:
     return plane if graph.dimension == 2 else space
 
 
-OPTIONS: dict[str, Any] = dict(preconditioner="block_jacobi", eta=1e-4)
+OPTIONS: dict[str, Any] = dict(eta=1e-4)
 """Of the solves. Where a loop closes, its error is spread over hundreds of poses by steps that are nearly exact; from a
 rough start, less exact ones may end in a worse minimum."""
 

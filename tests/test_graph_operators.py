@@ -190,6 +190,37 @@ def test_a_term_may_have_other_indices_beside_the_edge() -> None:
         check_everything(energy, data, solver=build(energy, "float64", form))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_edges_may_be_robust(form: EdgeForm) -> None:
+    X, A, s = op.Unknown("X", (V,), 2), op.Array("A", (E,), 2), op.params("s")
+    a, b = op.Graph("g", E, (V, V))[e]
+    energy = op.Energy(huber=op.robust(X[a] - X[b] - A[e], "huber", scale=s),
+                       cauchy=op.robust(op.sin(X[a][0]) * X[b][1], "cauchy"))  # fmt: skip
+    rng = np.random.default_rng(2)
+    data = dict(X=rng.normal(size=(6, 2)), A=rng.normal(size=(15, 2)), g=rng.integers(0, 6, (15, 2)), s=0.7)
+    check_everything(energy, data, solver=build(energy, "float64", form))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_poses_may_be_joined_by_edges(form: EdgeForm) -> None:
+    Pose, Measured = op.Unknown("Pose", (V,), op.SE2), op.Array("Measured", (E,), op.SE2)
+    a, b = op.Graph("g", E, (V, V))[e]
+    energy = op.Energy(odometry=(Measured[e].inverse() @ (Pose[a].inverse() @ Pose[b])).log())
+    rng = np.random.default_rng(2)
+    data = dict(Pose=se2(rng, 6), Measured=se2(rng, 15), g=rng.integers(0, 6, (15, 2)))
+    check_everything(energy, data, solver=build(energy, "float64", form))
+
+
+def se2(rng: np.random.Generator, n: int) -> Any:
+    """Random poses, as matrices."""
+    angle, place = rng.uniform(-1, 1, n), rng.normal(size=(n, 2))
+    poses = np.zeros((n, 3, 3))
+    poses[:, 0, 0] = poses[:, 1, 1] = np.cos(angle)
+    poses[:, 1, 0], poses[:, 0, 1] = np.sin(angle), -np.sin(angle)
+    poses[:, :2, 2], poses[:, 2, 2] = place, 1
+    return poses
+
+
 def test_what_is_fixed_may_depend_on_edges() -> None:
     U, X, M = op.Unknown("U", (E,)), op.Unknown("X", (V,)), op.Array("M", (V,), dtype=bool)
     a, b = op.Graph("g", E, (V, V))[e]

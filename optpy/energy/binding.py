@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import numbers
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -46,7 +46,7 @@ class Bound:
     params: dict[str, float]
     kinds: dict[str, Kind]
     edges: dict[str, Edges]
-    as_matrices: dict[str, Manifold]
+    as_matrices: dict[str, Manifold] = field(default_factory=dict)
 
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
@@ -180,9 +180,9 @@ def _check_known(energy: Energy, data: Mapping[str, Any]) -> None:
 def _wanted(s: Source) -> str:
     if isinstance(s, ir.Graph):
         return f"{s.name!r} (an integer array of shape ({s.edges}, {len(s.columns)}))"
-    if isinstance(s, ir.Scalar):
-        return f"{s.name!r} (a number)"
-    return f"{s.name!r} (an array of shape {accepted_text(s)})"
+    return (
+        f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {accepted_text(s)})"
+    )
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------

@@ -139,3 +139,11 @@ def test_data_may_be_read_at_a_part_of_a_slot() -> None:
     match = np.array([[0, 1, 0, 0, 0, 0], [1, 2, 0, 0, 1, 1]])
     data = dict(Z=rng.normal(size=(2, 3)), A=np.arange(3.0), X=np.ones((1, 2)), Volume=np.ones((1, 2, 3)), match=match)
     np.testing.assert_allclose(energy.residuals(data)["r"], [data["Z"][0, 1] * 1, 0])
+
+
+def test_vertices_without_edges_are_found_by_the_diagnosis() -> None:
+    energy = op.Energy(r=X[a] - X[b])
+    some = energy.diagnose(dict(X=np.ones((4, 2)), edges=np.array([[0, 2], [2, 0]])))
+    assert [(u.unknown, u.count, u.first) for u in some.untouched] == [("X", 2, ((1,), (3,)))]
+    none = energy.diagnose(dict(X=np.ones((4, 2)), edges=np.zeros((0, 2), int)))
+    assert [(u.unknown, u.count) for u in none.untouched] == [("X", 4)]

@@ -18,7 +18,7 @@ enum {
     MG_HALF = (MG_NEIGHBOURS + 1) / 2,
     MG_STRIP = 256,           /* points of a row that are interpolated at a time */
     MG_POWER_ITERATIONS = 8,
-    MG_ALONE = 1 << 18,       /* multiplications below which one thread is faster than a barrier */
+    MG_ALONE = 1 << 17,       /* multiplications below which one thread is faster than a barrier */
 };
 
 static const double MG_DAMPING = 1.4; /* over the largest eigenvalue of D^-1 A: damps the upper 2/3 of the spectrum */

@@ -26,7 +26,7 @@
  * pays to spin is learned: twice as long after it was enough, half as long after it was not. (No sched_yield: beside
  * a busy process it gives that process its whole time slice, 0.7 ms measured, where a sleeper is woken in 10 us.) */
 #define TEAM_SPINS_MIN 50
-#define TEAM_SPINS_MAX 2000 /* about 50 us, more than it takes to sleep and be woken */
+#define TEAM_SPINS_MAX 6000 /* about 150 us: longer than what one thread does alone between two barriers */
 
 typedef struct Team {
     int threads; /* constant while the body runs */
@@ -227,6 +227,7 @@ TEAM_FN int team_run(int threads, TeamBody body, void *arg) {
     team_hire(crew, threads);
     const int ran = crew->size < threads ? crew->size : threads;
     crew->team.threads = ran;
+    atomic_store(&crew->team.spins, TEAM_SPINS_MAX); /* what one run has learned may be wrong for the next */
     crew->body = body;
     crew->arg = arg;
     for (int i = 1; i < ran; i++) team_call(crew->worker[i]);
