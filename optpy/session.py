@@ -90,12 +90,20 @@ class Session:
         return self._minimizer.status
 
     def step(self) -> IterationRecord:
-        """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew)."""
+        """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew).
+
+        Raises:
+            DataError: a residual is not finite at the initial values.
+        """
         with self._lock:
             return self._minimizer.step()
 
     def run(self) -> None:
-        """Iterate until a termination test ends the solve."""
+        """Iterate until a termination test ends the solve.
+
+        Raises:
+            DataError: a residual is not finite at the initial values.
+        """
         with self._lock:
             self._minimizer.run()
 
