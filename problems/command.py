@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -17,11 +17,9 @@ DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The choices of one run."""
+class SolveSettings:
+    """The choices that every program has."""
 
-    size: int | None
-    """Pixels along the picture's longer side; None: as the picture is."""
     dtype: str
     method: str
     iterations: int
@@ -32,14 +30,40 @@ class Settings:
     """Neither progress nor report."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settings(SolveSettings):
+    """The choices of one run on a picture."""
+
+    size: int | None
+    """Pixels along the picture's longer side; None: as the picture is."""
+
+
+S = TypeVar("S", bound=SolveSettings)
+
+
 def problem_command(
     *, output: str, method: str, iterations: int
 ) -> Callable[[Callable[[Settings], None]], click.Command]:
     """Makes a problem's `main(settings)` a program with the usual options; the arguments are defaults."""
+    size = "Pixels along the longer side.  [default: the picture's]"
+    option = click.Option(["--size"], type=click.IntRange(min=1), help=size)
+    return command(Settings, [option], output=output, method=method, iterations=iterations)
 
-    def decorate(main: Callable[[Settings], None]) -> click.Command:
+
+def command(
+    settings_class: type[S], own: Sequence[click.Parameter], *, output: str, method: str, iterations: int
+) -> Callable[[Callable[[S], None]], click.Command]:
+    """Makes a `main(settings)` a program whose options are `own` ones, then those that every program has.
+
+    Args:
+        settings_class: has a field for each option.
+        own: options that only some programs have.
+        output, method, iterations: defaults.
+    """
+
+    def decorate(main: Callable[[S], None]) -> click.Command:
         def run(**options: Any) -> None:
-            settings = Settings(**options)
+            settings = settings_class(**options)
             try:
                 main(settings)
             except (op.OptpyError, OSError) as error:
@@ -47,19 +71,17 @@ def problem_command(
             if not settings.quiet:
                 click.echo(f"before and after: {settings.output.resolve()}")
 
-        options = _options(Path(output), method, iterations)
+        options = [*own, *_options(Path(output), method, iterations)]
         return click.Command(main.__module__, callback=run, params=options, help=main.__doc__)
 
     return decorate
 
 
 def _options(output: Path, method: str, iterations: int) -> list[click.Parameter]:
-    size = "Pixels along the longer side.  [default: the picture's]"
     path = click.Path(dir_okay=False, path_type=Path)
     return [
-        click.Option(["--size"], type=click.IntRange(min=1), help=size),
-        _choice("--dtype", list(DTYPES), "float32", "Of the solve; sums are always in float64."),
-        _choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
+        choice("--dtype", list(DTYPES), "float32", "Of the solve; sums are always in float64."),
+        choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
             ["--iterations"],
             type=click.IntRange(min=1),
@@ -79,7 +101,8 @@ def _options(output: Path, method: str, iterations: int) -> list[click.Parameter
     ]
 
 
-def _choice(name: str, choices: list[str], default: str, help: str) -> click.Option:
+def choice(name: str, choices: list[str], default: str, help: str) -> click.Option:
+    """An option that takes one of a few words."""
     return click.Option([name], type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
@@ -90,7 +113,7 @@ def _check_output(context: click.Context, parameter: click.Parameter, output: Pa
     return output
 
 
-def solve(energy: op.Energy, data: dict[str, Any], settings: Settings) -> op.SolveResult:
+def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings) -> op.SolveResult:
     """Solves with the settings of the command line; prints each iteration, then the report, unless quiet."""
     result = op.solve(
         energy,

@@ -56,7 +56,7 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
         Of the shape of x.
     """
     points = x.reshape(-1, unknown.channels)
-    steps = step.reshape(len(points), -1)
+    steps = step.reshape(len(points), ir.tangent(unknown).channels)
 
     def lookup(key: Any) -> NDArray[np.float64]:
         values: NDArray[np.float64] = (points if key.field == unknown else steps)[:, key.channel]

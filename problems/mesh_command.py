@@ -1,0 +1,67 @@
+"""What the problems' programs on meshes have in common: the mesh that comes in, the mesh and picture that go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from trimesh import Trimesh
+
+from problems import mesh_picture, meshes, pictures
+from problems.command import SolveSettings, command
+from problems.mesh_picture import Colours
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSettings(SolveSettings):
+    """The choices of one run on a mesh."""
+
+    mesh: Path | None
+    """The file of the mesh to start from; None: the problem's own."""
+    result: Path | None
+    """Where the solved mesh goes; None: beside the picture, as .ply."""
+
+
+S = TypeVar("S", bound=MeshSettings)
+
+
+def mesh_command(
+    settings_class: type[S], own: Sequence[click.Parameter] = (), *, output: str, method: str, iterations: int
+) -> Callable[[Callable[[S], None]], click.Command]:
+    """Makes a problem's `main(settings)` a program on a mesh: see `problems.command.command`."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    own = [
+        click.Option(["--mesh"], type=path, help="Any mesh file that trimesh reads.  [default: the problem's own]"),
+        click.Option(
+            ["--result"],
+            type=path,
+            callback=_check_result,
+            help="The solved mesh.  [default: --output's name with .ply]",
+        ),
+        *own,
+    ]
+    return command(settings_class, own, output=output, method=method, iterations=iterations)
+
+
+def _check_result(context: click.Context, parameter: click.Parameter, result: Path | None) -> Path | None:
+    if result is not None and result.suffix.lower() not in meshes.FORMATS:
+        raise click.BadParameter(f"{result.name!r} has none of the endings {', '.join(meshes.FORMATS)}")
+    return result
+
+
+def leave(
+    settings: MeshSettings, before: Trimesh, panels: Sequence[Trimesh], colours: Sequence[Colours] | None = None
+) -> None:
+    """Writes the solved mesh, the last of `panels`, and a picture of `before` and all of them.
+
+    Args:
+        colours: of the faces of `before`, then of each panel.
+    """
+    result = settings.result or settings.output.with_suffix(".ply")
+    meshes.write_mesh(result, panels[-1])
+    pictures.save_side_by_side(settings.output, mesh_picture.draw([before, *panels], colours))
+    if not settings.quiet:
+        click.echo(f"solved mesh: {result.resolve()}")
