@@ -20,7 +20,7 @@ from bench.race import Race
 # matplotlib is in the extra "bench" only.
 CAN_PLOT = importlib.util.find_spec("matplotlib") is not None
 
-CASES = ("image_warping", "poisson", "laplacian")
+CASES = ("image_warping", "poisson", "laplacian", "mesh_deformation")
 PARTS = ("throughput", "compile", "race")
 
 
@@ -69,7 +69,7 @@ def run(case: Case, settings: argparse.Namespace, meter: CopyMeter | None) -> di
 def _throughput(case: Case, settings: argparse.Namespace, meter: CopyMeter) -> list[dict[str, Any]]:
     rows = [
         row
-        for size in settings.sizes
+        for size in dict.fromkeys(min(size, case.largest or size) for size in settings.sizes)
         for row in throughput.measure(case, size, settings.dtype, settings.threads, meter)
     ]
     report.show(report.throughput_table(rows))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, final
+
+import numpy as np
 
 import optpy as op
 from bench.traffic import Traffic
@@ -14,17 +17,53 @@ Data = dict[str, Any]
 
 @final
 @dataclass(frozen=True, slots=True)
+class CeresProgram:
+    """The same energy in C++.
+
+    Args:
+        source: in native/.
+        write: writes what the program reads.
+    """
+
+    source: str
+    write: Callable[[Path, Data], None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CeresRun:
+    """How Ceres solves, where its defaults do not.
+
+    Args:
+        linear_solver: as native/ceres_program.h names them; "cg" has the block-Jacobi preconditioner.
+        eta: inner tolerance of "cg".
+    """
+
+    linear_solver: str = "cholesky"
+    eta: float = 0.1
+    max_iterations: int = 50
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Famous:
-    """Data that others have figures for.
+    """Data that are raced against Ceres only.
 
     Args:
         data: None where its files are not there.
-        target: the cost to reach.
+        target: the cost to reach, where others have figures for it; None: the lowest of any peer.
+        runs: of Ceres.
     """
 
     name: str
     data: Callable[[], Data | None]
-    target: float
+    target: float | None
+    runs: tuple[CeresRun, ...]
+
+
+def elements(data: Data) -> tuple[int, int]:
+    """Of square pictures: their pixels, and no edges."""
+    return next(value.shape[0] * value.shape[1] for value in data.values() if np.ndim(value) >= 2), 0
 
 
 @final
@@ -33,10 +72,14 @@ class Case:
     """One energy.
 
     Args:
-        data: what the energy needs, by name, for a square picture of so many pixels along each side.
+        data: what the energy needs, by name, for a square picture of so many pixels along each side, or for a mesh
+            of as many vertices.
         method: of the solves.
-        ceres: whether native/ has the same energy for Ceres.
+        ceres: the same energy for Ceres, if native/ has it.
         famous: raced against Ceres.
+        elements: of some data: how many elements its unknowns stand at, and its (directed) edges.
+        unit: what is counted in a second: the elements, "pixel", or the edges, "edge".
+        largest: size of the kernels' measurements; this one is taken in the place of larger ones.
     """
 
     name: str
@@ -44,5 +87,8 @@ class Case:
     data: Callable[[int], Data]
     traffic: Traffic
     method: Literal["gn", "lm"]
-    ceres: bool = False
+    ceres: CeresProgram | None = None
     famous: Famous | None = None
+    elements: Callable[[Data], tuple[int, int]] = elements
+    unit: Literal["pixel", "edge"] = "pixel"
+    largest: int | None = None

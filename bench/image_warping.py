@@ -5,7 +5,11 @@ The kernels are measured on a photograph of which every pixel takes part, so tha
 
 from __future__ import annotations
 
-from bench.case import Case, Data, Famous
+from pathlib import Path
+
+import numpy as np
+
+from bench.case import Case, CeresProgram, CeresRun, Data, Famous
 from bench.traffic import Operand, Traffic
 from problems import image_warping as problem
 from problems.pictures import data_file
@@ -23,6 +27,23 @@ def cat512() -> Data | None:
     return problem.cat512().data
 
 
+def write_data(path: Path, data: Data) -> None:
+    """Writes what the Ceres program reads; the format stands at its top."""
+    height, width = data["Mask"].shape
+    with path.open("wb") as file:
+        file.write(np.array([height, width], "<i8").tobytes())
+        file.write(np.array([data["w_fit"], data["w_reg"]], "<f8").tobytes())
+        for name in ("Offset", "Angle", "UrShape", "Constraints"):
+            file.write(np.ascontiguousarray(data[name], "<f8").tobytes())
+        file.write(np.ascontiguousarray(data["Mask"], np.uint8).tobytes())
+
+
+CERES_RUNS = (
+    CeresRun("cholesky", max_iterations=30),
+    CeresRun("cg", max_iterations=30),
+    CeresRun("cg", eta=1e-3, max_iterations=30),
+)
+
 CASE = Case(
     name="image_warping",
     energy=problem.energy,
@@ -39,6 +60,6 @@ CASE = Case(
         damped=True,
     ),
     method="lm",
-    ceres=True,
-    famous=Famous("cat512", cat512, target=38.2),
+    ceres=CeresProgram("ceres_image_warping.cc", write_data),
+    famous=Famous("cat512", cat512, target=38.2, runs=CERES_RUNS),
 )

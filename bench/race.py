@@ -12,12 +12,13 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 import optpy as op
-from bench.case import Case, Data, Famous
+from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
 from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 
@@ -74,27 +75,24 @@ Peer = Callable[[], Curve]
 
 
 def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race:
-    """Against all peers, on a picture of `size` x `size`."""
+    """Against all peers, on a picture of `size` x `size`, or a mesh of as many vertices."""
     data = case.data(size)
     peers: list[Peer] = [
         lambda: least_squares.solve(case.energy, data, budget),
         lambda: cholesky.solve(case.energy, data, budget),
     ]
-    if case.ceres:
-        peers.append(lambda: ceres.solve(data, budget, "cholesky", threads))
+    program = case.ceres
+    if program is not None:
+        peers.append(lambda: ceres.solve(program, data, budget, threads, CeresRun()))
     return _run(case, f"{size} x {size}", data, peers, dtype, threads, budget)
 
 
 def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> Race | None:
     """Against Ceres, to the cost in `famous`; None where its files are missing."""
-    data = famous.data()
-    if data is None:
+    data, program = famous.data(), case.ceres
+    if data is None or program is None:
         return None
-    peers: list[Peer] = [
-        lambda: ceres.solve(data, budget, "cholesky", threads, max_iterations=30),
-        lambda: ceres.solve(data, budget, "cg", threads, max_iterations=30),
-        lambda: ceres.solve(data, budget, "cg", threads, eta=1e-3, max_iterations=30),
-    ]
+    peers: list[Peer] = [partial(ceres.solve, program, data, budget, threads, run) for run in famous.runs]
     return _run(case, famous.name, data, peers, dtype, threads, budget, famous.target)
 
 
@@ -179,6 +177,7 @@ def _solve(solver: Any, case: Case, data: Data, threads: int, target: float, bud
         "nonlinear_iterations": float(result.nit),
         "linear_iterations": float(sum(record.linear_iterations for record in result.iterations)),
         "cost_in_float64": float(in_float64),
+        "memory_mib": float(result.facts["Memory"].split()[0]),
     }
     return Curve(f"optpy {solver.dtype.name}", tuple(points), result.message, facts)
 

@@ -16,14 +16,14 @@ def throughput_table(rows: Sequence[Throughput]) -> Table:
     """One line for each routine and size; below it, what was counted."""
     counts = "\n".join(dict.fromkeys(f"{row.routine}: {row.count}" for row in rows))
     table = Table(title=f"{rows[0].case}, {rows[0].dtype}, {rows[0].threads} threads", caption=counts)
-    for name in ("routine", "size", "ms", "Mpixel/s", "GB/s", "copy GB/s", "of copy", "of copy of same size"):
+    for name in ("routine", "size", "ms", f"M{rows[0].unit}/s", "GB/s", "copy GB/s", "of copy", "of copy of same size"):
         table.add_column(name, justify="left" if name == "routine" else "right")
     for row in rows:
         table.add_row(
             row.routine,
             f"{row.size}",
             f"{1e3 * row.seconds:.3f}",
-            f"{row.mpixels_per_second:.0f}",
+            f"{row.millions_per_second:.0f}",
             f"{1e-9 * row.bandwidth:.1f}",
             f"{1e-9 * row.memory.bandwidth:.1f}",
             f"{row.fraction:.0%}",
@@ -52,7 +52,14 @@ def race_table(race: Race) -> Table:
         f"{ours.facts['nonlinear_iterations']:.0f} nonlinear, {ours.facts['linear_iterations']:.0f} linear iterations"
     )
     endings = "\n".join(f"{curve.name}: {curve.ending}" for curve in race.curves)
-    caption = "\n".join([f"{ours.name}: {counts}, cost {ours.final_cost:.6g}", endings, *race.absent])
+    memory = [f"{c.name}: {c.facts['memory_mib']:.1f} MiB" for c in race.curves if "memory_mib" in c.facts]
+    lines = [
+        f"{ours.name}: {counts}, cost {ours.final_cost:.6g}",
+        endings,
+        f"memory: {', '.join(memory)}",
+        *race.absent,
+    ]
+    caption = "\n".join(lines)
     table = Table(title=f"{race.case}, {race.problem}: seconds to the same cost", caption=caption)
     table.add_column("peer")
     table.add_column("to")

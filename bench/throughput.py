@@ -32,8 +32,13 @@ class Throughput:
     size: int
     dtype: str
     threads: int
+    unit: str
+    """What is counted in a second: "pixel" or "edge"."""
     pixels: int
+    """Or vertices."""
+    edges: int
     bytes_per_pixel: int
+    bytes_per_edge: int
     count: str
     seconds: float
     seconds_median: float
@@ -42,14 +47,19 @@ class Throughput:
     """The copy that moves as many bytes: of a small picture it stays in the caches too."""
 
     @property
-    def mpixels_per_second(self) -> float:
-        """Millions of pixels in a second."""
-        return 1e-6 * self.pixels / self.seconds
+    def millions_per_second(self) -> float:
+        """Pixels, or edges, in a microsecond."""
+        return 1e-6 * (self.edges if self.unit == "edge" else self.pixels) / self.seconds
+
+    @property
+    def bytes_moved(self) -> int:
+        """Counted, of one run."""
+        return self.pixels * self.bytes_per_pixel + self.edges * self.bytes_per_edge
 
     @property
     def bandwidth(self) -> float:
         """Bytes counted in a second."""
-        return self.pixels * self.bytes_per_pixel / self.seconds
+        return self.bytes_moved / self.seconds
 
     @property
     def fraction(self) -> float:
@@ -63,24 +73,29 @@ class Throughput:
 
 
 def measure(case: Case, size: int, dtype: str, threads: int, meter: CopyMeter) -> Iterator[Throughput]:
-    """applyJTJ, then a PCG iteration, on a picture of `size` x `size`."""
+    """applyJTJ, then a PCG iteration, on a picture of `size` x `size`, or a mesh of as many vertices."""
     data = case.data(size)
-    pixels = next(value.shape[0] * value.shape[1] for value in data.values() if np.ndim(value) >= 2)
+    pixels, edges = case.elements(data)
     solver = op.compile(case.energy, device="cpu", dtype=dtype)
     session = solver.start(data, method=case.method, threads=threads)
     itemsize = np.dtype(dtype).itemsize
     counts = {"applyJTJ": case.traffic.apply_jtj(itemsize), "pcg": case.traffic.pcg(itemsize)}
+    of_edge = case.traffic.bytes_per_edge
     for routine, count in counts.items():
-        runs, (memory, same_size) = _alternate(session, routine, pixels * bytes_per_pixel(count), meter)
+        bytes_moved = pixels * bytes_per_pixel(count) + edges * of_edge
+        runs, (memory, same_size) = _alternate(session, routine, bytes_moved, meter)
         yield Throughput(
             case=case.name,
             routine=routine,
             size=size,
             dtype=dtype,
             threads=threads,
+            unit=case.unit,
             pixels=pixels,
+            edges=edges,
             bytes_per_pixel=bytes_per_pixel(count),
-            count=explain(count),
+            bytes_per_edge=of_edge,
+            count=explain(count, of_edge),
             seconds=min(runs),
             seconds_median=statistics.median(runs),
             memory=memory,
@@ -104,6 +119,6 @@ def _alternate(
 
 def as_record(row: Throughput) -> dict[str, Any]:
     """For JSON, with the rates."""
-    rates = ("mpixels_per_second", "bandwidth", "fraction", "fraction_same_size")
+    rates = ("millions_per_second", "bandwidth", "fraction", "fraction_same_size")
     copies = {"copy_bandwidth": row.memory.bandwidth, "copy_bandwidth_same_size": row.same_size.bandwidth}
     return {**asdict(row), **copies, **{name: getattr(row, name) for name in rates}}

@@ -1,4 +1,4 @@
-"""How many bytes a routine has to move for each pixel, if every array goes through memory exactly once.
+"""How many bytes a routine has to move for each pixel, or vertex, if every array goes through memory exactly once.
 
 That is the least possible, whatever an implementation really does: storing intermediates or reading an array
 twice makes it slower, not the count larger. So a fraction of the copy bandwidth says how much is left to gain.
@@ -64,6 +64,13 @@ class Traffic:
     unknown_channels: int
     operands: tuple[Operand, ...]
     damped: bool
+    edge_slots: int = 0
+    """Of the graph: the indices that every edge has, of 4 bytes each."""
+
+    @property
+    def bytes_per_edge(self) -> int:
+        """Read in every product with J^T J; nothing else needs to be there for an edge."""
+        return 4 * self.edge_slots
 
     def apply_jtj(self, itemsize: int) -> tuple[Movement, ...]:
         """Ap = (J^T J + D) p."""
@@ -89,6 +96,7 @@ def bytes_per_pixel(movements: tuple[Movement, ...]) -> int:
     return sum(m.total for m in movements)
 
 
-def explain(movements: tuple[Movement, ...]) -> str:
-    """The count as a sum, for tables: "p 12 + Ap 12 + Mask 1 = 25"."""
-    return " + ".join(map(str, movements)) + f" = {bytes_per_pixel(movements)} bytes/pixel"
+def explain(movements: tuple[Movement, ...], bytes_per_edge: int = 0) -> str:
+    """The count as a sum, for tables: "p 12 + Ap 12 + Mask 1 = 25 bytes/pixel"."""
+    total = " + ".join(map(str, movements)) + f" = {bytes_per_pixel(movements)} bytes/"
+    return f"{total}vertex, and {bytes_per_edge} bytes/edge" if bytes_per_edge else f"{total}pixel"

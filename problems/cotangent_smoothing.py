@@ -114,7 +114,9 @@ def with_noise(clean: Trimesh, sigma: float = 0.2, seed: int = 0) -> NoisyMesh:
         sigma: standard deviation of the noise, in mean lengths of an edge.
         seed: of the noise.
     """
-    noise = np.random.default_rng(seed).normal(0.0, sigma * float(np.mean(clean.edges_unique_length)), len(clean.vertices))
+    noise = np.random.default_rng(seed).normal(
+        0.0, sigma * float(np.mean(clean.edges_unique_length)), len(clean.vertices)
+    )
     return NoisyMesh(clean, meshes.moved(clean, clean.vertices + noise[:, None] * clean.vertex_normals))
 
 
@@ -127,7 +129,7 @@ def default_mesh() -> Trimesh:
 # ---- the program -------------------------------------------------------------------------------------------
 
 
-@mesh_command(MeshSettings, output="cotangent_smoothing.png", method="lm", iterations=50)
+@mesh_command(MeshSettings, output="cotangent_smoothing.png", method="lm", iterations=100)
 def main(settings: MeshSettings) -> None:
     """Smooths a mesh; writes it, and draws it before and after. Without --mesh, noise is added to the problem's own."""
     if settings.mesh is None:

@@ -1,8 +1,8 @@
-"""Embedded deformation of a mesh by handles, with 12 unknowns at every vertex: `python -m problems.embedded_deformation`.
+"""Embedded deformation of a mesh, with 12 unknowns at every vertex: `python -m problems.embedded_deformation`.
 
-Every vertex has an affine map of its own, a matrix and a translation, that acts around the vertex: it takes a point p to
-R (p - g) + g + t, where g is the vertex. The matrices shall be near rotations, the maps of neighbours shall agree on
-where each other's vertices go, and handles pull some vertices to given places. All terms but the first are linear.
+Every vertex has an affine map of its own, a matrix R and a translation t, that acts around the vertex g: a point p goes
+to R (p - g) + g + t. The matrices shall be near rotations, the maps of neighbours shall agree on where each other's
+vertices go, and handles pull some vertices to given places. All terms but the first are linear.
 
 Reference: R. W. Sumner, J. Schmid, M. Pauly: Embedded Deformation for Shape Manipulation, SIGGRAPH 2007, equations 4,
 6 and 7; here each vertex is a node of the deformation graph, as in Z. DeVito et al.: Opt, ACM Transactions on Graphics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -51,11 +52,12 @@ def _draw(
     light = AMBIENT + (1 - AMBIENT) * np.clip(normals @ LIGHT, 0.0, 1.0)
     shaded = (colours * light[:, None])[order]
     figure = Figure(figsize=(1, 1), dpi=size)
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     # A thin line in the colour of its face hides the seams between neighbours.
-    axes.add_collection(PolyCollection(triangles[order, :, :2], facecolors=shaded, edgecolors=shaded, linewidths=0.05))
+    flat = list(triangles[order, :, :2])
+    axes.add_collection(PolyCollection(flat, facecolors=shaded, edgecolors=shaded, linewidths=0.05))
     axes.set_xlim(window[0], window[1])
     axes.set_ylim(window[2], window[3])
     canvas.draw()

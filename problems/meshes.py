@@ -30,7 +30,7 @@ def read_mesh(path: Path) -> Trimesh:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        mesh = trimesh.load_mesh(path, process=False)
+        mesh: Any = trimesh.load_mesh(path, process=False)
     except Exception as error:  # whatever its reader meets in a file that is broken, or no mesh
         raise op.DataError(f"{path} cannot be read as a mesh: {type(error).__name__}: {error}") from error
     if not isinstance(mesh, Trimesh) or not len(mesh.faces):

@@ -1,70 +1,53 @@
-"""Ceres on the same image warping, where libceres-dev and a C++ compiler are: native/ceres_image_warping.cc."""
+"""Ceres on the same energy, where libceres-dev and a C++ compiler are: native/ceres_*.cc."""
 
 from __future__ import annotations
 
+import atexit
 import csv
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
-
-import numpy as np
+from tempfile import TemporaryDirectory, mkdtemp
 
 from bench.build import BuildError, build
-from bench.case import Data
+from bench.case import CeresProgram, CeresRun, Data
 from bench.curve import Curve, Point
 from bench.peers import PeerMissingError
-
-LinearSolver = Literal["cholesky", "cg"]
 
 _INCLUDES = (Path("/usr/include"), Path("/usr/local/include"), Path("/opt/homebrew/include"))
 
 
-def solve(
-    data: Data, budget: float, linear_solver: LinearSolver, threads: int, eta: float = 0.1, max_iterations: int = 50
-) -> Curve:
-    """Levenberg-Marquardt with Ceres' defaults.
-
-    Args:
-        data: of the image warping energy.
-        linear_solver: "cholesky", or "cg" with the block-Jacobi preconditioner.
-        eta: inner tolerance of "cg".
+def solve(program: CeresProgram, data: Data, budget: float, threads: int, run: CeresRun) -> Curve:
+    """Levenberg-Marquardt with Ceres' defaults, but for what `run` says.
 
     Raises:
         PeerMissingError: it cannot be built here.
     """
+    executable = _built(program.source)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        program = _build(folder)
-        write_data(folder / "data.bin", data)
+        program.write(folder / "data.bin", data)
         options = {
-            "linear_solver": linear_solver,
-            "eta": eta,
+            "linear_solver": run.linear_solver,
+            "eta": run.eta,
             "num_threads": threads,
-            "max_num_iterations": max_iterations,
+            "max_num_iterations": run.max_iterations,
             "max_linear_solver_iterations": 5000,
             "max_solver_time_in_seconds": budget,
         }
-        command = [str(program), str(folder / "data.bin"), str(folder / "log.csv")]
+        command = [str(executable), str(folder / "data.bin"), str(folder / "log.csv")]
         command += [f"{key}={value}" for key, value in options.items()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
-        inner = "sparse Cholesky" if linear_solver == "cholesky" else f"CG, eta {eta:g}"
-        return read_log(folder / "log.csv", f"Ceres, {inner}")
+        return read_log(folder / "log.csv", f"Ceres, {_inner(run)}")
 
 
-def write_data(path: Path, data: Data) -> None:
-    """Writes what the program reads; the format stands at its top."""
-    height, width = data["Mask"].shape
-    with path.open("wb") as file:
-        file.write(np.array([height, width], "<i8").tobytes())
-        file.write(np.array([data["w_fit"], data["w_reg"]], "<f8").tobytes())
-        for name in ("Offset", "Angle", "UrShape", "Constraints"):
-            file.write(np.ascontiguousarray(data[name], "<f8").tobytes())
-        file.write(np.ascontiguousarray(data["Mask"], np.uint8).tobytes())
+def _inner(run: CeresRun) -> str:
+    names = {"cholesky": "sparse Cholesky", "cg": f"CG, eta {run.eta:g}"}
+    return names.get(run.linear_solver, run.linear_solver)
 
 
 def read_log(path: Path, name: str) -> Curve:
@@ -82,10 +65,14 @@ def read_log(path: Path, name: str) -> Curve:
         "total_seconds": float(notes["total_seconds"]),
         "linear_iterations": float(linear_iterations),
     }
+    if "peak_kib" in notes:
+        facts["memory_mib"] = float(notes["peak_kib"]) / 1024
     return Curve(f"{name} ({notes['version']})", tuple(points), notes["message"], facts)
 
 
-def _build(folder: Path) -> Path:
+@cache
+def _built(source: str) -> Path:
+    """The program of native/`source`, built once for this process."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     home = next((path for path in _INCLUDES if (path / "ceres" / "ceres.h").is_file()), None)
     if home is None or compiler is None:
@@ -93,7 +80,9 @@ def _build(folder: Path) -> Path:
     eigen = next((p for path in _INCLUDES if (p := path / "eigen3").is_dir()), home)
     libraries = ("-lceres", "-lglog", "-lpthread")
     flags = ("-std=c++17", f"-I{home}", f"-I{eigen}", f"-L{home.parent / 'lib'}")
+    folder = Path(mkdtemp(prefix="optpy-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        return build((compiler,), "ceres_image_warping.cc", folder / "ceres", *flags, *libraries)
+        return build((compiler,), source, folder / "ceres", *flags, *libraries)
     except BuildError as error:
-        raise PeerMissingError(f"the Ceres program does not build: {error}") from error
+        raise PeerMissingError(f"the Ceres program {source} does not build: {error}") from error

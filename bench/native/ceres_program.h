@@ -1,0 +1,127 @@
+// What the Ceres programs have in common: reading numbers, options by name, the log of a solve.
+//
+// Each is called as PROGRAM DATA.bin LOG.csv [option=value ...]. DATA.bin is little-endian; its format stands at the
+// top of each program. `linear_solver` is cholesky, cg, dense_schur, sparse_schur or iterative_schur, the other
+// options are Ceres' Solver::Options by name. LOG.csv gets one row for each nonlinear iteration, and
+// `# key: value` lines at the end.
+#pragma once
+
+#include <ceres/ceres.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+template <typename T>
+void read(std::ifstream& file, T* target, size_t count) {
+    file.read(reinterpret_cast<char*>(target), static_cast<std::streamsize>(count * sizeof(T)));
+    if (!file) throw std::runtime_error("the data file is too short");
+}
+
+template <typename T>
+std::vector<T> read(std::ifstream& file, size_t count) {
+    std::vector<T> values(count);
+    read(file, values.data(), count);
+    return values;
+}
+
+inline std::ifstream open(const char* path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw std::runtime_error(std::string("cannot open ") + path);
+    return file;
+}
+
+class Log : public ceres::IterationCallback {
+  public:
+    explicit Log(std::FILE* file) : file_(file) {
+        std::fprintf(file_, "iteration,cost,seconds,accepted,linear_iterations,radius\n");
+    }
+    ceres::CallbackReturnType operator()(const ceres::IterationSummary& it) override {
+        std::fprintf(file_, "%d,%.12g,%.6f,%d,%d,%.6g\n", it.iteration, it.cost, it.cumulative_time_in_seconds,
+                     it.step_is_successful ? 1 : 0, it.linear_solver_iterations, it.trust_region_radius);
+        std::fflush(file_);
+        return ceres::SOLVER_CONTINUE;
+    }
+
+  private:
+    std::FILE* file_;
+};
+
+inline ceres::LinearSolverType linear_solver(const std::string& name) {
+    const std::map<std::string, ceres::LinearSolverType> known = {
+        {"cholesky", ceres::SPARSE_NORMAL_CHOLESKY}, {"cg", ceres::CGNR},
+        {"dense_schur", ceres::DENSE_SCHUR},         {"sparse_schur", ceres::SPARSE_SCHUR},
+        {"iterative_schur", ceres::ITERATIVE_SCHUR},
+    };
+    const auto found = known.find(name);
+    if (found == known.end()) throw std::runtime_error("unknown linear solver " + name);
+    return found->second;
+}
+
+// Sets one option from its text `key=value`; the keys are Ceres' own names.
+inline void set_option(ceres::Solver::Options& options, const std::string& text) {
+    const size_t split = text.find('=');
+    const std::string key = text.substr(0, split);
+    const std::string value = split == std::string::npos ? "" : text.substr(split + 1);
+    if (key == "linear_solver") options.linear_solver_type = linear_solver(value);
+    else if (key == "eta") options.eta = std::stod(value);
+    else if (key == "num_threads") options.num_threads = std::stoi(value);
+    else if (key == "max_num_iterations") options.max_num_iterations = std::stoi(value);
+    else if (key == "max_linear_solver_iterations") options.max_linear_solver_iterations = std::stoi(value);
+    else if (key == "max_solver_time_in_seconds") options.max_solver_time_in_seconds = std::stod(value);
+    else if (key == "function_tolerance") options.function_tolerance = std::stod(value);
+    else if (key == "initial_trust_region_radius") options.initial_trust_region_radius = std::stod(value);
+    else if (key == "use_nonmonotonic_steps") options.use_nonmonotonic_steps = value == "true";
+    else throw std::runtime_error("unknown option " + text);
+}
+
+// Builds the problem, solves it, and writes the log.
+inline void solve(const std::function<void(ceres::Problem&)>& build, int argc, char** argv) {
+    const auto begin = std::chrono::steady_clock::now();
+    ceres::Problem problem;
+    build(problem);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+
+    std::FILE* file = std::fopen(argv[2], "w");
+    if (!file) throw std::runtime_error(std::string("cannot write ") + argv[2]);
+    Log log(file);
+    ceres::Solver::Options options;
+    options.preconditioner_type = ceres::JACOBI;
+    options.logging_type = ceres::SILENT;
+    for (int k = 3; k < argc; ++k) set_option(options, argv[k]);
+    options.callbacks.push_back(&log);
+    ceres::Solver::Summary summary;
+    ceres::Solve(options, &problem, &summary);
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    std::fprintf(file, "# version: %s\n# build_seconds: %.6f\n# total_seconds: %.6f\n# parameters: %d\n"
+                 "# residuals: %d\n# final_cost: %.12g\n# peak_kib: %ld\n# message: %s\n",
+                 CERES_VERSION_STRING, seconds.count(), summary.total_time_in_seconds,
+                 summary.num_parameters_reduced, summary.num_residuals_reduced, summary.final_cost,
+                 usage.ru_maxrss, summary.message.c_str());
+    std::fclose(file);
+    std::printf("%s\n", summary.FullReport().c_str());
+}
+
+// The `main` of a program.
+inline int run(void (*program)(int, char**), int argc, char** argv) {
+    if (argc < 3) {
+        std::fprintf(stderr, "usage: %s DATA.bin LOG.csv [option=value ...]\n", argv[0]);
+        return 2;
+    }
+    try {
+        program(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+    return 0;
+}
