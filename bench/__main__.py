@@ -34,7 +34,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
-    parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="pixels along a side, of the kernels")
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="pixels along a side; a mesh: N * N vertices")
     parser.add_argument("--race-sizes", nargs="+", type=int, metavar="N", help="and of the whole solves")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="for each peer's solve")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")

@@ -22,7 +22,7 @@ def plot_throughput(rows: Sequence[Throughput], path: Path) -> None:
         same = [1e-9 * row.same_size.bandwidth for row in of_routine]
         axes.plot(sizes, same, "--", color=line.get_color(), label=f"copy of as many bytes as {routine}")
     axes.axhline(1e-9 * rows[0].memory.bandwidth, color="black", lw=1, label="copy, memory")
-    axes.set(xlabel="pixels along a side", ylabel="GB/s", xscale="log", ylim=(0, None))
+    axes.set(xlabel="pixels (of a mesh: vertices) along a side", ylabel="GB/s", xscale="log", ylim=(0, None))
     sizes = sorted({row.size for row in rows})
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()

@@ -4,6 +4,8 @@ A peer runs to its own end, or as long as the budget lasts. "The same cost" is i
 0.01 %, where the time of each is that of its first point there; and the peer's lowest itself (but for the last
 digits of float32), where the peer's time is its whole run: what its user waits for. optpy runs with its default
 options, except that it goes on until it is at the lowest of these costs.
+
+The race for a given cost is plainer: `solver.solve(data)` without options, and the first record at or below that cost.
 """
 
 from __future__ import annotations
@@ -84,28 +86,35 @@ def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race
     program = case.ceres
     if program is not None:
         peers.append(lambda: ceres.solve(program, data, budget, threads, CeresRun()))
-    return _run(case, f"{size} x {size}", data, peers, dtype, threads, budget)
+    curves, absent = _peer_curves(peers, budget)
+    ours = optpy_curve(case, data, dtype, threads, (1 + END_SLACK) * _lowest(curves), budget)
+    duels = tuple(duel for curve in curves for duel in _duels(curve, ours))
+    return Race(case.name, f"{size} x {size}", dtype, (ours, *curves), duels, absent)
 
 
 def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> Race | None:
-    """Against Ceres, to the cost in `famous`; None where its files are missing."""
+    """Against Ceres, to the cost in `famous`; None where its files are missing.
+
+    optpy is used as anyone would: no option is given, so it takes all cores and ends when it thinks fit, be that before
+    the cost in question.
+    """
     data, program = famous.data(), case.ceres
     if data is None or program is None:
         return None
     peers: list[Peer] = [partial(ceres.solve, program, data, budget, threads, run) for run in famous.runs]
-    return _run(case, famous.name, data, peers, dtype, threads, budget, famous.target)
+    curves, absent = _peer_curves(peers, budget)
+    ours = default_curve(case, data, dtype, budget)
+    target = (1 + END_SLACK) * _lowest(curves) if famous.target is None else famous.target
+    duels = tuple(_to_target(curve, ours, target) for curve in curves)
+    return Race(case.name, famous.name, dtype, (ours, *curves), duels, absent)
 
 
-def _run(
-    case: Case,
-    problem: str,
-    data: Data,
-    peers: list[Peer],
-    dtype: str,
-    threads: int,
-    budget: float,
-    target: float | None = None,
-) -> Race:
+def _lowest(curves: list[Curve]) -> float:
+    return min((curve.final_cost for curve in curves), default=0.0)
+
+
+def _peer_curves(peers: list[Peer], budget: float) -> tuple[list[Curve], tuple[str, ...]]:
+    """Those of all peers that are here, and why the others are not."""
     curves: list[Curve] = []
     absent: list[str] = []
     for peer in peers:
@@ -113,23 +122,27 @@ def _run(
             curves.append(_median(peer, budget))
         except PeerMissingError as missing:
             absent.append(str(missing))
-    lowest = min((curve.final_cost for curve in curves), default=0.0)
-    goal = (1 + END_SLACK) * lowest if target is None else target
-    ours = optpy_curve(case, data, dtype, threads, goal, budget)
-    duels = tuple(duel for curve in curves for duel in _duels(curve, ours, target))
-    return Race(case.name, problem, dtype, (ours, *curves), duels, tuple(absent))
+    return curves, tuple(absent)
 
 
-def _duels(peer: Curve, ours: Curve, target: float | None) -> Iterator[Duel]:
-    goals = {f"lowest + {slack:.2%}": (1 + slack) * peer.final_cost for slack in SLACKS}
-    if target is not None:
-        goals = {f"{target:g}": target}
-    for goal, cost in goals.items():
+def _duels(peer: Curve, ours: Curve) -> Iterator[Duel]:
+    for slack in SLACKS:
+        cost = (1 + slack) * peer.final_cost
         theirs = peer.first_at(cost)
         if theirs is not None:
-            yield _duel(peer.name, goal, cost, theirs, ours)
+            yield _duel(peer.name, f"lowest + {slack:.2%}", cost, theirs, ours)
+    yield _at_end(peer, ours)
+
+
+def _at_end(peer: Curve, ours: Curve) -> Duel:
     end = Point(peer.facts["total_seconds"], peer.final_cost, peer.facts.get("assembly_seconds", 0.0))
-    yield _duel(peer.name, "its end", (1 + END_SLACK) * peer.final_cost, end, ours)
+    return _duel(peer.name, "its end", (1 + END_SLACK) * peer.final_cost, end, ours)
+
+
+def _to_target(peer: Curve, ours: Curve, target: float) -> Duel:
+    """To the peer's end where the peer does not get to the target."""
+    theirs = peer.first_at(target)
+    return _at_end(peer, ours) if theirs is None else _duel(peer.name, f"{target:g}", target, theirs, ours)
 
 
 def _duel(peer: str, goal: str, cost: float, theirs: Point, ours: Curve) -> Duel:
@@ -138,9 +151,28 @@ def _duel(peer: str, goal: str, cost: float, theirs: Point, ours: Curve) -> Duel
 
 
 def optpy_curve(case: Case, data: Data, dtype: str, threads: int, target: float, budget: float) -> Curve:
-    """optpy with its default options; stops at `target`, if it does not end before."""
+    """optpy on its way to `target`: its tolerance of the cost is off, and it stops there if it does not end before."""
     solver = op.compile(case.energy, device="cpu", dtype=dtype)
-    return _median(lambda: _solve(solver, case, data, threads, target, budget), budget)
+
+    def stop_at_target(intermediate: Any) -> None:
+        if intermediate.cost <= target:
+            raise StopIteration
+
+    options: dict[str, Any] = {
+        "method": case.method,
+        "max_iterations": MAX_ITERATIONS,
+        "function_tolerance": 0.0,
+        "max_time": budget,
+        "threads": threads,
+        "callback": stop_at_target,
+    }
+    return _median(lambda: _curve(case, data, solver.solve(data, **options)), budget)
+
+
+def default_curve(case: Case, data: Data, dtype: str, budget: float) -> Curve:
+    """optpy as it comes: no option is given."""
+    solver = op.compile(case.energy, device="cpu", dtype=dtype)
+    return _median(lambda: _curve(case, data, solver.solve(data)), budget)
 
 
 def _median(solve: Callable[[], Curve], budget: float) -> Curve:
@@ -154,20 +186,7 @@ def _median(solve: Callable[[], Curve], budget: float) -> Curve:
     return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
 
 
-def _solve(solver: Any, case: Case, data: Data, threads: int, target: float, budget: float) -> Curve:
-    def stop_at_target(intermediate: Any) -> None:
-        if intermediate.cost <= target:
-            raise StopIteration
-
-    result = solver.solve(
-        data,
-        method=case.method,
-        max_iterations=MAX_ITERATIONS,
-        function_tolerance=0.0,
-        max_time=budget,
-        threads=threads,
-        callback=stop_at_target,
-    )
+def _curve(case: Case, data: Data, result: op.SolveResult) -> Curve:
     points: list[Point] = []
     for record in result.iterations:
         if not points or record.cost < points[-1].cost:
@@ -179,7 +198,8 @@ def _solve(solver: Any, case: Case, data: Data, threads: int, target: float, bud
         "cost_in_float64": float(in_float64),
         "memory_mib": float(result.facts["Memory"].split()[0]),
     }
-    return Curve(f"optpy {solver.dtype.name}", tuple(points), result.message, facts)
+    dtype = next(iter(result.x.values())).dtype
+    return Curve(f"optpy {dtype.name}", tuple(points), result.message, facts)
 
 
 def as_record(race: Race) -> dict[str, Any]:

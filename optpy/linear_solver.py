@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Literal, final
 
 import numpy as np
@@ -172,21 +173,38 @@ class LinearSolver:
         return _summary(state, limits)
 
 
-_ENDINGS: dict[int, tuple[LinearStatus, str]] = {
-    1: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
-    2: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
-    3: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
-    4: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
-    5: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
-    6: (LinearStatus.CONVERGED, "r.z = 0."),
-    7: (LinearStatus.CONVERGED, "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."),
-    8: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
-    9: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+class Ending(IntEnum):
+    """How the native loop ended: the numbers of ``PCG_...`` in native/pcg.h, where 0 is PCG_RUNNING."""
+
+    NO_GRADIENT = 1
+    BAD_START = 2
+    NO_CURVATURE = 3
+    NOT_POSITIVE = 4
+    MODEL = 5
+    ZERO = 6
+    RESIDUAL = 7
+    LIMIT = 8
+    TIME = 9
+
+
+_ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
+    Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    Ending.BAD_START: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    Ending.NO_CURVATURE: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
+    Ending.NOT_POSITIVE: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    Ending.MODEL: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    Ending.ZERO: (LinearStatus.CONVERGED, "r.z = 0."),
+    Ending.RESIDUAL: (
+        LinearStatus.CONVERGED,
+        "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}.",
+    ),
+    Ending.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    Ending.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
 }
 
 
 def _summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    status, message = _ENDINGS[state.status]
+    status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE
     reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0

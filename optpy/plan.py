@@ -14,7 +14,7 @@ from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
-from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
 from .energy.updates import SOLVER_SCALARS
 from .errors import EnergyError, OptionError
 from .ir import Graph, Routine
@@ -27,6 +27,9 @@ from .solver.options import SolveOptions
 from .solver.result import SolveResult
 
 Device = Literal["auto", "cpu", "cuda"]
+DTYPES = ("float32", "float64")
+"""What is solved in."""
+
 Stage = Literal["routine", "loops", "source"]
 
 
@@ -182,6 +185,7 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
         dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
 
     Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large for the dtype.
         OptionError: the device or the dtype is not supported.
         CompileError: there is no C compiler, or it fails.
     """
@@ -222,6 +226,36 @@ def solve(
     return compile(energy, device, dtype)._solve(request)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What becomes of an energy before any compiler runs: its routines, and the program printed from them."""
+
+    routines: ProblemRoutines
+    program: Program
+
+
+def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived:
+    """Differentiate, schedule and print an energy.
+
+    Args:
+        energy, dtype, form: see ``build``.
+
+    Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large.
+    """
+    try:
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
+        program = build_program(
+            routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling
+        )
+    except EnergyError as error:
+        raise EnergyError(str(error), energy.location) if error.location is None else error from None
+    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from error
+    return Derived(routines, program)
+
+
 def build(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Solver:
     """A new solver of an energy.
 
@@ -229,13 +263,12 @@ def build(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Solver:
         energy: what to minimise.
         dtype: "float32" or "float64".
         form: what all residuals over graphs store, in place of what is cheapest for each.
+
+    Raises:
+        EnergyError, CompileError
     """
     started = time.perf_counter()
-    try:
-        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
-    except ValueError as error:  # constants that are finite, but whose squares are not
-        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from None
-    program = build_program(routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling)
+    program = derive(energy, dtype, form).program
     derived = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
     load(compiled.library)
@@ -262,6 +295,6 @@ def _real_dtype(dtype: DTypeLike) -> str:
         name = np.dtype(dtype).name
     except TypeError as error:
         raise OptionError(f"dtype={dtype!r} is no dtype; use np.float32 or np.float64") from error
-    if name not in ("float32", "float64"):
+    if name not in DTYPES:
         raise OptionError(f"dtype={name}: the unknowns are solved for in float32 or float64")
     return name

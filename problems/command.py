@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import numpy as np
 
 import optpy as op
 from problems import pictures
-
-DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def command(
 def _options(output: Path, method: str, iterations: int) -> list[click.Parameter]:
     path = click.Path(dir_okay=False, path_type=Path)
     return [
-        choice("--dtype", list(DTYPES), "float32", "Of the solve; sums are always in float64."),
+        choice("--dtype", ["float32", "float64"], "float32", "Of the solve; sums are always in float64."),
         choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
             ["--iterations"],
@@ -119,7 +116,7 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings) -> o
         energy,
         data,
         device="cpu",
-        dtype=DTYPES[settings.dtype],
+        dtype=settings.dtype,
         method=settings.method,
         max_iterations=settings.iterations,
         verbose=0 if settings.quiet else 2,

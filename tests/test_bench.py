@@ -12,7 +12,7 @@ import optpy as op
 from bench import __main__ as program
 from bench import race
 from bench.bandwidth import CopyMeter
-from bench.case import Case, CeresRun, Data
+from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
 from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 from bench.peers.assembled import AssembledProblem
@@ -109,6 +109,41 @@ def test_scipy_and_optpy_reach_the_same_cost(case: Case) -> None:
     ours = race.optpy_curve(case, data, "float32", 1, 1.001 * peer.final_cost, budget=60.0)
     assert ours.final_cost <= 1.001 * peer.final_cost
     assert ours.facts["cost_in_float64"] == pytest.approx(ours.final_cost, rel=1e-3)
+
+
+def test_the_race_to_a_given_cost_gives_optpy_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = program.load_case("image_warping")
+    data = case.data(16)
+    plain = op.compile(case.energy, dtype=np.float32).solve(data)
+    calls: list[dict[str, object]] = []
+    solve = op.Solver.solve
+
+    def recorded(self: op.Solver, data: Data, **options: object) -> op.SolveResult:
+        calls.append(options)
+        return solve(self, data, **options)
+
+    def peer(*arguments: object, **options: object) -> Curve:
+        points = (Point(0.0, plain.initial_cost), Point(1.0, 0.5 * plain.cost))
+        return Curve("peer", points, "done", {"total_seconds": 2.0})
+
+    monkeypatch.setattr(op.Solver, "solve", recorded)
+    monkeypatch.setattr(ceres, "solve", peer)
+    runs = (CeresRun(),) * 3
+    for target, reached in ((1.001 * plain.cost, True), (0.9 * plain.cost, False)):
+        famous = Famous("tiny", lambda: data, target, runs)
+        done = race.race_famous(case, famous, "float32", threads=1, budget=5.0)
+        assert done is not None
+        assert done.curves[0].final_cost == pytest.approx(plain.cost, rel=1e-6)
+        assert [duel.target for duel in done.duels] == [target] * 3
+        assert [duel.optpy_seconds is not None for duel in done.duels] == [reached] * 3
+    assert calls
+    assert not any(calls)
+    stalled = race.race_famous(case, Famous("tiny", lambda: data, 0.1 * plain.cost, runs), "float32", 1, 5.0)
+    assert stalled is not None
+    assert {duel.goal for duel in stalled.duels} == {"its end"}
+    lowest = race.race_famous(case, Famous("tiny", lambda: data, None, runs), "float32", 1, 5.0)
+    assert lowest is not None
+    assert [duel.target for duel in lowest.duels] == [pytest.approx(0.5 * plain.cost, rel=1e-5)] * 3
 
 
 def test_cholesky_and_scipy_reach_the_same_cost(case: Case) -> None:

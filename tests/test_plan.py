@@ -55,6 +55,28 @@ def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compi
         op.solve(small_data(), small_data())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("factor", "named"), [(1e39, "1e[+]39"), (-1e39, "1e[+]39"), (10**39, "1e[+]39"), (1e30, "1e[+]60")]
+)  # 1e30 fits, but not its square in J^T J
+def test_a_constant_beyond_the_dtype_is_named(factor: float, named: str) -> None:
+    (N,) = op.dims("N,")
+    n = op.indices(N)
+    X = op.Unknown("X", (N,))
+    energy = op.Energy(fit=factor * X[n] - 1)
+    message = rf"test_plan\.py:\d+: .*{named}, .* does not fit float32; use dtype=np.float64"
+    with pytest.raises(op.EnergyError, match=message):
+        op.compile(energy, dtype=np.float32)
+    assert op.solve(energy, dict(X=np.zeros(3)), dtype=np.float64).cost < 1e-6
+
+
+def test_the_largest_number_of_the_dtype_fits() -> None:
+    (N,) = op.dims("N,")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
+    energy = op.Energy(fit=op.where(A[n] < 3.4028235e38, X[n] - 1, 0))  # as C prints FLT_MAX: a little more
+    np.testing.assert_allclose(op.solve(energy, dict(X=np.zeros(3), A=np.zeros(3))).x["X"], 1)
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
     energy = small_energy()

@@ -53,6 +53,15 @@ def holes() -> Any:
     return mask
 
 
+def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
+    mask = np.zeros((4, 200), np.uint8)
+    mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
+    x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
+    problem = SOLVER.start(data() | dict(X=x, M=mask), **OFF)._problem
+    free = np.concatenate([x[mask == 0], data()["Row"][3:]])
+    assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
+
+
 def expected_after(session: Session, changes: dict[str, Any], steps: int) -> dict[str, Any]:
     """The same steps from where the session stands, by a session of its own."""
     fresh = SOLVER.start(data() | session.x() | changes, **OFF)

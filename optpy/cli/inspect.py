@@ -14,14 +14,16 @@ from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energ
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
 from optpy.energy.energy import Energy
+from optpy.energy.evaluation import Partials
 from optpy.energy.graph import slots_text
 from optpy.energy.naming import shown
-from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.updates import SOLVER_SCALARS
+from optpy.energy.tangent import at_zero
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
-from optpy.kernels.program import Program, build_program
+from optpy.kernels.program import Program
+from optpy.plan import DTYPES, derive
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
+from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
 
 FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
@@ -35,13 +37,13 @@ FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "eva
     metavar="ROUTINE",
     help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
 def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         energy = load_energy(energy_file, energy_name)
-        derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-        program = build_program(derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling)
+        derived = derive(energy, dtype)
+    program = derived.program
     if source is not None:
         click.echo(_source(program, source))
         return
@@ -50,7 +52,8 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
         _declarations(energy, dtype),
         _terms(energy),
         _stencils(energy),
-        _operations(derived.groups, program),
+        _simplification(energy),
+        _operations(derived.routines.groups, program),
     ):
         console.print(table)
         console.print()
@@ -131,26 +134,28 @@ def _distance(access: Access) -> tuple[int, str]:
     return sum(abs(a.constant) for a in access.index), str(access)
 
 
+_KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load")
+
+
+def _simplification(energy: Energy) -> Table:
+    """Each residual with its partials: as differentiation gives them, and factored with each subexpression once."""
+    table = plain_table("Operations of residuals and their partials", "residual", "stage", *_KINDS)
+    for residual in energy.residual_terms:
+        roots = [*at_zero(residual.linearised), *Partials(residual).expressions]
+        table.add_section()
+        table.add_row(Text(residual.label), "as differentiated", *_cells(count_unshared(roots)))
+        table.add_row("", "factored, shared", *_cells(count(factor(roots))))
+    return table
+
+
 def _operations(derived: dict[str, list[Routine]], program: Program) -> Table:
-    table = plain_table(
-        "Operations for each point",
-        "routine",
-        "stage",
-        "add",
-        "multiply",
-        "divide",
-        "function",
-        "boolean",
-        "select",
-        "load",
-    )
+    table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in program.groups:
             continue
         kernels = [program.kernels[n] for n in program.groups[group]]
         stages: dict[str, Iterable[Routine]] = {
-            "as derived": derived.get(group, []),
-            "simplified": derived.get(group, []),
+            "at any point": derived.get(group, []),
             "in the interior": [k.interior for k in kernels],
         }
         table.add_section()
@@ -165,7 +170,9 @@ def _stage_rows(group: str, stages: dict[str, Iterable[Routine]]) -> Iterator[li
         roots = [root for routine in routines for root in routine.roots]
         if not roots:  # what is stored is chosen late: it has no earlier stages
             continue
-        total: OperationCount = count_unshared(roots) if stage == "as derived" else count(roots)
-        numbers = (total.add, total.multiply, total.divide, total.function, total.boolean, total.select, total.load)
-        yield [label, stage, *map(str, numbers)]
+        yield [label, stage, *_cells(count(roots))]
         label = ""
+
+
+def _cells(total: OperationCount) -> list[str]:
+    return [str(getattr(total, kind)) for kind in _KINDS]

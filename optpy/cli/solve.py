@@ -14,8 +14,7 @@ import numpy as np
 
 import optpy
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
-
-DTYPES = {"float32": np.float32, "float64": np.float64}
+from optpy.plan import DTYPES
 
 
 @click.command()
@@ -35,7 +34,7 @@ DTYPES = {"float32": np.float32, "float64": np.float64}
     help="The .npz file to write the unknowns to, by name.",
 )
 @click.option("--method", type=click.Choice(["gn", "lm"]), help="Gauss-Newton or Levenberg-Marquardt.")
-@click.option("--dtype", type=click.Choice(list(DTYPES)), default="float32", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option(
     "--option",
@@ -66,7 +65,7 @@ def solve(
         raise click.BadParameter(f"there is no folder {out_file.absolute().parent}", param_hint="--out")
     with clear_errors():
         energy = load_energy(energy_file, energy_name)
-        result = optpy.solve(energy, read_data(data_file), device=device, dtype=DTYPES[dtype], **options)
+        result = optpy.solve(energy, read_data(data_file), device=device, dtype=dtype, **options)
     write_arrays(out_file, result.x)
     if not quiet:
         report = result.report(table=options["verbose"] != 2)  # then the lines are there already

@@ -41,18 +41,21 @@ def to_numpy(name: str, value: Any) -> tuple[NDArray[Any], Kind]:
     Raises:
         DataError: it is no array of numbers.
     """
-    if type(value) is np.ndarray:
-        return value, NUMPY
+    if isinstance(value, np.ma.MaskedArray):
+        cure = "fill it, a.filled(0), and bind its mask as an array of its own"
+        raise DataError(f"{name!r} is a masked array, and its mask would be lost: {cure}")
+    if isinstance(value, np.ndarray):
+        return np.asarray(value), NUMPY  # memory maps and other subclasses: their methods may be their own
+    try:
+        return _converted(value)
+    except (ValueError, TypeError, BufferError, RuntimeError) as error:
+        raise DataError(f"{name!r} is no array of numbers that can be read here: {error}") from None
+
+
+def _converted(value: Any) -> tuple[NDArray[Any], Kind]:
     library = type(value).__module__.partition(".")[0]
     if library == "torch" and library in sys.modules:
         return value.detach().cpu().numpy(), Kind("torch", value.device)
     if library == "cupy" and library in sys.modules:
         return value.get(), Kind("cupy", value.device.id)
-    if isinstance(value, np.ma.MaskedArray):
-        cure = "fill it, a.filled(0), and bind its mask as an array of its own"
-        raise DataError(f"{name!r} is a masked array, and its mask would be lost: {cure}")
-    try:
-        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-    except (ValueError, TypeError, BufferError, RuntimeError) as error:
-        raise DataError(f"{name!r} is no array of numbers that can be read here: {error}") from None
-    return array, NUMPY
+    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value), NUMPY

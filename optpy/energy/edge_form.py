@@ -18,7 +18,7 @@ from ..symbolic.count import EXPENSIVE, count
 from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_content, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import rebuild, topological, transform, variables
-from .gather import Index_, LinearisedResidual, along
+from .gather import Index_, LinearisedResidual, along, is_unknown
 from .graph import graphs_of
 
 VERTEX, EDGE = 8, 24
@@ -45,11 +45,7 @@ FORMS = tuple(EdgeForm(*choice) for choice in product((False, True), repeat=2))
 
 def over_edges(residual: Residual) -> bool:
     """Whether a residual reads unknowns through a graph."""
-    return bool(graphs_in([v for v in variables(residual.components) if _is_unknown(v)]))
-
-
-def _is_unknown(v: Var) -> bool:
-    return isinstance(v.key, Access) and v.key.field.role is Role.UNKNOWN
+    return bool(graphs_in([v for v in variables(residual.linearised) if is_unknown(v.key)]))
 
 
 def best_form(source: LinearisedResidual) -> EdgeForm:

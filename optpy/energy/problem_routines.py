@@ -87,7 +87,7 @@ def problem_routines(
         **eval_jtf(sources, coordinates, fixed),
         **apply_jtj(sources, coordinates, fixed, forms),
         "damp": damping(coordinates, blocks=False),
-        "step": step(unknowns),
+        "step": step(unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
     }
     if "evalJTF_block" in groups:

@@ -96,9 +96,12 @@ def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
 def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
     """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
     routines = []
-    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+    groups: dict[Domain, list[LinearisedResidual]] = {}
+    for source in sources:
+        groups.setdefault(source.residual.domain, []).append(source)
+    for n, (domain, group) in enumerate(groups.items()):
         parts = []
-        for source in (s for s in sources if s.residual in group):
+        for source in group:
             for value, tangent in zip(source.values, along_step(source), strict=True):
                 parts.append(mul(tangent, add(value, mul(HALF, tangent))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)

@@ -56,7 +56,9 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
         Of the shape of x.
     """
     points = x.reshape(-1, unknown.channels)
-    steps = step.reshape(len(points), ir.tangent(unknown).channels)
+    if not len(points):  # a graph without edges
+        return x
+    steps = step.reshape(len(points), -1)
 
     def lookup(key: Any) -> NDArray[np.float64]:
         values: NDArray[np.float64] = (points if key.field == unknown else steps)[:, key.channel]

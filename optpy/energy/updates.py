@@ -13,13 +13,14 @@ from ..symbolic.expr import (
     ZERO,
     Expr,
     add,
+    logical_not,
     mul,
     negate,
     power,
     subtract,
     var,
 )
-from .routines import by_grid
+from .routines import Fixed, by_grid
 from .tangent import retraction
 from .vectors import at, block_channel, block_channels, candidate, here, vector
 
@@ -176,8 +177,10 @@ def _power(u: Field, precondition: Preconditioned) -> Built:
 # -- the outer step ----------------------------------------------------------------------------------------------
 
 
-def step(unknowns: Sequence[Field]) -> list[Routine]:
+def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     """candidate = x + delta (on a manifold its retraction), with ||delta||^2 and ||x||^2.
+
+    Both norms are of the elements that are solved for: delta is 0 at the fixed ones.
 
     On a manifold the step has the length of its tangent coordinates, in radians for angles, and x that of what is
     stored: 1 for a rotation or a unit vector, as if it were a turn of 1 radian.
@@ -187,7 +190,8 @@ def step(unknowns: Sequence[Field]) -> list[Routine]:
         domain = canonical_domain(dims)
         stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
         step_squares = [power(e, 2) for u in group for e in _channels("delta", tangent(u))]
-        x_squares = [power(here(u, a), 2) for u in group for a in range(u.channels)]
+        free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}
+        x_squares = [mul(free[u], power(here(u, a), 2)) for u in group for a in range(u.channels)]
         reductions = (Reduce("step_squared", add(*step_squares)), Reduce("x_squared", add(*x_squares)))
         routines.append(Routine(f"step_{n}", domain, stores, reductions))
     return routines

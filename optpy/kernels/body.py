@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from ..errors import InternalError
+import numpy as np
+
+from ..errors import EnergyError, InternalError
 from ..ir import Access
 from ..symbolic.expr import Call, Const, Expr, Number, Product, Sum, Var
 from ..symbolic.traverse import topological
@@ -34,7 +36,11 @@ class Body:
         self.lines: list[str] = []
 
     def compute(self, roots: Iterable[Expr]) -> list[str]:
-        """Append what computes the roots, and return their texts (of type real; conditions: int)."""
+        """Append what computes the roots, and return their texts (of type real; conditions: int).
+
+        Raises:
+            EnergyError: a constant is too large for the dialect's dtype.
+        """
         roots = list(roots)
         order = topological(roots)
         uses: dict[Expr, int] = dict.fromkeys(roots, 2)
@@ -82,10 +88,15 @@ class Body:
     def _number(self, value: Number) -> str:
         if isinstance(value, int) and abs(value) < 2**53:
             return f"{value}.0{self._dialect.suffix}"
-        text = repr(float(value))
-        if text in ("inf", "-inf"):
-            return f"({text.replace('inf', 'INFINITY')})"
-        return f"{text}{self._dialect.suffix}"
+        number = float(value)
+        with np.errstate(over="ignore"):
+            fits = np.isfinite(np.dtype(self._dialect.dtype).type(number))
+        if not fits:
+            raise EnergyError(
+                f"the constant {number}, in the energy or in its derivatives, does not fit {self._dialect.dtype}; "
+                "use dtype=np.float64"
+            )
+        return f"{number!r}{self._dialect.suffix}"
 
     # -- one node ------------------------------------------------------------------------------------------------
 

@@ -164,7 +164,9 @@ class Cache:
 def open_cache() -> Cache:
     """The user's cache: the folder `OPTPY_CACHE_DIR`, else the platform's cache folder for optpy.
 
-    A folder that cannot be made is replaced, with a warning, by one that lasts as long as this process.
+    It is made readable by its owner only; the platform's folder is made so again where it has become readable by
+    others, while one that `OPTPY_CACHE_DIR` names keeps its permissions, since its user may share it, or keep other
+    things there. A folder that cannot be made is replaced, with a warning, by one that lasts as long as this process.
 
     Raises:
         CompileError: other users could put code into the folder.
@@ -176,6 +178,9 @@ def open_cache() -> Cache:
     except OSError as error:
         return temporary_cache(root, str(error))
     _refuse_foreign(root, status)
+    if not _requested_folder() and status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        with suppress(OSError):
+            root.chmod(0o700)
     with suppress(OSError):  # made here, since compilers make theirs with the permissions of the umask
         (root / "zig").mkdir(mode=0o700, exist_ok=True)
     return Cache(root)
@@ -183,11 +188,15 @@ def open_cache() -> Cache:
 
 def cache_folder() -> Path:
     """Where the cache is, whether or not it exists yet."""
-    if requested := os.environ.get(CACHE_VARIABLE, "").strip():
+    if requested := _requested_folder():
         return Path(requested).expanduser().absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("optpy"))
+
+
+def _requested_folder() -> str:
+    return os.environ.get(CACHE_VARIABLE, "").strip()
 
 
 def temporary_cache(instead_of: Path, reason: str = "it is not writable") -> Cache:

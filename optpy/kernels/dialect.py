@@ -17,13 +17,15 @@ class Dialect:
     """The spellings of one target and one precision.
 
     Attributes:
-        real: the type of the solver's numbers.
+        dtype: of the solver's numbers, "float32" or "float64".
+        real: their type.
         suffix: of floating literals.
         lanes: numbers in the widest vector register (64 bytes; narrower machines use several registers).
         functions: spelling of each operation that is a function call, by the name in the table of operations.
         types: storage type of each dtype.
     """
 
+    dtype: str
     real: str
     suffix: str
     lanes: int
@@ -49,4 +51,4 @@ def c_dialect(dtype: str) -> Dialect:
     types = {
         REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
     }  # fmt: skip
-    return Dialect(real, "f" if single else "", 16 if single else 8, functions, types)
+    return Dialect(dtype, real, "f" if single else "", 16 if single else 8, functions, types)

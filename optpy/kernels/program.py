@@ -95,6 +95,7 @@ def build_program(
         first_reduction,
         dialect,
         {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
+        "enum { " + ", ".join(name.upper() for name in solver_scalars) + " };",
         multigrid_source(coupling, slots, dialect) if coupling is not None else "",
     )
     return Program(
@@ -133,6 +134,7 @@ def _source(
     first_reduction: Sequence[int],
     dialect: Dialect,
     sizes: Mapping[str, int],
+    scalars: str,
     multigrid: str,
 ) -> str:
     table = [
@@ -150,6 +152,7 @@ def _source(
         *functions,
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
         "\n".join(f"#define OPTPY_{name} {n}" for name, n in sizes.items()),
+        scalars,
         multigrid,
         native_header("pcg.h"),
     ]

@@ -1,6 +1,7 @@
 """Which C compiler builds the kernels, with which flags, for which processor.
 
-Order: `OPTPY_CC`, then clang, then the clang inside the `ziglang` wheel, then cc, then gcc.
+Order: `OPTPY_CC`, then clang, then the clang inside the `ziglang` wheel, then cc, then gcc. One that is found by
+searching has to compile a small library first: many machines have a clang without the headers of the C library.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from optpy.errors import CompileError
 CC_VARIABLE = "OPTPY_CC"
 
 _PROBE_SECONDS = 60.0  # `--version` on a cold network disk is slow, but not slower than this
+_TRIAL_SECONDS = 300.0  # zig builds its runtime first
+_TRIAL = """#include <math.h>
+#include <pthread.h>
+double trial(double x) { return sin(x) + (pthread_self() == 0); }
+"""
 
 _COMMON_FLAGS = (
     "-std=c11",
@@ -95,13 +101,14 @@ def compiler_environment(root: Path, scratch: Path) -> dict[str, str]:
 
 
 def find_toolchain(root: Path) -> Toolchain:
-    """The first compiler, in the order above, that runs.
+    """The first compiler, in the order above, that makes a library; `OPTPY_CC` only has to run.
 
     Args:
-        root: our cache folder; remembers versions, so that no process is started when nothing has changed.
+        root: our cache folder; remembers versions and what has compiled, so that no process is started when nothing
+            has changed.
 
     Raises:
-        CompileError: `OPTPY_CC` does not run, or nothing does.
+        CompileError: `OPTPY_CC` does not run, or nothing works.
     """
     return _find_toolchain(root, os.environ.get(CC_VARIABLE, "").strip(), os.environ.get("PATH", ""))
 
@@ -114,12 +121,13 @@ def _find_toolchain(root: Path, requested: str, search_path: str) -> Toolchain:
     for candidate in _candidates(search_path):
         try:
             version = _version(candidate.command, root, search_path)
+            _try(candidate.command, root, search_path)
         except _UnusableError as reason:
             reasons.append(f"  {candidate.origin}: {reason}")
         else:
             return Toolchain(candidate.command, candidate.origin, version)
     raise CompileError(
-        "no C compiler runs on this machine\n"
+        "no C compiler works on this machine\n"
         + "\n".join(reasons)
         + f"\n`pip install ziglang` brings one, or set {CC_VARIABLE} to the command of yours"
     )
@@ -187,6 +195,39 @@ def _ask_version(command: tuple[str, ...], root: Path) -> str:
     if done.returncode != 0:
         raise _UnusableError(f"`--version` ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
+
+
+def _try(command: tuple[str, ...], root: Path, search_path: str) -> None:
+    """Compile a library; a success is remembered on disk, a failure may be mended by installing headers."""
+    store = root / "compilers.json"
+    flags = [*compile_flags(werror=False), *link_flags()]
+    key = json.dumps(["compiles", [_file_identity(word, search_path) for word in command], flags])
+    if key not in _read_versions(store):
+        _compile_trial(command, root)
+        _write_versions(store, {**_read_versions(store), key: "yes"})
+
+
+def _compile_trial(command: tuple[str, ...], root: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "trial.c").write_text(_TRIAL)
+        try:
+            done = subprocess.run(
+                [*command, *compile_flags(werror=False), "trial.c", "-o", "trial.so", *link_flags()],
+                cwd=folder,
+                env=compiler_environment(root, folder),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TRIAL_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _UnusableError(str(error)) from error
+        if done.returncode != 0 or not (folder / "trial.so").exists():
+            said = done.stderr.strip() or done.stdout.strip() or "nothing"
+            raise _UnusableError(f"it compiles no library (status {done.returncode}), and says: {said}")
 
 
 def _read_versions(store: Path) -> dict[str, str]:

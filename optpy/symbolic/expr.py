@@ -104,8 +104,8 @@ def split_coefficient(e: Expr) -> tuple[Number, Expr]:
 
 
 def split_content(e: Expr) -> tuple[Number, Expr]:
-    """``(c, primitive)`` with ``e = c * primitive``: the greatest common divisor of a sum's numbers, with
-    the sign of its first term. ``c - c*b`` of a boolean b is ``c * ~b``.
+    """``(c, primitive)`` with ``e = c * primitive``: the common divisor of a sum's numbers, with the sign of its first
+    term. ``c - c*b`` of a boolean b is ``c * ~b``.
     """
     if not isinstance(e, Sum):
         return split_coefficient(e)

@@ -67,15 +67,27 @@ def _finite(value: Any) -> float:
     return result
 
 
+_LARGEST_MULTIPLE = 2**12
+
+
 def common_divisor(numbers: list[Number]) -> Number:
-    """The greatest number that divides all evenly; among floats, 1 unless they differ by signs only."""
-    if all(type(x) is int for x in numbers):
-        return math.gcd(*numbers)  # type: ignore[arg-type]
+    """The greatest number that divides all evenly; among floats, 1 unless they differ by signs only.
+
+    Where that would leave multiples above 4096, the first number: the series 1 - x/6 + ... of a sine is no multiple of
+    15! - (15!/6) x + ..., powers of which would be too large for float32.
+    """
     if any(type(x) is float for x in numbers):
         magnitudes: set[Number] = {x if x > 0 else -x for x in numbers}
         return magnitudes.pop() if len(magnitudes) == 1 else 1
-    exact = [Fraction(x) for x in numbers]
-    return normal(Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact))))
+    divisor: Number
+    if all(type(x) is int for x in numbers):
+        divisor = math.gcd(*numbers)  # type: ignore[arg-type]
+    else:
+        exact = [Fraction(x) for x in numbers]
+        divisor = Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact)))
+    if any(x > _LARGEST_MULTIPLE * divisor or -x > _LARGEST_MULTIPLE * divisor for x in numbers):
+        divisor = numbers[0] if numbers[0] > 0 else -numbers[0]
+    return normal(divisor)
 
 
 def divided(x: Number, by: Number) -> Number:

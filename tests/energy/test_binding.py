@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from fractions import Fraction
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -199,6 +200,50 @@ def test_arrays_of_the_dlpack_protocol_are_read_in_place() -> None:
     array = np.full((3, 4), 2.0, np.float32)
     bound = bind(ENERGY, good(X=Foreign(array)), np.float32)
     assert np.shares_memory(bound.arrays["X"], array)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_memory_maps_are_arrays(tmp_path: Path, order: str, mode: Any) -> None:
+    values = np.arange(12, dtype=f"{order}f4").reshape(3, 4)
+    values.tofile(tmp_path / "x")
+    mapped = np.memmap(tmp_path / "x", dtype=values.dtype, mode=mode, shape=(3, 4))
+    bound = bind(ENERGY, good(X=mapped), np.float32)
+    np.testing.assert_array_equal(bound.arrays["X"], values)
+    assert type(bound.give_back("X", np.ones((3, 4, 1), np.float32))) is np.ndarray
+
+
+def test_subclasses_are_read_as_plain_arrays() -> None:
+    class Backwards(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            return -super().__getitem__(key)
+
+    values = np.arange(12.0).reshape(3, 4)
+    bound = bind(ENERGY, good(X=values.view(Backwards)))
+    assert type(bound.arrays["X"]) is np.ndarray
+    np.testing.assert_array_equal(bound.arrays["X"], values)
+
+
+@pytest.mark.parametrize("error", [TypeError("unsupported ScalarType BFloat16"), RuntimeError("it has no data")])
+@pytest.mark.parametrize(("library", "method"), [("torch", "numpy"), ("cupy", "get")])
+def test_tensors_that_cannot_be_read_are_named(
+    library: str, method: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any) -> Any:
+        raise error
+
+    returns_itself = dict.fromkeys(("detach", "cpu"), lambda self: self)
+    Tensor = type("Tensor", (), {"__module__": library, **returns_itself, method: refuse})
+    monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    with pytest.raises(op.DataError, match=f"'X' is no array of numbers that can be read here: {error}"):
+        bind(ENERGY, good(X=Tensor()))
+
+
+def test_tensors_without_an_equal_in_numpy_are_named() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones((3, 4), dtype=torch.bfloat16), torch.ones((3, 4)).to_sparse()):
+        with pytest.raises(op.DataError, match="'X' is no array of numbers"):
+            bind(ENERGY, good(X=tensor))
 
 
 def test_tensors_come_back_as_tensors() -> None:

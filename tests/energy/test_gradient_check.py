@@ -103,3 +103,13 @@ def test_columns_of_a_group_share_no_row() -> None:
     for g in groups:
         assert (np.diff(J[:, g].tocsr().indptr) <= 1).all()
     assert len(groups) < 20
+
+
+def test_an_unknown_on_a_graph_without_edges_is_nothing_to_change() -> None:
+    V, E = op.dims("V E")
+    v, e = op.indices(V, E)
+    X, U, R = op.Unknown("X", (V,)), op.Unknown("U", (E,)), op.Unknown("R", (E,), op.SO3)
+    (a,) = op.Graph("g", E, (V,))[e]
+    energy = op.Energy(edge=R[e] @ op.vector(X[a], U[e], 1), fit=X[v] - 1)
+    data = dict(X=np.zeros(3), U=np.zeros(0), R=np.zeros((0, 4)), g=np.zeros((0, 1), np.int32))
+    assert op.check_gradients(energy, data).passed

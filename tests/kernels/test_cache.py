@@ -218,6 +218,18 @@ def test_folder_that_others_can_write_is_refused(bits: int, root: Path) -> None:
         compile_c(ADD, name="add")
     root.chmod(0o755)  # others may read
     assert open_cache().root == root
+    assert mode(root) == 0o755
+
+
+@pytest.mark.parametrize("bits", [0o755, 0o750, 0o711])
+def test_the_platforms_folder_is_made_private_again(bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "optpy"
+    own.mkdir()
+    own.chmod(bits)
+    monkeypatch.delenv("OPTPY_CACHE_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
+    assert open_cache().root == own
+    assert mode(own) == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

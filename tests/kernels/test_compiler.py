@@ -161,21 +161,25 @@ def test_variable_may_carry_arguments(tmp_path: Path, monkeypatch: pytest.Monkey
     assert compile_c("int value(void) { return VALUE; }\n", name="value").library.value() == 7
 
 
+PRETENDS = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done'
+"""As a compiler that makes what it is asked for."""
+
+
 def test_order_of_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPTPY_CC", raising=False)
     cache, path = tmp_path / "cache", tmp_path / "bin"
     cache.mkdir()
     monkeypatch.setenv("PATH", str(path))
-    zig = script(tmp_path / "zig" / "zig", 'echo "zig $1"')
+    zig = script(tmp_path / "zig" / "zig", f'echo "zig $1"; {PRETENDS}')
     monkeypatch.setattr(toolchain, "_zig_binary", lambda: str(zig))
 
     def origin() -> str:
         toolchain._find_toolchain.cache_clear()
         return find_toolchain(cache).origin
 
-    script(path / "gcc", "echo gcc")
-    script(path / "cc", "echo cc")
-    clang = script(path / "clang", "echo clang")
+    script(path / "gcc", f"echo gcc; {PRETENDS}")
+    script(path / "cc", f"echo cc; {PRETENDS}")
+    clang = script(path / "clang", f"echo clang; {PRETENDS}")
     assert origin() == "clang on PATH"
     script(clang, "echo broken >&2; exit 3")  # as the clang of a macOS without its developer tools
     assert origin() == "clang of the ziglang wheel"
@@ -184,8 +188,39 @@ def test_order_of_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (path / "cc").unlink()
     assert origin() == "gcc on PATH"
     (path / "gcc").unlink()
-    with pytest.raises(CompileError, match=r"(?s)no C compiler runs.*status 3: broken.*pip install ziglang"):
+    with pytest.raises(CompileError, match=r"(?s)no C compiler works.*status 3: broken.*pip install ziglang"):
         origin()
+
+
+def test_a_compiler_without_headers_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPTPY_CC", raising=False)
+    cache, path, log = tmp_path / "cache", tmp_path / "bin", tmp_path / "log"
+    cache.mkdir()
+    refuses = 'case "$*" in *trial.c*) echo "math.h not found" >&2; exit 1;; esac; echo clang'
+    clang = script(path / "clang", refuses)
+    zig = script(tmp_path / "zig" / "zig", f'echo "$*" >> {log}; echo zig; {PRETENDS}')
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.setattr(toolchain, "_zig_binary", lambda: str(zig))
+    for _ in range(2):
+        toolchain._find_toolchain.cache_clear()  # as a new process
+        assert find_toolchain(cache).origin == "clang of the ziglang wheel"
+    assert log.read_text().count("trial.c") == 1  # the success is remembered
+    zig.unlink()
+    toolchain._find_toolchain.cache_clear()
+    with pytest.raises(CompileError, match=r"clang on PATH: it compiles no library \(status 1\).*math\.h not found"):
+        find_toolchain(cache)
+    script(clang, f"echo clang; {PRETENDS}")  # its headers have come
+    toolchain._find_toolchain.cache_clear()
+    assert find_toolchain(cache).origin == "clang on PATH"
+
+
+def test_what_the_user_chose_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = script(tmp_path / "cc", 'case "$*" in *--version) echo mine;; *) echo "no math.h" >&2; exit 1;; esac')
+    monkeypatch.setenv("OPTPY_CC", str(refuses))
+    (tmp_path / "cache").mkdir()
+    assert find_toolchain(tmp_path / "cache").version == "mine"
+    with pytest.raises(CompileError, match=r"no math\.h"):
+        compile_c("int of_mine(void) { return 1; }\n", name="mine")
 
 
 def test_version_is_asked_again_only_when_the_compiler_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

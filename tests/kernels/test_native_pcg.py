@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import time
 from typing import Any
 
@@ -15,7 +16,9 @@ from scipy.sparse import csr_array
 import optpy as op
 from optpy import linear_solver
 from optpy.energy.binding import bind
+from optpy.energy.updates import SOLVER_SCALARS
 from optpy.kernels import library
+from optpy.kernels.compiler import native_header
 from optpy.problem import CompiledProblem
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -273,3 +276,24 @@ def test_a_singular_block_is_inverted_as_far_as_it_goes(threads: int) -> None:
     delta = problem.read_vector("delta", single.unknown_fields[0]).ravel()
     least = np.linalg.lstsq(J, -F, rcond=None)[0]
     np.testing.assert_allclose(J @ delta, J @ least, atol=1e-6)
+
+
+def c_enum(source: str, member: str) -> list[str]:
+    """The members of the C enum that has this one."""
+    (members,) = re.findall(rf"enum {{([^}}]*\b{member}\b[^}}]*)}}", source)
+    return [name.strip() for name in members.split(",")]
+
+
+def test_endings_have_the_numbers_of_the_header() -> None:
+    running, *endings = c_enum(native_header("pcg.h"), "PCG_RUNNING")
+    assert running == "PCG_RUNNING"
+    assert endings == [f"PCG_{ending.name}" for ending in linear_solver.Ending]
+    assert [int(ending) for ending in linear_solver.Ending] == list(range(1, len(endings) + 1))
+    assert set(linear_solver._ENDINGS) == set(linear_solver.Ending)
+
+
+def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:
+    (N,) = op.dims("N,")
+    X = op.Unknown("X", (N,))
+    source = op.compile(op.Energy(fit=X[op.indices(N)] - 1)).source()
+    assert c_enum(source, "ALPHA") == [name.upper() for name in SOLVER_SCALARS]

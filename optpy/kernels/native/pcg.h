@@ -4,8 +4,6 @@
  * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. Sums are
  * added up segment by segment in a fixed order, so that they do not depend on the number of threads. */
 
-enum { ALPHA, BETA, OMEGA };
-
 /* The segments [*first, *last) of a thread: shares of about as much work each. */
 OPTPY_FN void kernel_share(const Context *c, int list, int thread, int threads, int64_t *first, int64_t *last) {
     const Segment *s = c->segments[list];
