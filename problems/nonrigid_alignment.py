@@ -57,7 +57,7 @@ REACH = 0.1
 """Nothing pulls from farther away, in diagonals of the target's bounding box."""
 STEEPEST = 60.0
 """Degrees between the normals of a vertex and of its match, at most."""
-STIFFNESS = (10.0, 0.5)
+STIFFNESS = (10.0, 0.1)
 """The weight of rigidity at the first and at the last iteration; that of the pulls is 1."""
 
 
@@ -94,9 +94,8 @@ class Alignment:
         """What changes with the places of the vertices, (V, 3): the nearest points, by name in the energy."""
         nearest = self.target.nearest(vertices)
         facing = (vertex_normals(self.source, vertices) * nearest.normals).sum(axis=1) > np.cos(np.deg2rad(STEEPEST))
-        return dict(
-            Target=nearest.points, Normal=nearest.normals, Matched=facing & (nearest.distances < self.reach)
-        )  # fmt: skip
+        close = nearest.distances < self.reach
+        return dict(Target=nearest.points, Normal=nearest.normals, Matched=facing & close)
 
     def distance(self, vertices: NDArray[Any]) -> float:
         """The mean distance of vertices, (V, 3), to the target."""
@@ -151,9 +150,12 @@ def align(task: Alignment, settings: AlignmentSettings) -> NDArray[Any]:
     for iteration, w_reg in enumerate(np.geomspace(*STIFFNESS, settings.iterations)):
         session.update(w_reg=float(w_reg), **task.matches(session["X"]))
         record = session.step()
+        # An update resets the trust region: until it is small enough for one step, there is nothing to update for.
+        while not record.accepted and session.status is op.Status.RUNNING:
+            record = session.step()
         if not settings.quiet:
-            click.echo(f"{iteration + 1:4d}  w_reg {w_reg:7.3f}  cost {record.cost:.6e}  "
-                       f"linear {record.linear_iterations:4d}  distance {task.distance(session['X']):.6f}")  # fmt: skip
+            facts = f"w_reg {w_reg:7.3f}  cost {record.cost:.6e}  linear {record.linear_iterations:4d}"
+            click.echo(f"{iteration + 1:4d}  {facts}  distance {task.distance(session['X']):.6f}")
     return np.asarray(session["X"])
 
 
