@@ -61,7 +61,8 @@ def default_warp(size: int | None = None) -> Warp:
 
 def points(handles: Sequence[Handle]) -> tuple[Places, Places]:
     """Where points of the handles are, and where they shall go; those of a disc are spread evenly, in a spiral."""
-    before, after = [], []
+    before: list[Places] = []
+    after: list[Places] = []
     for handle in handles:
         count = POINTS if handle.radius else 1
         number = np.arange(count)

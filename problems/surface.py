@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from trimesh import Trimesh
 
+_CLOSEST_POINT: Any = trimesh.triangles.closest_point  # has no types
+
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
@@ -45,8 +47,7 @@ class Surface:
         around = self._around[self._tree.query(wanted)[1]]  # (N, most triangles at a vertex), filled up with -1
         faces = np.where(around < 0, around[:, :1], around)
         ends = np.repeat(wanted[:, None], faces.shape[1], axis=1)
-        found: Any = trimesh.triangles.closest_point(self._triangles[faces.ravel()], ends.reshape(-1, 3))
-        found = found.reshape(ends.shape)
+        found = _CLOSEST_POINT(self._triangles[faces.ravel()], ends.reshape(-1, 3)).reshape(ends.shape)
         away = np.linalg.norm(found - ends, axis=2)
         best = away.argmin(axis=1)
         row = np.arange(len(wanted))
@@ -55,8 +56,7 @@ class Surface:
 
 def face_normals(mesh: Trimesh, vertices: NDArray[Any]) -> NDArray[np.float64]:
     """(F, 3): the unit normals of the mesh's faces over other vertices, (V, 3); 0 for triangles without an area."""
-    crossed = _areas(mesh, vertices)
-    return crossed / np.maximum(np.linalg.norm(crossed, axis=1, keepdims=True), 1e-300)
+    return _normalised(_areas(mesh, vertices))
 
 
 def vertex_normals(mesh: Trimesh, vertices: NDArray[Any]) -> NDArray[np.float64]:
@@ -65,7 +65,7 @@ def vertex_normals(mesh: Trimesh, vertices: NDArray[Any]) -> NDArray[np.float64]
     summed = np.zeros((len(vertices), 3))
     for corner in range(3):
         np.add.at(summed, np.asarray(mesh.faces)[:, corner], crossed)
-    return summed / np.maximum(np.linalg.norm(summed, axis=1, keepdims=True), 1e-300)
+    return _normalised(summed)
 
 
 def _areas(mesh: Trimesh, vertices: NDArray[Any]) -> NDArray[np.float64]:
@@ -73,3 +73,8 @@ def _areas(mesh: Trimesh, vertices: NDArray[Any]) -> NDArray[np.float64]:
     corners = np.asarray(vertices, np.float64)[np.asarray(mesh.faces)]
     crossed: NDArray[np.float64] = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     return crossed
+
+
+def _normalised(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    unit: NDArray[np.float64] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
+    return unit
