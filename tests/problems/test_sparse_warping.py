@@ -37,7 +37,7 @@ def test_pixels_that_take_no_part_have_no_share() -> None:
     before = np.array([[1.75, 1.0], [2.5, 1.0], [0.5, 0.5], [-0.1, 1.0], [0.0, 3.1]])
     found = sparse_warping.matches(before, before, active)
     assert len(found["match"]) == 2  # the second has no active pixel around it, the last two are outside
-    np.testing.assert_allclose(found["Share"], [[1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    np.testing.assert_allclose(found["Share"], [[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
 
 
 def test_points_of_a_disc_turn_as_one_piece() -> None:

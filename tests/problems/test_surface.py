@@ -10,8 +10,8 @@ from problems.surface import Surface, face_normals, vertex_normals
 
 def test_the_nearest_points_of_a_square_are_found() -> None:
     square = Trimesh([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], [[0, 1, 2], [0, 2, 3]], process=False)
-    nearest = Surface(square).nearest([[0.6, 0.3, 2.0], [-3.0, 0.2, 4.0], [2.0, 2.0, 0.0]])
-    np.testing.assert_allclose(nearest.points, [[0.6, 0.3, 0], [0, 0.2, 0], [1, 1, 0]], atol=1e-12)
+    nearest = Surface(square).nearest(np.array([[0.6, 0.3, 2.0], [-3.0, 0.2, 4.0], [2.0, 2.0, 0.0]]))
+    np.testing.assert_allclose(nearest.points, [[0.6, 0.3, 0.0], [0.0, 0.2, 0.0], [1.0, 1.0, 0.0]], atol=1e-12)
     np.testing.assert_allclose(nearest.distances, [2, 5, 2**0.5])
     np.testing.assert_allclose(nearest.normals, [[0, 0, 1]] * 3)
 
