@@ -196,7 +196,7 @@ def _curve(case: Case, data: Data, result: op.SolveResult) -> Curve:
         "nonlinear_iterations": float(result.nit),
         "linear_iterations": float(sum(record.linear_iterations for record in result.iterations)),
         "cost_in_float64": float(in_float64),
-        "memory_mib": float(result.facts["Memory"].split()[0]),
+        "grown_mib": float(result.facts["Memory"].split()[0]),
     }
     dtype = next(iter(result.x.values())).dtype
     return Curve(f"optpy {dtype.name}", tuple(points), result.message, facts)

@@ -52,7 +52,7 @@ def race_table(race: Race) -> Table:
         f"{ours.facts['nonlinear_iterations']:.0f} nonlinear, {ours.facts['linear_iterations']:.0f} linear iterations"
     )
     endings = "\n".join(f"{curve.name}: {curve.ending}" for curve in race.curves)
-    memory = [f"{c.name}: {c.facts['memory_mib']:.1f} MiB" for c in race.curves if "memory_mib" in c.facts]
+    memory = [f"{c.name}: {c.facts['grown_mib']:.1f} MiB" for c in race.curves if "grown_mib" in c.facts]
     lines = [
         f"{ours.name}: {counts}, cost {ours.final_cost:.6g}",
         endings,

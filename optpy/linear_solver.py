@@ -38,7 +38,8 @@ Kind = Literal["jacobi", "block_jacobi", "multigrid"]
 class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
-    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations. The levels of
+    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
+    does not apply, as on graphs, it is block-Jacobi. The levels of
     multigrid are kept from one solve to the next as long as they do about as well as when they were new.
 
     Args:
@@ -73,7 +74,12 @@ class LinearSolver:
                 "its dims at distances that are the same everywhere; this energy is not of that kind: use 'auto'"
             )
         self._may_change = preconditioner == "auto" and coupled
-        self._kind = "jacobi" if preconditioner is None or preconditioner == "auto" else preconditioner
+        if preconditioner is None:
+            self._kind = "jacobi"
+        elif preconditioner == "auto":
+            self._kind = "jacobi" if coupled else "block_jacobi"
+        else:
+            self._kind = preconditioner
         self._used = {}
 
     def data_changed(self) -> None:
@@ -115,7 +121,7 @@ class LinearSolver:
         kernels = self._bound.pcg_kernels(self._steps, damped, "_block" if self.blocks else "")
         limited = replace(limits, max_iterations=min(patience, limits.max_iterations), eta=limits.forcing())
         summary = self._run(kernels, state, limited)
-        self._used[self._kind] = None
+        self._used["block_jacobi" if self.blocks else "jacobi"] = None
         if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
             self._kind = "multigrid"
             state.status, state.resume = 0, 1

@@ -111,7 +111,7 @@ class Solver:
             **options: see ``op.SolveOptions``.
 
         Raises:
-            DataError: the data does not fit the energy.
+            DataError: the data does not fit the energy, or a residual is not finite at the initial values.
             OptionError: an option is unknown, out of range or not used by the method.
         """
         return self._solve(_Request.of(self.energy, data, self.dtype, options))
@@ -124,7 +124,7 @@ class Solver:
     def start(self, data: Mapping[str, Any], **options: Any) -> Session:
         """Bind data and stop before the first iteration; everything stays on the device between steps.
 
-        Args, Raises: as ``solve``.
+        Args, Raises: as ``solve``, but that residuals which are not finite are found by the first ``step`` or ``run``.
         """
         return self._start(_Request.of(self.energy, data, self.dtype, options))
 
@@ -219,7 +219,8 @@ def solve(
         SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in.
 
     Raises:
-        DataError, OptionError, CompileError
+        DataError: the data does not fit the energy, or a residual is not finite at the initial values.
+        EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     request = _Request.of(energy, data, _checked_dtype(energy, device, dtype), options)

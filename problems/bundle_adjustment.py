@@ -148,7 +148,7 @@ _OPTIONS = [
 ]
 
 
-@command(BundleSettings, _OPTIONS, output="bundle_adjustment.png", method="lm", iterations=100)
+@command(BundleSettings, _OPTIONS, output="bundle_adjustment.png", method="lm", iterations=100, dtype="float64")
 def main(settings: BundleSettings) -> None:
     """Refines cameras and points together; draws them from the side of their largest spread, before and after."""
     bundle = default_bundle() if settings.input is None else read_bundle(settings.input)

@@ -48,14 +48,20 @@ def problem_command(
 
 
 def command(
-    settings_class: type[S], own: Sequence[click.Parameter], *, output: str, method: str, iterations: int
+    settings_class: type[S],
+    own: Sequence[click.Parameter],
+    *,
+    output: str,
+    method: str,
+    iterations: int,
+    dtype: str = "float32",
 ) -> Callable[[Callable[[S], None]], click.Command]:
     """Makes a `main(settings)` a program whose options are `own` ones, then those that every program has.
 
     Args:
         settings_class: has a field for each option.
         own: options that only some programs have.
-        output, method, iterations: defaults.
+        output, method, iterations, dtype: defaults.
     """
 
     def decorate(main: Callable[[S], None]) -> click.Command:
@@ -68,16 +74,16 @@ def command(
             if not settings.quiet:
                 click.echo(f"before and after: {settings.output.resolve()}")
 
-        options = [*own, *_options(Path(output), method, iterations)]
+        options = [*own, *_options(Path(output), method, iterations, dtype)]
         return click.Command(main.__module__, callback=run, params=options, help=main.__doc__)
 
     return decorate
 
 
-def _options(output: Path, method: str, iterations: int) -> list[click.Parameter]:
+def _options(output: Path, method: str, iterations: int, dtype: str) -> list[click.Parameter]:
     path = click.Path(dir_okay=False, path_type=Path)
     return [
-        choice("--dtype", ["float32", "float64"], "float32", "Of the solve; sums are always in float64."),
+        choice("--dtype", ["float32", "float64"], dtype, "Of the solve; sums are always in float64."),
         choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
             ["--iterations"],
@@ -110,8 +116,12 @@ def _check_output(context: click.Context, parameter: click.Parameter, output: Pa
     return output
 
 
-def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings) -> op.SolveResult:
-    """Solves with the settings of the command line; prints each iteration, then the report, unless quiet."""
+def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **options: Any) -> op.SolveResult:
+    """Solves with the settings of the command line; prints each iteration, then the report, unless quiet.
+
+    Args:
+        options: further ones of `op.solve`.
+    """
     result = op.solve(
         energy,
         data,
@@ -120,6 +130,7 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings) -> o
         method=settings.method,
         max_iterations=settings.iterations,
         verbose=0 if settings.quiet else 2,
+        **options,
     )
     if not settings.quiet:
         click.echo(f"\n{result.report(table=False)}")

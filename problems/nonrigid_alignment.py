@@ -150,9 +150,6 @@ def align(task: Alignment, settings: AlignmentSettings) -> NDArray[Any]:
     for iteration, w_reg in enumerate(np.geomspace(*STIFFNESS, settings.iterations)):
         session.update(w_reg=float(w_reg), **task.matches(session["X"]))
         record = session.step()
-        # An update resets the trust region: until it is small enough for one step, there is nothing to update for.
-        while not record.accepted and session.status is op.Status.RUNNING:
-            record = session.step()
         if not settings.quiet:
             facts = f"w_reg {w_reg:7.3f}  cost {record.cost:.6e}  linear {record.linear_iterations:4d}"
             click.echo(f"{iteration + 1:4d}  {facts}  distance {task.distance(session['X']):.6f}")

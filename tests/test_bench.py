@@ -166,13 +166,13 @@ def test_ceres_has_the_same_energy(name: str) -> None:
     assert case.ceres is not None
     data = _started(case.data(16))
     try:
-        curve = ceres.solve(case.ceres, data, 60.0, threads=1, run=CeresRun())
+        curve = ceres.solve(case.ceres, data, 60.0, threads=1, chosen=CeresRun())
     except PeerMissingError as missing:
         pytest.skip(str(missing))
     assert curve.points[0].cost == pytest.approx(case.energy.cost(data), rel=1e-9)
     ours = op.solve(case.energy, data, function_tolerance=1e-9, max_iterations=200)
     assert curve.final_cost == pytest.approx(ours.cost, rel=1e-3)
-    assert 1 < curve.facts["memory_mib"] < 1000
+    assert 1 < curve.facts["grown_mib"] < 1000
 
 
 def _started(data: Data) -> Data:
@@ -185,12 +185,13 @@ def test_a_log_of_ceres_is_read(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(
         "iteration,cost,seconds,accepted,linear_iterations,radius\n"
         "0,10,0.1,1,0,1e4\n1,12,0.2,0,3,1e3\n2,5,0.3,1,4,1e3\n"
-        "# version: 2.1.0\n# build_seconds: 0.5\n# total_seconds: 0.4\n# message: done: well\n"
+        "# version: 2.1.0\n# build_seconds: 0.5\n# total_seconds: 0.4\n"
+        "# grown_kib: 2048\n# message: done: well\n"
     )
     curve = ceres.read_log(tmp_path / "log.csv", "Ceres")
     assert curve.points == (Point(0.1, 10.0), Point(0.3, 5.0))
     assert curve.ending == "done: well"
-    assert curve.facts == {"build_seconds": 0.5, "total_seconds": 0.4, "linear_iterations": 7.0}
+    assert curve.facts == {"build_seconds": 0.5, "total_seconds": 0.4, "linear_iterations": 7.0, "grown_mib": 2.0}
 
 
 def test_a_curve_knows_when_a_cost_was_reached() -> None:

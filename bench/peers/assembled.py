@@ -1,6 +1,7 @@
 """An energy as general solvers want it: a vector of free unknowns, residuals and a sparse Jacobian.
 
-Fixed elements are left out of the vector, so that no peer carries unknowns that cannot move.
+Fixed elements are left out of the vector, so that no peer carries unknowns that cannot move. Of poses in the plane, the
+vector has how far they have turned and shifted since the start.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from scipy import sparse
 
 import optpy as op
 from bench.case import Data
+from bench.peers import PeerMissingError
+from optpy import ir
+from optpy.energy.tangent import moved
 
 Vector = NDArray[np.float64]
 
@@ -23,11 +27,17 @@ class AssembledProblem:
     """F(x) and J(x) of an energy in float64; counts the seconds it takes itself.
 
     Args:
-        energy: of any unknowns.
+        energy: its unknowns are in vector spaces, op.SO2 or op.SE2.
         data: its unknowns are the start.
+
+    Raises:
+        PeerMissingError: the unknowns are elsewhere, where no single vector describes them.
     """
 
     def __init__(self, energy: op.Energy, data: Data) -> None:
+        for u in energy.unknown_fields:
+            if u.manifold is not None and u.manifold.name not in ("SO2", "SE2"):
+                raise PeerMissingError(f"a vector solver cannot take {u.manifold} {u.name!r}")
         self._energy = energy
         self._data = {name: np.array(value, np.float64) if name in _names(energy) else value
                       for name, value in data.items()}  # fmt: skip
@@ -35,7 +45,7 @@ class AssembledProblem:
         begin = time.perf_counter()
         pattern = energy.jacobian(self._data).tocsc()
         self._free = np.flatnonzero(np.diff(pattern.indptr))
-        self._all = np.concatenate([self._data[name].ravel() for name in _names(energy)])
+        self._all = np.concatenate([self._coordinates(u) for u in energy.unknown_fields])
         self.seconds += time.perf_counter() - begin
 
     @property
@@ -62,12 +72,20 @@ class AssembledProblem:
         values = self._all.copy()
         values[self._free] = x
         data, used = dict(self._data), 0
-        for name in _names(self._energy):
-            shape = self._data[name].shape
-            count = int(np.prod(shape))
-            data[name] = values[used : used + count].reshape(shape)
+        for u in self._energy.unknown_fields:
+            count = self._coordinates(u).size
+            data[u.name] = self._placed(u, values[used : used + count])
             used += count
         return data
+
+    def _coordinates(self, u: ir.Field) -> Vector:
+        """Of the start."""
+        x = self._data[u.name]
+        return x.ravel() if u.manifold is None else np.zeros(x.size // u.channels * u.manifold.dimension)
+
+    def _placed(self, u: ir.Field, coordinates: Vector) -> Vector:
+        x = self._data[u.name]
+        return coordinates.reshape(x.shape) if u.manifold is None else moved(u, x, coordinates)
 
 
 def _names(energy: op.Energy) -> list[str]:

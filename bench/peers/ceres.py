@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 
 from bench.build import BuildError, build
 from bench.case import CeresProgram, CeresRun, Data
@@ -19,35 +19,45 @@ from bench.peers import PeerMissingError
 _INCLUDES = (Path("/usr/include"), Path("/usr/local/include"), Path("/opt/homebrew/include"))
 
 
-def solve(program: CeresProgram, data: Data, budget: float, threads: int, run: CeresRun) -> Curve:
-    """Levenberg-Marquardt with Ceres' defaults, but for what `run` says.
+def solve(program: CeresProgram, data: Data, budget: float, threads: int, chosen: CeresRun) -> Curve:
+    """Levenberg-Marquardt with Ceres' defaults, but for what is chosen.
 
     Raises:
         PeerMissingError: it cannot be built here.
     """
-    executable = _built(program.source)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        program.write(folder / "data.bin", data)
-        options = {
-            "linear_solver": run.linear_solver,
-            "eta": run.eta,
-            "num_threads": threads,
-            "max_num_iterations": run.max_iterations,
-            "max_linear_solver_iterations": 5000,
-            "max_solver_time_in_seconds": budget,
-        }
-        command = [str(executable), str(folder / "data.bin"), str(folder / "log.csv")]
+    options = {
+        "linear_solver": chosen.linear_solver,
+        "eta": chosen.eta,
+        "num_threads": threads,
+        "max_num_iterations": chosen.max_iterations,
+        "max_linear_solver_iterations": 5000,
+        "max_solver_time_in_seconds": budget,
+    }
+    inner = {"cholesky": "sparse Cholesky", "cg": f"CG, eta {chosen.eta:g}"}[chosen.linear_solver]
+    return run(program.source, lambda path: program.write(path, data), options, f"Ceres, {inner}")
+
+
+def run(source: str, write: Callable[[Path], None], options: Mapping[str, object], name: str) -> Curve:
+    """Builds a program of native/, and runs it.
+
+    Args:
+        source: its file.
+        write: writes the data that it reads to a path.
+        options: see ceres_program.h.
+        name: of the curve.
+
+    Raises:
+        PeerMissingError: it cannot be built here.
+    """
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write(folder / "data.bin")
+        command = [str(_build(source)), str(folder / "data.bin"), str(folder / "log.csv")]
         command += [f"{key}={value}" for key, value in options.items()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
-        return read_log(folder / "log.csv", f"Ceres, {_inner(run)}")
-
-
-def _inner(run: CeresRun) -> str:
-    names = {"cholesky": "sparse Cholesky", "cg": f"CG, eta {run.eta:g}"}
-    return names.get(run.linear_solver, run.linear_solver)
+        return read_log(folder / "log.csv", name)
 
 
 def read_log(path: Path, name: str) -> Curve:
@@ -64,15 +74,19 @@ def read_log(path: Path, name: str) -> Curve:
         "build_seconds": float(notes["build_seconds"]),
         "total_seconds": float(notes["total_seconds"]),
         "linear_iterations": float(linear_iterations),
+        "grown_mib": float(notes["grown_kib"]) / 1024,
     }
-    if "peak_kib" in notes:
-        facts["memory_mib"] = float(notes["peak_kib"]) / 1024
     return Curve(f"{name} ({notes['version']})", tuple(points), notes["message"], facts)
 
 
 @cache
-def _built(source: str) -> Path:
-    """The program of native/`source`, built once for this process."""
+def _programs() -> TemporaryDirectory[str]:
+    """Where the programs lie until this process ends."""
+    return TemporaryDirectory()
+
+
+@cache
+def _build(source: str) -> Path:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     home = next((path for path in _INCLUDES if (path / "ceres" / "ceres.h").is_file()), None)
     if home is None or compiler is None:
@@ -80,9 +94,7 @@ def _built(source: str) -> Path:
     eigen = next((p for path in _INCLUDES if (p := path / "eigen3").is_dir()), home)
     libraries = ("-lceres", "-lglog", "-lpthread")
     flags = ("-std=c++17", f"-I{home}", f"-I{eigen}", f"-L{home.parent / 'lib'}")
-    folder = Path(mkdtemp(prefix="optpy-bench-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        return build((compiler,), source, folder / "ceres", *flags, *libraries)
+        return build((compiler,), source, Path(_programs().name) / Path(source).stem, *flags, *libraries)
     except BuildError as error:
         raise PeerMissingError(f"the Ceres program {source} does not build: {error}") from error

@@ -112,7 +112,14 @@ class Energy:
     # -- looking inside --------------------------------------------------------------------------------------------
 
     def cost(self, data: Mapping[str, Any]) -> float:
-        """``1/2 sum of squares`` of all residuals, by the NumPy interpreter in float64."""
+        """``1/2 sum of squares`` of all residuals, by the NumPy interpreter in float64.
+
+        Args:
+            data: as for ``op.solve``.
+
+        Raises:
+            DataError: the data does not fit the energy.
+        """
         return 0.5 * sum(float(np.sum(np.square(r))) for r in self.residuals(data).values())
 
     def residuals(self, data: Mapping[str, Any], *, linearised: bool = False) -> dict[str, NDArray[np.float64]]:
@@ -127,6 +134,9 @@ class Energy:
         Args:
             data: as for ``op.solve``.
             linearised: which face.
+
+        Raises:
+            DataError: the data does not fit the energy.
         """
         from .evaluation import residuals
 
@@ -138,11 +148,17 @@ class Energy:
         F are ``residuals(data, linearised=True)``: the rows of a robust residual are ``sqrt(rho'(z))`` times those of
         the residual within it.
 
+        Args:
+            data: as for ``op.solve``.
+
         Returns:
             Rows: the residuals in their order, each raveled in C order. Columns: the unknowns in their order, each
             raveled in C order; those of fixed elements are empty. An unknown on a manifold has as many columns for
             each element as its tangent space has dimensions (``op.SO3``: 3): its derivatives are by the step delta,
             at 0, that its class describes.
+
+        Raises:
+            DataError: the data does not fit the energy.
         """
         from .evaluation import jacobian
 
@@ -173,6 +189,9 @@ class Energy:
 
         Args:
             name: of a term, ``"reg"``, or of an entry of a list, ``"reg[0]"``.
+
+        Raises:
+            EnergyError: there is no such term.
         """
         from .describe import to_sympy
 

@@ -1,4 +1,8 @@
-"""The functions that users write in formulas, under NumPy's names."""
+"""The functions that users write in formulas, under NumPy's names.
+
+Functions of numbers act on vectors and matrices channel by channel (entry by entry), as NumPy's do; a number stands for
+a vector of it.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class SolveOptions:
             step (as Opt does), so the cost may rise on the way; the best point met is the one returned.
         preconditioner: of the conjugate gradients: None, "jacobi" (the diagonal of J^T J + D), "block_jacobi" (the
             block of each unknown element), "multigrid" (a V-cycle, where all unknowns stand on one grid), or "auto":
-            Jacobi, and multigrid in place of it once a solve takes many iterations.
+            Jacobi, and multigrid in place of it once a solve takes many iterations; block-Jacobi where multigrid does
+            not apply, as on graphs.
         threads: CPU threads; None: as many as there are cores.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):

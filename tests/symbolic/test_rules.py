@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -76,6 +77,18 @@ def test_sums_in_products_are_primitive() -> None:
     assert mul(linear(0, [(0.1, x), (-0.1, y)]), z) is mul(const(0.1), subtract(x, y), z)
     floats = linear(0, [(0.1, x), (0.3, y)])
     assert split_content(floats)[1] in (floats, negate(floats))
+
+
+def test_series_are_not_multiples_of_huge_numbers() -> None:
+    """The coefficients of a sine's series stay what they are, so that its powers fit into float32."""
+    series = add(ONE, *(mul(const(Fraction(1, math.factorial(2 * n + 1))), power(x, n)) for n in range(1, 7)))
+    assert split_content(series) == (1, series)
+    assert split_content(mul(const(-3), series))[1] is series
+    tenth = power(series, 10)
+    assert tenth is power(series, 10)
+    assert value(tenth, x=0.0) == 1
+    assert split_content(linear(5000, [(3, x)])) == (5000, linear(1, [(Fraction(3, 5000), x)]))
+    assert split_content(linear(4000, [(3, x)])) == (1, linear(4000, [(3, x)]))
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 3, -1, -2, -3])
