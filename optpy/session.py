@@ -69,11 +69,21 @@ class Session:
         problem.set_preconditioner(self._options.preconditioner)
         return problem
 
-    def _new_minimizer(self) -> Minimizer:
+    def _new_minimizer(self, options: SolveOptions | None = None) -> Minimizer:
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
         read_x = partial(_copies, self._problem, self._solver.energy, self._bound)
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
-        return Minimizer(self._problem, self._options, read_x=read_x, precision=precision)
+        return Minimizer(self._problem, options or self._options, read_x=read_x, precision=precision)
+
+    def _options_from_here(self) -> SolveOptions:
+        """Those of the session, with the radius reached, where that is smaller and the solve had not ended.
+
+        Otherwise an update after each step could repeat one and the same rejected step for ever.
+        """
+        records = self._minimizer.iterations
+        if self.status is not Status.RUNNING or not records or self._options.method != "lm":
+            return self._options
+        return replace(self._options, initial_radius=min(records[-1].tr_radius, self._options.initial_radius))
 
     def __repr__(self) -> str:
         facts, records = self._facts(), self._minimizer.iterations
@@ -110,6 +120,7 @@ class Session:
     def update(self, **data: Any) -> None:
         """Change arrays, graphs, params or unknowns; the solver starts anew from where the unknowns stand.
 
+        A trust region that has become smaller than the initial one stays, unless the solve had ended.
         A size changes where everything that has it is given: the edges of a graph with the arrays over them.
 
         Raises:
@@ -126,7 +137,7 @@ class Session:
                 now = {u.name: self._problem.read(u) for u in self._solver.energy.unknown_fields}
                 self._problem = self._new_problem(bound, {**bound.arrays, **now, **changed})
             self._bound = bound
-            self._minimizer = self._new_minimizer()
+            self._minimizer = self._new_minimizer(self._options_from_here())
         self._bind_seconds = time.perf_counter() - started
 
     def x(self) -> dict[str, Any]:

@@ -85,3 +85,20 @@ def test_a_session_is_not_copied_and_says_so() -> None:
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="session"):
             copied(session)
+
+
+def test_updates_after_each_step_do_not_repeat_a_rejected_one() -> None:
+    """Full steps of atan from x = 3 overshoot: only a smaller trust region gets on."""
+    n_points = op.dims("N")
+    n = op.indices(n_points)
+    x, t = op.Unknown("x", (n_points,)), op.params("t")
+    solver = op.compile(op.Energy(fit=op.atan(x[n] - t)), device="cpu", dtype=np.float64)
+    session = solver.start(dict(x=[3.0, 3.0], t=0.0))
+    assert not session.step().accepted
+    for _ in range(30):
+        session.update(t=0.0)
+        record = session.step()
+    assert record.cost < 1e-12
+    session.run()
+    session.update(t=3.0)  # a solve that has ended starts with the radius of the options
+    assert session.step().tr_radius in (1e4 / 2, 3e4)
