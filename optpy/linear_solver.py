@@ -27,6 +27,8 @@ _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
 _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
+_SLOW = 0.7
+"""Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
 _HOPELESS = (80, 0.9)
 """Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
 for good: an iteration costs about five of those."""
@@ -129,11 +131,16 @@ class LinearSolver:
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         kernels = self._multigrid_kernels(damped)
+        asked, forced = limits, limits.eta is None
         limits = replace(limits, eta=limits.forcing(multigrid=True))
-        before = state.k
+        before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels)
         summary = self._run(kernels, state, limits)
+        if summary.status is LinearStatus.CONVERGED and forced and self._is_slow(state, state.k - before, reduced):
+            # Jacobi's forcing: what is still to come may be many times the last gain.
+            state.status = 0
+            summary = self._run(kernels, state, replace(limits, eta=asked.forcing()))
         if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
             # The levels belong to another linearisation: with those of this one M is positive definite.
             self._build(kernels)
@@ -152,6 +159,15 @@ class LinearSolver:
     def _is_hopeless(self, state: PcgState) -> bool:
         many, left = _HOPELESS
         return self._last_iterations > many and state.rho > state.rho_0 * left ** (2 * self._last_iterations)
+
+    def _is_slow(self, state: PcgState, iterations: int, reduced: float) -> bool:
+        """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
+
+        Args:
+            state: at the end; iterations: those with multigrid.
+            reduced: r.z over that of the start, before these iterations.
+        """
+        return state.status == Ending.MODEL and state.rho / state.rho_0 > reduced * _SLOW ** (2 * iterations)
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""

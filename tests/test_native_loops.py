@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 import optpy as op
 import optpy.problem
+from optpy.energy.binding import bind
+from optpy.energy.evaluation import solved_elements
 from optpy.session import Session
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
@@ -78,6 +80,13 @@ def started(energy: op.Energy, data: dict[str, Any], **options: Any) -> Session:
     return op.compile(energy, device="cpu", dtype=np.float64).start(data, **options)
 
 
+def solved(energy: op.Energy, data: dict[str, Any]) -> NDArray[np.bool_]:
+    """Which numbers of the stacked unknowns are not fixed."""
+    bound = bind(energy, data, np.float64)
+    parts = [np.repeat(solved_elements(energy, u, bound).ravel(), u.channels) for u in energy.unknown_fields]
+    return np.concatenate(parts)
+
+
 CASES = [
     pytest.param(ARAP, arap_data(7, 9), id="arap"),
     pytest.param(coupled_energy(), coupled_data(5, 6), id="coupled"),
@@ -107,14 +116,14 @@ def test_conjugate_gradients_take_the_steps_of_the_reference(
     step, expected = problem.try_step(), reference.try_step()
     assert step.cost.total == pytest.approx(expected.cost.total, rel=1e-9)
     assert step.step_norm == pytest.approx(expected.step_norm, rel=1e-8)
-    assert step.x_norm == pytest.approx(expected.x_norm, rel=1e-12)
+    assert step.x_norm == pytest.approx(np.linalg.norm(reference.x[solved(energy, data)]), rel=1e-12)
 
 
 @pytest.mark.parametrize(("energy", "data"), CASES)
 @pytest.mark.parametrize("method", ["lm", "gn"])
 def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: dict[str, Any], method: Any) -> None:
     options = SolveOptions(method=method, max_iterations=6, eta=1e-8, preconditioner="jacobi")
-    session = started(energy, data, method=method, max_iterations=6, eta=1e-8)
+    session = started(energy, data, method=method, max_iterations=6, eta=1e-8, preconditioner="jacobi")
     session.run()
     result = session.result()
     reference = Reference(energy, data, "jacobi")

@@ -232,6 +232,22 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(preconditioner: Any) -> Non
     assert "multigrid" in other.report()
 
 
+@pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
+def test_where_coefficients_jump_it_goes_on_until_it_is_there(preconditioner: Any) -> None:
+    i, j = op.indices(H, W)
+    X, A, J = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.Array("J", (H, W))
+    smooth = [J[i, j] * (X[i, j] - X[i + 1, j]), J[i, j] * (X[i, j] - X[i, j + 1])]
+    energy = op.Energy(fit=X[i, j] - A[i, j], smooth=smooth)
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(40, 50))
+    data = dict(X=np.zeros_like(a), A=a, J=np.where(rng.random(a.shape) < 0.5, 0.1, 1e3))
+    options: dict[str, Any] = dict(method="gn", dtype=np.float64)
+    exact = op.solve(energy, data, preconditioner="jacobi", eta=1e-12, **options)
+    found = op.solve(energy, data, preconditioner=preconditioner, **options)
+    assert found.success
+    np.testing.assert_allclose(found.cost, exact.cost, rtol=1e-6)
+
+
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
     data = arap_data(90, 130)
