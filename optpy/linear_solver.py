@@ -167,7 +167,8 @@ class LinearSolver:
             state: at the end; iterations: those with multigrid.
             reduced: r.z over that of the start, before these iterations.
         """
-        return state.status == Ending.MODEL and state.rho / state.rho_0 > reduced * _SLOW ** (2 * iterations)
+        slow = state.rho / state.rho_0 > reduced * _SLOW ** (2 * iterations)
+        return bool(slow and state.status == Ending.MODEL)
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""
