@@ -27,7 +27,7 @@ _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
 _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
-_SLOW = 0.7
+_SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
 _HOPELESS = (80, 0.9)
 """Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
