@@ -29,9 +29,8 @@ _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
 _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
-_HOPELESS = (80, 0.9)
-"""Multigrid that takes so many iterations, each of which leaves so much of the error, makes "auto" go back to Jacobi
-for good: an iteration costs about five of those."""
+_HOPELESS = 80
+"""Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
 Kind = Literal["jacobi", "block_jacobi", "multigrid"]
 
@@ -41,8 +40,8 @@ class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
     "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
-    does not apply, as on graphs, it is block-Jacobi. The levels of
-    multigrid are kept from one solve to the next as long as they do about as well as when they were new.
+    does not apply, as on graphs, it is block-Jacobi. The levels of multigrid are kept from one solve to the next as
+    long as they do about as well as when they were new.
 
     Args:
         bound: the energy's program with its memory.
@@ -131,13 +130,12 @@ class LinearSolver:
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         kernels = self._multigrid_kernels(damped)
-        asked, forced = limits, limits.eta is None
-        limits = replace(limits, eta=limits.forcing(multigrid=True))
+        asked, limits = limits, replace(limits, eta=limits.forcing(multigrid=True))
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels)
         summary = self._run(kernels, state, limits)
-        if summary.status is LinearStatus.CONVERGED and forced and self._is_slow(state, state.k - before, reduced):
+        if asked.eta is None and state.status == Ending.MODEL and _is_slow(state, state.k - before, reduced):
             # Jacobi's forcing: what is still to come may be many times the last gain.
             state.status = 0
             summary = self._run(kernels, state, replace(limits, eta=asked.forcing()))
@@ -151,24 +149,10 @@ class LinearSolver:
         if self._first_iterations is None:
             self._first_iterations, self._excess = self._last_iterations, 0
         self._excess += max(self._last_iterations - self._first_iterations, 0)
-        if self._may_change and self._is_hopeless(state):
+        if self._may_change and self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations):
             self._may_change = False
             self._kind = "jacobi"
         return summary
-
-    def _is_hopeless(self, state: PcgState) -> bool:
-        many, left = _HOPELESS
-        return self._last_iterations > many and state.rho > state.rho_0 * left ** (2 * self._last_iterations)
-
-    def _is_slow(self, state: PcgState, iterations: int, reduced: float) -> bool:
-        """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
-
-        Args:
-            state: at the end; iterations: those with multigrid.
-            reduced: r.z over that of the start, before these iterations.
-        """
-        slow = state.rho / state.rho_0 > reduced * _SLOW ** (2 * iterations)
-        return bool(slow and state.status == Ending.MODEL)
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""
@@ -194,6 +178,16 @@ class LinearSolver:
             state.time_left = -1.0 if left is None else max(left, 0.0)
             self._bound.pcg(kernels, state)
         return _summary(state, limits)
+
+
+def _is_slow(state: PcgState, iterations: int, reduced: float = 1.0) -> bool:
+    """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
+
+    Args:
+        state: after them.
+        reduced: r.z over that of the start, before them.
+    """
+    return bool(state.rho > state.rho_0 * reduced * _SLOW ** (2 * iterations))
 
 
 class Ending(IntEnum):

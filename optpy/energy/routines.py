@@ -7,7 +7,7 @@ that the linear model predicts, -(J delta).(F + J delta / 2).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from fractions import Fraction
 
 from ..ir import (
@@ -96,12 +96,10 @@ def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
 def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
     """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
     routines = []
-    groups: dict[Domain, list[LinearisedResidual]] = {}
-    for source in sources:
-        groups.setdefault(source.residual.domain, []).append(source)
-    for n, (domain, group) in enumerate(groups.items()):
+    source_of = {s.residual.label: s for s in sources}
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
         parts = []
-        for source in group:
+        for source in (source_of[r.label] for r in group):
             for value, tangent in zip(source.values, along_step(source), strict=True):
                 parts.append(mul(tangent, add(value, mul(HALF, tangent))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
@@ -121,14 +119,19 @@ def stored_jacobians(
     sources: Sequence[LinearisedResidual], forms: Forms
 ) -> tuple[list[LinearisedResidual], list[Routine]]:
     """The residuals with J read from memory where their form says so, and the routines that put it there."""
-    read: list[LinearisedResidual] = []
-    stores: list[tuple[Residual, Sequence[Store]]] = []
-    for s in sources:
-        form = forms.get(s.residual.label)
-        source, own = store_jacobian(s) if form is not None and form.jacobian else (s, [])
-        read.append(source)
-        stores.append((s.residual, own))
+    stored = {label for label, form in forms.items() if form.jacobian}
+    read, stores = _stored(sources, stored, store_jacobian)
     return read, passes("jacobian", stores, prepares=True)
+
+
+def _stored(
+    sources: Sequence[LinearisedResidual],
+    labels: Collection[str],
+    store: Callable[[LinearisedResidual], tuple[LinearisedResidual, list[Store]]],
+) -> tuple[list[LinearisedResidual], list[tuple[Residual, Sequence[Store]]]]:
+    """The residuals, those of the given labels read from memory, and what puts each there."""
+    read = [store(s) if s.residual.label in labels else (s, []) for s in sources]
+    return [s for s, _ in read], [(s.residual, own) for s, (_, own) in zip(sources, read, strict=True)]
 
 
 def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
@@ -204,13 +207,7 @@ def apply_jtj(
 
     Passes that store J p of residuals over edges come first.
     """
-    gathered: list[LinearisedResidual] = []
-    stores: list[tuple[Residual, Sequence[Store]]] = []
-    for s in sources:
-        form = forms.get(s.residual.label)
-        source, own = store_product(s) if form is not None and form.product else (s, [])
-        gathered.append(source)
-        stores.append((s.residual, own))
+    gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
     routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, _times_tangent)

@@ -150,7 +150,7 @@ class Multigrid:
             levels=len(levels),
             level=self._levels,
             factor=self._array(coarsest**2, np.float64).ctypes.data,
-            work=self._array(2 * coarsest, np.float64).ctypes.data,
+            work=self._array(coarsest, np.float64).ctypes.data,
             partial=self._array(levels[0].size[0] * levels[0].size[1], np.float64).ctypes.data,
         )
 

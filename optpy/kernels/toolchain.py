@@ -178,20 +178,26 @@ def _file_identity(word: str, search_path: str) -> list[str | int]:
     return [word, os.path.realpath(path), status.st_mtime_ns, status.st_size]
 
 
-def _ask_version(command: tuple[str, ...], root: Path) -> str:
+def _run(command: list[str], root: Path, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a compiler in a folder, for so long at most."""
     try:
-        done = subprocess.run(
-            [*command, "--version"],
-            env=compiler_environment(root, root),
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=compiler_environment(root, folder),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PROBE_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _UnusableError(str(error)) from error
+
+
+def _ask_version(command: tuple[str, ...], root: Path) -> str:
+    done = _run([*command, "--version"], root, root, _PROBE_SECONDS)
     if done.returncode != 0:
         raise _UnusableError(f"`--version` ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -211,20 +217,8 @@ def _compile_trial(command: tuple[str, ...], root: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "trial.c").write_text(_TRIAL)
-        try:
-            done = subprocess.run(
-                [*command, *compile_flags(werror=False), "trial.c", "-o", "trial.so", *link_flags()],
-                cwd=folder,
-                env=compiler_environment(root, folder),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TRIAL_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _UnusableError(str(error)) from error
+        compiling = [*command, *compile_flags(werror=False), "trial.c", "-o", "trial.so", *link_flags()]
+        done = _run(compiling, root, folder, _TRIAL_SECONDS)
         if done.returncode != 0 or not (folder / "trial.so").exists():
             said = done.stderr.strip() or done.stdout.strip() or "nothing"
             raise _UnusableError(f"it compiles no library (status {done.returncode}), and says: {said}")

@@ -41,7 +41,7 @@ typedef struct Multigrid {
     int64_t levels;
     MgLevel *level;
     double *factor;           /* L and D of the coarsest matrix, points * channels squared */
-    double *work;             /* twice points * channels */
+    double *work;             /* of the coarsest level: points * channels */
     double *partial;          /* rows of the first coarse level */
     double omega;             /* of the finest level */
 } Multigrid;
@@ -119,7 +119,7 @@ static void mg_smooth(const MgLevel *l, const Team *team, int thread) {
         }
 }
 
-/* x = scale D^-1 v; returns nothing, but leaves the sum of x^2 of each row in `partial` if there is one. */
+/* x = scale D^-1 v; leaves the sum of x^2 of each row in `partial` if there is one. */
 static void mg_invert(const MgLevel *l, const OPTPY_REAL *v, double scale, double *partial, const Team *team, int thread) {
     MG_ROWS(l, team, thread) {
         double squares = 0;
@@ -249,41 +249,35 @@ OPTPY_FN OPTPY_REAL *mg_field(const Context *c, const int place[2]) {
     return (OPTPY_REAL *)c->field[place[0]] + place[1] * c->plane[place[0]];
 }
 
-/* Channels of the finest grid: of z, masked by where A has a diagonal; of r - Ap; or of Ap. */
-OPTPY_FN void mg_fine_z(const Context *c, const Multigrid *g, MgChannel *channels) {
+/* The finest grid: of a vector, less another one, masked by a third; the two may be null. */
+OPTPY_FN void mg_fine(const Context *c, const Multigrid *g, const int (*values)[2], const int (*minus)[2],
+                      const int (*mask)[2], MgChannel *channels) {
     for (int n = 0; n < MG_CHANNELS; n++)
-        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_z[n]), NULL, mg_field(c, mg_C[n])};
-}
-
-OPTPY_FN void mg_fine_residual(const Context *c, const Multigrid *g, MgChannel *channels) {
-    for (int n = 0; n < MG_CHANNELS; n++)
-        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_r[n]), mg_field(c, mg_Ap[n]), NULL};
-}
-
-OPTPY_FN void mg_fine_product(const Context *c, const Multigrid *g, MgChannel *channels) {
-    for (int n = 0; n < MG_CHANNELS; n++)
-        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, mg_Ap[n]), NULL, NULL};
+        channels[n] = (MgChannel){g->size, g->row, g->slab, mg_field(c, values[n]),
+                                  minus ? mg_field(c, minus[n]) : NULL, mask ? mg_field(c, mask[n]) : NULL};
 }
 
 /* -- the cycle ----------------------------------------------------------------------------------------------------- */
 
+/* y = A^-1 y, of a matrix that mg_factor has factored. */
+OPTPY_FN void mg_substitute(const double *factor, int64_t n, double *y) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < i; k++) y[i] -= factor[i * n + k] * y[k];
+    for (int64_t i = 0; i < n; i++) y[i] *= factor[i * n + i]; /* the inverse pivot */
+    for (int64_t i = n - 1; i >= 0; i--)
+        for (int64_t k = i + 1; k < n; k++) y[i] -= factor[k * n + i] * y[k];
+}
+
 /* t = A^-1 b on the coarsest level. */
 static void mg_solve_coarsest(const Multigrid *g) {
     const MgLevel *l = &g->level[g->levels - 1];
-    const int64_t points = l->size[0] * l->size[1] * l->size[2], n = points * MG_CHANNELS;
-    double *y = g->work;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t point = i / MG_CHANNELS, at = mg_at(l, point / l->size[2]) + point % l->size[2];
-        double sum = (double)l->b[i % MG_CHANNELS * l->plane + at];
-        for (int64_t k = 0; k < i; k++) sum -= g->factor[i * n + k] * y[k];
-        y[i] = sum;
-    }
-    for (int64_t i = 0; i < n; i++) y[i] *= g->factor[i * n + i]; /* the inverse pivot */
-    for (int64_t i = n - 1; i >= 0; i--) {
-        const int64_t point = i / MG_CHANNELS, at = mg_at(l, point / l->size[2]) + point % l->size[2];
-        for (int64_t k = i + 1; k < n; k++) y[i] -= g->factor[k * n + i] * y[k];
-        l->t[i % MG_CHANNELS * l->plane + at] = (OPTPY_REAL)y[i];
-    }
+    const int64_t n = l->size[0] * l->size[1] * l->size[2] * MG_CHANNELS;
+#define MG_UNKNOWN(v, i) \
+    (v)[(i) % MG_CHANNELS * l->plane + mg_at(l, (i) / MG_CHANNELS / l->size[2]) + (i) / MG_CHANNELS % l->size[2]]
+    for (int64_t i = 0; i < n; i++) g->work[i] = (double)MG_UNKNOWN(l->b, i);
+    mg_substitute(g->factor, n, g->work);
+    for (int64_t i = 0; i < n; i++) MG_UNKNOWN(l->t, i) = (OPTPY_REAL)g->work[i];
+#undef MG_UNKNOWN
 }
 
 OPTPY_FN int mg_is_small(const MgLevel *l) {
@@ -442,11 +436,7 @@ static void mg_invert_blocks(const MgLevel *l, const Team *team, int thread) {
             for (int c = 0; c < MG_CHANNELS; c++) {
                 double y[MG_CHANNELS] = {0};
                 y[c] = 1;
-                for (int r = 0; r < MG_CHANNELS; r++)
-                    for (int k = 0; k < r; k++) y[r] -= a[r * MG_CHANNELS + k] * y[k];
-                for (int r = 0; r < MG_CHANNELS; r++) y[r] *= a[r * MG_CHANNELS + r];
-                for (int r = MG_CHANNELS - 1; r >= 0; r--)
-                    for (int k = r + 1; k < MG_CHANNELS; k++) y[r] -= a[k * MG_CHANNELS + r] * y[k];
+                mg_substitute(a, MG_CHANNELS, y);
                 for (int p = mg_inverse_first[c]; p < mg_inverse_first[c + 1]; p++)
                     l->inverse[p * l->plane + at + i] = (OPTPY_REAL)y[mg_inverse_column[p]];
             }

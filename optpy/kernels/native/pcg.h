@@ -158,19 +158,20 @@ OPTPY_FN void in_place_of_p(Redirected *to, const Context *c, const PcgKernels *
 }
 
 #ifdef MG_CHANNELS
+OPTPY_FN double mg_omega(const Multigrid *g) { return g->omega; }
+
 /* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
 static double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
     Multigrid *g = m->multigrid;
     MgChannel channels[MG_CHANNELS];
     Redirected on_z;
     in_place_of_p(&on_z, c, m, m->z);
-    scalar[OMEGA] = g->omega;
     pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread); /* A z */
-    mg_fine_residual(c, g, channels);
+    mg_fine(c, g, mg_r, mg_Ap, NULL, channels);
     mg_restrict(&g->level[0], channels, team, thread);                 /* P^T (r - A z) */
     team_barrier(team);
     mg_cycle(g, 0, team, thread);
-    mg_fine_z(c, g, channels);
+    mg_fine(c, g, mg_z, NULL, mg_C, channels);
     mg_interpolate(&g->level[0], g->level[0].t, channels, 1, team, thread);
     team_barrier(team);
     pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread);
@@ -182,8 +183,8 @@ static void mg_probe_all(const PcgCall *call, const Context *on_z, Team *team, i
     const PcgKernels *m = call->kernels;
     const MgLevel *l = &m->multigrid->level[0];
     MgChannel z[MG_CHANNELS], Ap[MG_CHANNELS];
-    mg_fine_z(call->context, m->multigrid, z);
-    mg_fine_product(call->context, m->multigrid, Ap);
+    mg_fine(call->context, m->multigrid, mg_z, NULL, mg_C, z);
+    mg_fine(call->context, m->multigrid, mg_Ap, NULL, NULL, Ap);
     for (int64_t n = 0; n < MG_NEIGHBOURS * MG_COLOURS; n++) {
         const int64_t point[3] = {n / MG_COLOURS / MG_NX / MG_NY, n / MG_COLOURS / MG_NX % MG_NY, n / MG_COLOURS % MG_NX};
         mg_probe(l, (int)(n % MG_COLOURS), point, team, thread);
@@ -203,7 +204,7 @@ static void mg_estimate_finest(const PcgCall *call, const Context *on_z, Team *t
     const Context *c = call->context;
     Multigrid *g = m->multigrid;
     MgChannel z[MG_CHANNELS];
-    mg_fine_z(c, g, z);
+    mg_fine(c, g, mg_z, NULL, mg_C, z);
     ptrdiff_t first, last;
     team_share((ptrdiff_t)(g->size[0] * g->size[1]), thread, team->threads, &first, &last);
     for (int64_t q = first; q < last; q++)
@@ -249,26 +250,28 @@ OPTPY_EXPORT void optpy_multigrid(const Context *c, const PcgKernels *m, const d
 }
 #else
 /* Without multigrid z = M^-1 r is part of the lines. */
+OPTPY_FN double mg_omega(const struct Multigrid *g) {
+    (void)g;
+    return 0;
+}
+
 OPTPY_FN double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
     (void)c, (void)m, (void)scalar, (void)team, (void)thread;
     return 0;
 }
 #endif
 
-OPTPY_FN void pcg_omega(const PcgKernels *m, double *scalar) {
-#ifdef MG_CHANNELS
-    if (m->multigrid) scalar[OMEGA] = m->multigrid->omega;
-#else
-    (void)m, (void)scalar;
-#endif
+/* A line that makes a new residual, and its z; r.z. */
+OPTPY_FN double pcg_residual(const Context *c, const PcgKernels *m, const int *line, double *scalar, Team *team, int thread) {
+    const double rho = pcg_line(c, line, m->grids, scalar, team, thread);
+    return m->multigrid ? pcg_cycle(c, m, scalar, team, thread) : rho;
 }
 
 /* r = b - A delta; r.z */
 OPTPY_FN double pcg_fresh_residual(const Context *c, const Context *on_delta, const PcgKernels *m, double *scalar,
                                    Team *team, int thread) {
     pcg_line(on_delta, m->apply, m->applied, scalar, team, thread);
-    const double rho = pcg_line(c, m->restart, m->grids, scalar, team, thread);
-    return m->multigrid ? pcg_cycle(c, m, scalar, team, thread) : rho;
+    return pcg_residual(c, m, m->restart, scalar, team, thread);
 }
 
 static void pcg_body(void *argument, Team *team, int thread) {
@@ -280,12 +283,10 @@ static void pcg_body(void *argument, Team *team, int thread) {
     memcpy(scalar, call->scalar, sizeof scalar);
     Redirected on_delta;
     in_place_of_p(&on_delta, c, m, m->delta);
-    pcg_omega(m, scalar);
+    if (m->multigrid) scalar[OMEGA] = mg_omega(m->multigrid);
     team_barrier(team); /* everyone has read the state */
     if (s.k == 0 && s.rho_0 < 0) {
-        s.rho = pcg_line(c, m->start, m->grids, scalar, team, thread);
-        if (m->multigrid) s.rho = pcg_cycle(c, m, scalar, team, thread);
-        s.rho_0 = s.rho;
+        s.rho = s.rho_0 = pcg_residual(c, m, m->start, scalar, team, thread);
         if (s.rho == 0) s.status = PCG_NO_GRADIENT;
         else if (!(optpy_isfinite(s.rho) && s.rho > 0)) s.status = PCG_BAD_START;
     }
@@ -318,8 +319,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
             s.alpha = 0;
             rho_next = pcg_fresh_residual(c, &on_delta.context, m, scalar, team, thread);
         } else {
-            rho_next = pcg_line(c, m->update, m->grids, scalar, team, thread);  /* r -= alpha Ap;  r.z */
-            if (m->multigrid) rho_next = pcg_cycle(c, m, scalar, team, thread);
+            rho_next = pcg_residual(c, m, m->update, scalar, team, thread); /* r -= alpha Ap;  r.z */
         }
         s.Q -= 0.5 * alpha * s.rho;
         s.zeta = s.Q != 0 ? (double)(s.k - s.resumed) * (-0.5 * alpha * s.rho) / s.Q : 0;
