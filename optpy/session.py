@@ -189,11 +189,11 @@ class Session:
             raise OptionError(f"'repeat' must be at least 1, not {repeat}")
         options = self._options
         radius = options.initial_radius if options.method == "lm" else float("inf")
+        if routine == "pcg" and options.preconditioner == "auto":  # one and the same for all iterations
+            self._problem.set_preconditioner("jacobi" if self._program.coupling is not None else "block_jacobi")
         self._problem.linearise()
         self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         if routine == "pcg":
-            if options.preconditioner == "auto":
-                self._problem.set_preconditioner("jacobi")  # one and the same for all iterations
             return self._problem.benchmark_pcg(repeat)
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")

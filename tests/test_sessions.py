@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,3 +103,23 @@ def test_updates_after_each_step_do_not_repeat_a_rejected_one() -> None:
     session.run()
     session.update(t=3.0)  # a solve that has ended starts with the radius of the options
     assert session.step().tr_radius in (1e4 / 2, 3e4)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_iterations_asked_for_are_those_measured(slots: int) -> None:
+    """On a grid and on a graph, whose default preconditioners differ."""
+    V, E = op.dims("V E")
+    v, e = op.indices(V, E)
+    X, A = op.Unknown("X", (V,), 2), op.Array("A", (V,), 2)
+    fit = op.vector(X[v][0] + X[v][1] - A[v][0], X[v][1] - A[v][1])
+    points = np.random.default_rng(0).normal(size=(200, 2))
+    data: dict[str, Any] = dict(X=np.zeros_like(points), A=points)
+    energy = op.Energy(fit=fit, reg=X[v] - X[v + 1])
+    if slots == 2:
+        a, b = op.Graph("edges", E, (V, V))[e]
+        energy = op.Energy(fit=fit, reg=X[a] - X[b])
+        data["edges"] = np.stack([np.arange(199), np.arange(1, 200)], axis=1)
+    session = op.compile(energy).start(data)
+    session._problem.trace = []
+    assert session.benchmark("pcg", 5) > 0
+    assert [s.k for s in session._problem.trace] == [1, 2, 3, 4, 5]
