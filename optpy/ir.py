@@ -467,3 +467,50 @@ class Coupling:
     def coarse_reach(self) -> tuple[int, ...]:
         """The reach of P^T J^T J P, where P interpolates linearly from every other point."""
         return tuple((r + 2) // 2 for r in self.reach)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """``block[row, column] += factor * stored[channel]``, or ``+= factor`` where the channel is None."""
+
+    row: int
+    column: int
+    factor: float
+    channel: int | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NormalTerm:
+    """What one residual adds to J^T J.
+
+    Attributes:
+        domain: of the residual.
+        reads: the indices at which it reads unknowns.
+        stored: numbers that the blocks are made of, for each point of the domain; None where there are none.
+        blocks: of each pair of reads (row, column), by their positions.
+    """
+
+    domain: Domain
+    reads: tuple[tuple[Affine, ...], ...]
+    stored: Field | None
+    blocks: Mapping[tuple[int, int], tuple[BlockEntry, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NormalMatrix:
+    """J^T J as a sparse matrix of dense blocks, one row for each point of the grid that all unknowns stand on.
+
+    Attributes:
+        dims: of the grid.
+        elements: the channels of all unknowns: the rows of a block.
+        terms: what it is the sum of.
+        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+    """
+
+    dims: tuple[Dim, ...]
+    elements: tuple[Element, ...]
+    terms: tuple[NormalTerm, ...]
+    vectors: Mapping[str, tuple[Element, ...]]

@@ -12,6 +12,7 @@ from typing import Literal, final
 import numpy as np
 
 from .energy.vectors import vector
+from .assembled import AssembledSolvers
 from .errors import OptionError
 from .ir import Field
 from .kernels.buffers import Buffers
@@ -32,7 +33,7 @@ _SLOW = 0.9
 _HOPELESS = 80
 """Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid"]
+Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
 
 
 @final
@@ -54,6 +55,9 @@ class LinearSolver:
         self._unknowns = unknowns
         self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
         self._multigrid: Multigrid | None = None
+        self._assembled: AssembledSolvers | None = None
+        self._graphs = {}
+        self._damped = False
         self._kind: Kind = "jacobi"  # what the next solve begins with
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
@@ -68,7 +72,7 @@ class LinearSolver:
         Raises:
             OptionError: multigrid does not apply to the energy.
         """
-        coupled = self._bound.program.coupling is not None
+        coupled = self._bound.program.coupling is not None or self._bound.program.normal is not None
         if preconditioner == "multigrid" and not coupled:
             raise OptionError(
                 "preconditioner='multigrid' needs all unknowns on one grid, coupled with near neighbours in each of "
@@ -78,13 +82,15 @@ class LinearSolver:
         if preconditioner is None:
             self._kind = "jacobi"
         elif preconditioner == "auto":
-            self._kind = "jacobi" if coupled else "block_jacobi"
+            self._kind = "jacobi" if self._bound.program.coupling is not None else "block_jacobi"
         else:
             self._kind = preconditioner
         self._used = {}
 
-    def data_changed(self) -> None:
+    def data_changed(self, graphs=None) -> None:
         """The levels of multigrid no longer belong to the problem."""
+        if graphs is not None:
+            self._assembled, self._graphs = None, graphs
         self._first_iterations = None
 
     @property
@@ -109,7 +115,9 @@ class LinearSolver:
             reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance, slice=_SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
-        if self._kind != "multigrid":
+        if self._kind == "cholesky":
+            summary = self._with_factor(state, limits, damped)
+        elif self._kind != "multigrid":
             summary = self._with_jacobi(state, limits, damped)
         if self._kind == "multigrid":
             summary = self._with_multigrid(state, limits, damped)
@@ -159,17 +167,34 @@ class LinearSolver:
         return self._first_iterations is None or self._excess > _BUILDING
 
     def _build(self, kernels: PcgKernels) -> None:
-        self._bound.build_multigrid(kernels)
+        if self._bound.program.coupling is None:
+            self.assembled.build_multigrid(self._damped)
+        else:
+            self._bound.build_multigrid(kernels)
         self._first_iterations = None
 
     def _multigrid_kernels(self, damped: bool) -> PcgKernels:
         coupling = self._bound.program.coupling
-        assert coupling is not None
+        self._damped = damped
+        if coupling is None:
+            return self.assembled.kernels(damped)
         if self._multigrid is None:
             shape = [self._buffers.sizes[d] for d in coupling.dims]
             self._multigrid = Multigrid(coupling, shape, self._buffers.pitch[coupling.dims], self._bound.program.dtype)
         z = [vector("z", u) for u in self._unknowns]
         return self._bound.multigrid_kernels(self._steps, damped, z, self._multigrid)
+
+    @property
+    def assembled(self):
+        if self._assembled is None:
+            self._assembled = AssembledSolvers(self._bound, self._buffers, self._unknowns, self._graphs)
+        return self._assembled
+
+    def _with_factor(self, state, limits, damped):
+        self.assembled.build_factor(damped)
+        summary = self._run(self.assembled.kernels(damped), state, replace(limits, eta=limits.forcing()))
+        self._used["cholesky"] = None
+        return summary
 
     def _run(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
         state.max_iterations, state.eta = limits.max_iterations, limits.eta

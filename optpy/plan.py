@@ -248,7 +248,13 @@ def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived:
     try:
         routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
         program = build_program(
-            routines.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, routines.coupling
+            routines.groups,
+            dtype,
+            SOLVER_SCALARS,
+            AT_LINEARISATION,
+            AT_UNKNOWNS,
+            routines.coupling,
+            routines.normal,
         )
     except EnergyError as error:
         raise EnergyError(str(error), energy.location) if error.location is None else error from None

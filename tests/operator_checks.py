@@ -103,6 +103,22 @@ class Operators:
         n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
+    def assembled(self, damped: bool) -> Real | None:
+        """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
+        if self.problem._bound.program.normal is None:
+            return None
+        solvers = self.problem._linear_solver.assembled
+        self.problem._bound.assemble(solvers.matrix, damped)
+        first, columns = 0, []
+        for u in self.unknowns:
+            n, channels = self.elements(u), ir.tangent(u).channels
+            columns.append(first + np.arange(n * channels).reshape(n, channels))
+            first += n * channels
+        place = np.concatenate(columns, axis=1)[solvers.matrix.order].ravel()
+        dense = np.zeros((first, first))
+        dense[np.ix_(place, place)] = solvers.matrix.as_scipy().toarray()
+        return dense
+
     def elements(self, u: ir.Field) -> int:
         return math.prod(self.bound.sizes[d] for d in u.dims)
 
@@ -202,6 +218,10 @@ def check_products(ops: Operators, F: Real, J: Real, epsilon: float) -> None:
         assert pAp >= 0
         assert uAu >= 0
         assert not Ap[~solved].any()
+        assembled = ops.assembled(damped=damping is DAMPED)
+        if assembled is not None:
+            near(assembled * np.outer(solved, solved), A, (np.abs(J).T @ np.abs(J) + np.abs(A)).max(initial=0), epsilon)
+            assert not (assembled - np.diag(np.diag(assembled)))[~solved].any()
     delta = rng.standard_normal(len(solved)) * solved
     predicted = 0.5 * F @ F - 0.5 * np.sum((F + J @ delta) ** 2)
     near(ops.model_cost_change(delta), predicted, np.sum((np.abs(F) + np.abs(J) @ np.abs(delta)) ** 2), epsilon)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,16 @@ _SLAB = 1 << 16
 """Points evaluated at a time."""
 
 
+class Indexed(Protocol):
+    """What the value of an index depends on."""
+
+    @property
+    def sizes(self) -> Mapping[ir.Dim, int]: ...
+
+    @property
+    def edges(self) -> Mapping[str, NDArray[Any]]: ...
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Slab:
@@ -46,7 +56,7 @@ class Slab:
     start: int
     shape: tuple[int, ...]
 
-    def index(self, affine: Affine, bound: Bound) -> Integers:
+    def index(self, affine: Affine, bound: Indexed) -> Integers:
         """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
         total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
         for atom, c in affine.terms:
@@ -66,7 +76,7 @@ class Slab:
         return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
 
 
-def _entries(bound: Bound, entry: Entry, rows: Integers) -> Integers:
+def _entries(bound: Indexed, entry: Entry, rows: Integers) -> Integers:
     found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
     return found
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Field, Residual, Routine, tangent
+from ..ir import Coupling, Field, NormalMatrix, Residual, Routine, tangent
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
+from .normal_matrix import normal_matrix
 from .routines import (
     Fixed,
     apply_jtj,
@@ -21,7 +22,7 @@ from .routines import (
     model_cost,
     stored_jacobians,
 )
-from .updates import multigrid_routines, pcg_routines, step
+from .updates import multigrid_routines, pcg_routines, step, stored_routines
 
 AT_UNKNOWNS = frozenset(
     f"{name}{preconditioner}"
@@ -39,7 +40,7 @@ AT_UNKNOWNS = frozenset(
         "smooth",
         "power",
     )
-    for preconditioner in ("", "_block", "_multigrid")
+    for preconditioner in ("", "_block", "_multigrid", "_stored")
 )
 """Groups that need to visit only those points where some unknown is solved for."""
 
@@ -54,11 +55,13 @@ class ProblemRoutines:
 
     Attributes:
         groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
-        coupling: of the unknowns, where multigrid can precondition it.
+        coupling: of the unknowns, where a multigrid on their grid can precondition it.
+        normal: J^T J as a sparse matrix, where one is made for other preconditioners.
     """
 
     groups: dict[str, list[Routine]]
     coupling: Coupling | None
+    normal: NormalMatrix | None
 
 
 def problem_routines(
@@ -96,4 +99,9 @@ def problem_routines(
     coupled = coupling(sources, coordinates)
     if coupled is not None:
         groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
-    return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)
+    normal = None
+    assembled = normal_matrix(sources, coordinates, fixed) if coupled is None else None
+    if assembled is not None:
+        normal, groups["normal"] = assembled
+        groups |= {f"{name}_stored": routines for name, routines in stored_routines(coordinates).items()}
+    return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)

@@ -83,6 +83,18 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
     return _sweeps(unknowns, builders, _jacobi, "_multigrid")
 
 
+def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+    """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix."""
+    builders = {
+        "start": _without_dot(_start),
+        "direction": _direction_stored,
+        "update": _without_dot(_update),
+        "flush": _flush,
+        "restart": _without_dot(_restart),
+    }
+    return _sweeps(unknowns, builders, _jacobi, "_stored")
+
+
 def _sweeps(
     unknowns: Sequence[Field], builders: Mapping[str, Builder], precondition: Preconditioned, suffix: str
 ) -> dict[str, list[Routine]]:
@@ -151,6 +163,15 @@ def _first_sweep(build: Builder) -> Builder:
     def built(u: Field, precondition: Preconditioned) -> Built:
         values, _ = build(u, precondition)
         return {**values, "z": [mul(OMEGA, e) for e in precondition(u, values["r"])]}, []
+
+    return built
+
+
+def _without_dot(build: Builder) -> Builder:
+    """The sweep alone: r.z is computed where z is."""
+
+    def built(u: Field, precondition: Preconditioned) -> Built:
+        return build(u, precondition)[0], []
 
     return built
 

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import Field, Graph
+from .aggregation import Aggregation, AggregationState
+from .assembly import AssembledMatrix, AssembledState
 from .buffers import Buffers
 from .multigrid import Multigrid, MultigridState
 from .program import Program
@@ -55,6 +57,8 @@ class PcgKernels(ctypes.Structure):
         ("z", POINTER(c_int)),
         ("smooth", POINTER(c_int)),
         ("power", POINTER(c_int)),
+        ("normal", POINTER(AssembledState)),
+        ("aggregation", POINTER(AggregationState)),
     ]
 
 
@@ -93,6 +97,11 @@ def load(library: ctypes.CDLL) -> None:
     if hasattr(library, "optpy_multigrid"):
         library.optpy_multigrid.argtypes = [POINTER(_Context), POINTER(PcgKernels), c_void_p, c_int]
         library.optpy_multigrid.restype = None
+    if hasattr(library, "optpy_assemble"):
+        library.optpy_assemble.argtypes = [POINTER(_Context), POINTER(AssembledState), c_int, c_int]
+        library.optpy_assemble.restype = None
+        library.optpy_aggregate.argtypes = [POINTER(AggregationState), c_int]
+        library.optpy_aggregate.restype = None
 
 
 @final
@@ -244,6 +253,26 @@ class BoundProgram:
             power=_ints(groups["power_multigrid"]),
         )
 
+    def assembled_kernels(
+        self,
+        unknowns: Sequence[tuple[Field, Field]],
+        damped: bool,
+        matrix: AssembledMatrix,
+        aggregation: Aggregation,
+    ) -> PcgKernels:
+        """The lines of the conjugate gradient loop with a solver that works on the assembled matrix.
+
+        Args:
+            unknowns, damped: as for ``pcg_kernels``.
+            matrix: J^T J + D.
+            aggregation: its multigrid, for where the matrix has no solver of its own.
+        """
+        return PcgKernels(
+            **self._lines(unknowns, damped, "_stored"),
+            normal=ctypes.pointer(matrix.state),
+            aggregation=ctypes.pointer(aggregation.state),
+        )
+
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
         names = ("start", "direction", "update", "flush", "restart")
@@ -278,6 +307,17 @@ class BoundProgram:
             self._scalar_array({}).ctypes.data,
             self._threads_for_products(),
         )
+
+    def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
+        """Compute the blocks of J^T J (+ D) as it now is."""
+        self.run("normal")
+        self._locate()
+        threads = self._threads_for_products()
+        self._library.optpy_assemble(ctypes.byref(self._context), ctypes.byref(matrix.state), damped, threads)
+
+    def aggregate(self, aggregation: Aggregation) -> None:
+        """Compute all levels of an assembled matrix's multigrid."""
+        self._library.optpy_aggregate(ctypes.byref(aggregation.state), self._threads_for_products())
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -36,7 +36,6 @@ def multigrid_source(coupling: Coupling, slots: Slots, dialect: Dialect) -> str:
     colours = _colours(pairs, n)
     reach = (0, 0, *coupling.coarse_reach)[-3:]
     definitions = {
-        "OPTPY_REAL": dialect.real,
         "MG_CHANNELS": n,
         "MG_PAIRS": len(pairs),
         "MG_COLOURS": max(colours) + 1,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Index, Routine
+from ..ir import Coupling, Dim, Index, NormalMatrix, Routine
+from .aggregation import aggregation_source
+from .assembly import assembly_source
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
@@ -32,6 +34,7 @@ class Program:
         source: the whole C source.
         dtype: the solver's precision.
         coupling: for multigrid, where it applies.
+        normal: the assembled J^T J, where there is one.
         traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
     """
 
@@ -44,6 +47,7 @@ class Program:
     source: str
     dtype: str
     coupling: Coupling | None
+    normal: NormalMatrix | None
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     def routine(self, kernel: int) -> Routine:
@@ -57,6 +61,7 @@ def build_program(
     at_linearisation: Collection[str],
     solved_only: Collection[str],
     coupling: Coupling | None,
+    normal: NormalMatrix | None,
 ) -> Program:
     """Print all routines into one source.
 
@@ -67,6 +72,7 @@ def build_program(
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
         coupling: of the unknowns; with it, multigrid is compiled too.
+        normal: with it, so are its assembly and an algebraic multigrid.
     """
     scheduled = _schedule(groups, at_linearisation)
     slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
@@ -96,7 +102,7 @@ def build_program(
         dialect,
         {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
         "enum { " + ", ".join(name.upper() for name in solver_scalars) + " };",
-        multigrid_source(coupling, slots, dialect) if coupling is not None else "",
+        "\n\n".join(_preconditioners(coupling, normal, slots, dialect)),
     )
     return Program(
         groups=numbers,
@@ -108,8 +114,20 @@ def build_program(
         source=source,
         dtype=dtype,
         coupling=coupling,
+        normal=normal,
         traffic=tuple(_traffic(k.border) for k in kernels),
     )
+
+
+def _preconditioners(
+    coupling: Coupling | None, normal: NormalMatrix | None, slots: Slots, dialect: Dialect
+) -> Iterator[str]:
+    yield f"#define OPTPY_REAL {dialect.real}"
+    if coupling is not None:
+        yield multigrid_source(coupling, slots, dialect)
+    if normal is not None:
+        yield assembly_source(normal, slots, dialect)
+        yield aggregation_source(len(normal.elements), dialect)
 
 
 def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str]) -> dict[str, list[Routine]]:
@@ -135,7 +153,7 @@ def _source(
     dialect: Dialect,
     sizes: Mapping[str, int],
     scalars: str,
-    multigrid: str,
+    preconditioners: str,
 ) -> str:
     table = [
         f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, {int(k.border.prepares)}}},"
@@ -153,7 +171,7 @@ def _source(
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
         "\n".join(f"#define OPTPY_{name} {n}" for name, n in sizes.items()),
         scalars,
-        multigrid,
+        preconditioners,
         native_header("pcg.h"),
     ]
     return "\n\n".join(parts) + "\n"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optpy.solver.result import IntermediateResult
 
 
-Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid"] | None
+Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
 
 
 @final
@@ -240,7 +240,7 @@ def _callable(name: str, value: Any) -> Any:
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "method": _choice("lm", "gn"),
-    "preconditioner": _choice(None, "auto", "jacobi", "block_jacobi", "multigrid"),
+    "preconditioner": _choice(None, "auto", "jacobi", "block_jacobi", "multigrid", "cholesky"),
     "threads": _optional(_integer(1)),
     "max_iterations": _integer(0),
     "function_tolerance": _number(0),

@@ -79,6 +79,9 @@ typedef struct {
     /* With multigrid, z is stored, and only its first sweep is in the lines above. */
     struct Multigrid *multigrid; /* or null */
     const int *z, *smooth, *power;
+    /* With an assembled matrix, z is what a solver that works on it makes of r. */
+    struct NormalMatrix *normal; /* or null */
+    struct Aggregation *aggregation;
 } PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
@@ -161,7 +164,7 @@ OPTPY_FN void in_place_of_p(Redirected *to, const Context *c, const PcgKernels *
 OPTPY_FN double mg_omega(const Multigrid *g) { return g->omega; }
 
 /* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
-static double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
+static double pcg_multigrid(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
     Multigrid *g = m->multigrid;
     MgChannel channels[MG_CHANNELS];
     Redirected on_z;
@@ -255,8 +258,33 @@ OPTPY_FN double mg_omega(const struct Multigrid *g) {
     return 0;
 }
 
-OPTPY_FN double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
+OPTPY_FN double pcg_multigrid(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
     (void)c, (void)m, (void)scalar, (void)team, (void)thread;
+    return 0;
+}
+#endif
+
+#ifdef NORMAL_CHANNELS
+/* z = M^-1 r of the assembled matrix; r.z. */
+static double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
+    normal_take(c, m->normal, team, thread);
+    if (!m->normal->solve) {
+        amg_cycle(m->aggregation, team, thread);
+    } else {
+        if (thread == 0) m->normal->solve();
+        team_barrier(team);
+    }
+    return normal_give(c, m->normal, team, thread);
+}
+
+static void amg_build_body(void *argument, Team *team, int thread) { amg_build((Aggregation *)argument, team, thread); }
+
+/* All levels of the algebraic multigrid, from the matrix as it has been assembled. */
+OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) { team_run(threads, amg_build_body, g); }
+#else
+/* Without an assembled matrix nothing is solved with it. */
+OPTPY_FN double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
+    (void)c, (void)m, (void)team, (void)thread;
     return 0;
 }
 #endif
@@ -264,7 +292,8 @@ OPTPY_FN double pcg_cycle(const Context *c, const PcgKernels *m, double *scalar,
 /* A line that makes a new residual, and its z; r.z. */
 OPTPY_FN double pcg_residual(const Context *c, const PcgKernels *m, const int *line, double *scalar, Team *team, int thread) {
     const double rho = pcg_line(c, line, m->grids, scalar, team, thread);
-    return m->multigrid ? pcg_cycle(c, m, scalar, team, thread) : rho;
+    if (m->multigrid) return pcg_multigrid(c, m, scalar, team, thread);
+    return m->normal ? pcg_assembled(c, m, team, thread) : rho;
 }
 
 /* r = b - A delta; r.z */

@@ -1,0 +1,236 @@
+"""The assembled J^T J + D on the CPU: the code that adds up its blocks, its sparsity, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import CFUNCTYPE, POINTER, c_double, c_int64, c_void_p
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
+
+from ..ir import BlockEntry, NormalMatrix, NormalTerm
+from .buffers import Buffers
+from .compiler import native_header
+from .dialect import Dialect
+from .slots import Slots
+
+_CHUNK = 512
+"""Rows whose part of a dot product is added up at a time: NORMAL_CHUNK."""
+
+Reads = NDArray[np.int64]
+"""For each point of a term's domain and each of its reads, the node that it reads, or -1: (points, reads)."""
+
+
+# -- source --------------------------------------------------------------------------------------------------------
+
+
+def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str:
+    """The code that adds up the blocks of an energy's matrix."""
+    lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}"]
+    for kind, elements in matrix.vectors.items():
+        places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
+        lines.append(f"static const int normal_{kind}[][2] = {{{places}}};")
+    row = [
+        "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix) {",
+        *(f"    {line}" for n, (term, read) in enumerate(_views(matrix)) for line in _visit(n, term, read, slots, dialect)),
+        "}",
+    ]
+    return "\n".join([*lines, "", native_header("assembly.h"), "", *row])
+
+
+def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
+    """Each term from each of its reads, in the order of the native visits."""
+    for term in matrix.terms:
+        for read in range(len(term.reads)):
+            yield term, read
+
+
+def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dialect) -> list[str]:
+    """The loop over the residuals of a term whose read is the row's node."""
+    size = sum(len({e.row for e in block}) for (s, _), block in term.blocks.items() if s == read)
+    if not size:
+        return []
+    used = sorted({e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None})
+    body = []
+    if term.stored is not None and used:
+        slot = slots.fields[term.stored]
+        body.append(f"const OPTPY_REAL *at = (const OPTPY_REAL *)c->field[{slot}] + v->place[q];")
+        body += [f"const OPTPY_REAL v{n} = at[{n} * c->plane[{slot}]];" for n in used]
+    body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
+    for other in range(len(term.reads)):
+        entries = term.blocks[read, other]
+        if entries:
+            body += [f"if (block[{other}] >= 0) {{", f"    OPTPY_REAL *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;"]
+            body += [f"    {_addition(e, dialect)}" for e in entries]
+            body.append("}")
+    return [
+        "{",
+        f"    const NormalVisits *v = &visits[{number}];",
+        "    for (int64_t q = v->first[i]; q < v->first[i + 1]; q++) {",
+        *(f"        {line}" for line in body),
+        "    }",
+        "}",
+    ]
+
+
+def _addition(entry: BlockEntry, dialect: Dialect) -> str:
+    target = f"B[{entry.row} * NORMAL_CHANNELS + {entry.column}]"
+    factor = f"{entry.factor!r}{dialect.suffix}"
+    if entry.channel is None:
+        return f"{target} += {factor};"
+    if entry.factor == 1:
+        return f"{target} += v{entry.channel};"
+    if entry.factor == -1:
+        return f"{target} -= v{entry.channel};"
+    return f"{target} += {factor} * v{entry.channel};"
+
+
+# -- sparsity ------------------------------------------------------------------------------------------------------
+
+
+def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
+    """Which nodes are coupled: symmetric, with the whole diagonal.
+
+    Args:
+        reads: of each term.
+        nodes: of the grid.
+    """
+    every = np.arange(nodes, dtype=np.int64)
+    rows, columns = [every], [every]
+    for nodes_read in reads:
+        k = nodes_read.shape[1]
+        for s, t in ((s, t) for s in range(k) for t in range(k) if s != t):
+            inside = (nodes_read[:, s] >= 0) & (nodes_read[:, t] >= 0)
+            rows.append(nodes_read[inside, s])
+            columns.append(nodes_read[inside, t])
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    return coo_matrix((np.ones(len(row), np.int8), (row, column)), shape=(nodes, nodes)).astype(bool).tocsr()
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class _Visits(ctypes.Structure):
+    """NormalVisits of native/assembly.h."""
+
+    _fields_ = [("first", c_void_p), ("place", c_void_p), ("block", c_void_p)]
+
+
+SOLVE = CFUNCTYPE(None)
+
+
+class AssembledState(ctypes.Structure):
+    """NormalMatrix of native/assembly.h."""
+
+    _fields_ = [
+        ("nodes", c_int64),
+        ("row", c_void_p),
+        ("diagonal", c_void_p),
+        ("place", c_void_p),
+        ("visits", POINTER(_Visits)),
+        ("matrix", c_void_p),
+        ("b", c_void_p),
+        ("x", c_void_p),
+        ("partial", c_void_p),
+        ("solve", SOLVE),
+        ("right", c_void_p),
+        ("left", c_void_p),
+    ]
+
+
+@final
+class AssembledMatrix:
+    """The matrix of one problem: where each residual adds to it, and its blocks.
+
+    Args:
+        matrix: its terms.
+        reads: of each term, the nodes that it reads.
+        buffers: of the problem.
+        order: the node of each row.
+        rows: where the blocks of each row begin, and one more.
+        columns: the row (of the same order) that each block's columns belong to, ascending within a row.
+        values: the blocks: (blocks, channels, channels).
+    """
+
+    def __init__(
+        self,
+        matrix: NormalMatrix,
+        reads: Sequence[Reads],
+        buffers: Buffers,
+        order: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int32],
+        values: NDArray[Any],
+    ) -> None:
+        self._memory: list[NDArray[Any]] = []
+        self._buffers = buffers
+        self.order, self.rows, self.columns, self.values = order, rows, columns, values
+        n, channels = len(order), len(matrix.elements)
+        self._row_of = np.empty(n, np.int64)
+        self._row_of[order] = np.arange(n)
+        blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))
+        visits = [v for term, nodes in zip(matrix.terms, reads, strict=True) for v in self._visits(term, nodes, blocks)]
+        self._visit_table = (_Visits * max(len(visits), 1))(*visits)
+        self.right, self.left = np.zeros((n, channels)), np.zeros((n, channels))
+        (first, _), *_ = matrix.elements
+        self.state = AssembledState(
+            nodes=n,
+            row=self._kept(rows, np.int64),
+            diagonal=self._kept(_at(blocks, np.arange(n), np.arange(n)), np.int64),
+            place=self._kept(self._places(matrix.vectors["r"][0][0], order), np.int64),
+            visits=self._visit_table,
+            matrix=self._kept(values, values.dtype),
+            partial=self._kept(np.zeros(-(-n // _CHUNK) + 1), np.float64),
+            right=self._kept(self.right, np.float64),
+            left=self._kept(self.left, np.float64),
+        )
+
+    def _kept(self, array: NDArray[Any], dtype: Any) -> int:
+        """The address of an array in the given dtype, which stays alive."""
+        array = np.ascontiguousarray(array, dtype)
+        self._memory.append(array)
+        return array.ctypes.data
+
+    def _places(self, field: Any, points: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where points of a grid, counted in C order, stand in a channel of a field."""
+        length = self._buffers.shape(field.dims)[1]
+        memory = self._buffers.memory[field]
+        step = memory.strides[1] // memory.itemsize
+        return (points // length * self._buffers.pitch[field.dims] + points % length) * step
+
+    def _visits(self, term: NormalTerm, nodes: Reads, blocks: csr_matrix) -> Iterator[_Visits]:
+        rows = np.where(nodes >= 0, self._row_of[nodes], -1)
+        for read in range(len(term.reads)):
+            points = np.flatnonzero(rows[:, read] >= 0)
+            points = points[np.argsort(rows[points, read], kind="stable")]
+            own = rows[points]
+            block = np.full(own.shape, -1, np.int32)
+            for other in range(len(term.reads)):
+                inside = own[:, other] >= 0
+                block[inside, other] = _at(blocks, own[inside, read], own[inside, other])
+            counts = np.bincount(own[:, read], minlength=len(self.order))
+            place = points if term.stored is None else self._places(term.stored, points)
+            yield _Visits(
+                first=self._kept(np.concatenate([[0], np.cumsum(counts)]), np.int64),
+                place=self._kept(place, np.int64),
+                block=self._kept(block, np.int32),
+            )
+
+    def as_scipy(self) -> bsr_matrix:
+        """The matrix in the order of its rows; it shares the memory of the blocks."""
+        size = len(self.order) * self.values.shape[1]
+        return bsr_matrix((self.values, self.columns, self.rows), shape=(size, size))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self._memory)
+
+
+def _at(blocks: csr_matrix, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of the blocks at (row, column), all of which there are."""
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    return np.asarray(blocks[rows, columns], np.int64).ravel()

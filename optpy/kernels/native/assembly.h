@@ -1,0 +1,105 @@
+/* J^T J + D as a sparse matrix of dense blocks, assembled row by row from what the residuals have stored, and z = M^-1 r
+ * by a solver that works on it.
+ *
+ * A row is visited by one thread alone and goes through the residuals around its node in a fixed order, so the sums do not
+ * depend on the number of threads. */
+
+enum { NORMAL_BLOCK = NORMAL_CHANNELS * NORMAL_CHANNELS, NORMAL_CHUNK = 512 };
+
+/* The residuals of one term whose read number s is the node of a row. */
+typedef struct {
+    const int64_t *first;     /* [row]: its visits; one more than rows */
+    const int64_t *place;     /* [visit]: where the residual's numbers stand in their field */
+    const int32_t *block;     /* [visit][read]: the block of the row that belongs to each read; negative: none */
+} NormalVisits;
+
+typedef struct NormalMatrix {
+    int64_t nodes;
+    const int64_t *row;       /* [row]: its blocks; one more than rows */
+    const int64_t *diagonal;  /* [row] */
+    const int64_t *place;     /* [row]: where its node stands in the solver's vectors */
+    const NormalVisits *visits;
+    OPTPY_REAL *matrix;       /* [block][channel][channel] */
+    OPTPY_REAL *b, *x;        /* [row][channel]: the right-hand side and the solution of what follows, or null */
+    double *partial;          /* [chunk of rows] */
+    void (*solve)(void);      /* z = M^-1 r by the caller, from `right` to `left`; or null */
+    double *right, *left;     /* [row][channel] */
+} NormalMatrix;
+
+OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[2], int64_t place) {
+    return (OPTPY_REAL *)c->field[element[0]] + element[1] * c->plane[element[0]] + place;
+}
+
+/* Adds up a row: generated, since it depends on the energy which numbers a block is made of. */
+static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix);
+
+/* -- assembly ------------------------------------------------------------------------------------------------------ */
+
+static void normal_rows(const Context *c, const NormalMatrix *n, int damped, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i++) {
+        memset(n->matrix + n->row[i] * NORMAL_BLOCK, 0, (size_t)(n->row[i + 1] - n->row[i]) * NORMAL_BLOCK * sizeof(OPTPY_REAL));
+        normal_row(c, n->visits, i, n->matrix);
+        OPTPY_REAL *diagonal = n->matrix + n->diagonal[i] * NORMAL_BLOCK;
+        for (int a = 0; damped && a < NORMAL_CHANNELS; a++)
+            diagonal[a * (NORMAL_CHANNELS + 1)] += *normal_field(c, normal_D[a], n->place[i]);
+    }
+}
+
+typedef struct {
+    const Context *context;
+    NormalMatrix *matrix;
+    int damped;
+} NormalCall;
+
+static void normal_body(void *argument, Team *team, int thread) {
+    const NormalCall *call = (const NormalCall *)argument;
+    ptrdiff_t first, last;
+    team_share((ptrdiff_t)call->matrix->nodes, thread, team->threads, &first, &last);
+    normal_rows(call->context, call->matrix, call->damped, first, last);
+}
+
+/* The matrix at the present linearisation, with D where it is damped. */
+OPTPY_EXPORT void optpy_assemble(const Context *c, NormalMatrix *n, int damped, int threads) {
+    NormalCall call = {c, n, damped};
+    team_run(threads, normal_body, &call);
+}
+
+/* -- z = M^-1 r ---------------------------------------------------------------------------------------------------- */
+
+/* The chunks of rows that belong to a thread: sums over a chunk do not depend on the number of threads. */
+#define NORMAL_CHUNKS(n, team, thread)                                                                          \
+    ptrdiff_t normal_first, normal_last;                                                                        \
+    const int64_t normal_count = ((n)->nodes + NORMAL_CHUNK - 1) / NORMAL_CHUNK;                                \
+    team_share((ptrdiff_t)normal_count, thread, (team)->threads, &normal_first, &normal_last);                  \
+    for (int64_t chunk = normal_first; chunk < normal_last; chunk++)
+
+#define NORMAL_ROWS(n)                                                                                          \
+    for (int64_t i = chunk * NORMAL_CHUNK; i < (chunk + 1) * NORMAL_CHUNK && i < (n)->nodes; i++)
+
+OPTPY_FN void normal_take(const Context *c, const NormalMatrix *n, Team *team, int thread) {
+    NORMAL_CHUNKS(n, team, thread) NORMAL_ROWS(n)
+        for (int a = 0; a < NORMAL_CHANNELS; a++) {
+            const OPTPY_REAL r = *normal_field(c, normal_r[a], n->place[i]);
+            if (n->solve) n->right[i * NORMAL_CHANNELS + a] = (double)r;
+            else n->b[i * NORMAL_CHANNELS + a] = r;
+        }
+    team_barrier(team);
+}
+
+/* z, and r.z */
+OPTPY_FN double normal_give(const Context *c, const NormalMatrix *n, Team *team, int thread) {
+    NORMAL_CHUNKS(n, team, thread) {
+        double sum = 0;
+        NORMAL_ROWS(n)
+            for (int a = 0; a < NORMAL_CHANNELS; a++) {
+                const OPTPY_REAL z = n->solve ? (OPTPY_REAL)n->left[i * NORMAL_CHANNELS + a] : n->x[i * NORMAL_CHANNELS + a];
+                *normal_field(c, normal_z[a], n->place[i]) = z;
+                sum += (double)z * (double)*normal_field(c, normal_r[a], n->place[i]);
+            }
+        n->partial[chunk] = sum;
+    }
+    team_barrier(team);
+    double total = 0;
+    for (int64_t chunk = 0; chunk < (n->nodes + NORMAL_CHUNK - 1) / NORMAL_CHUNK; chunk++) total += n->partial[chunk];
+    return total;
+}
