@@ -56,9 +56,9 @@ def robust(r: Operand, loss: str, scale: Operand = 1) -> Expression:
     something nor taken apart.
 
     Args:
-        r: a scalar; or a vector or matrix, or a list such as ``[r1, r2]``, which is the vector of its entries. It is one
-            residual, whose norm ``|r| = sqrt(r1^2 + r2^2)`` counts: one outlier among its entries weakens them all.
-            To treat each entry by itself: ``op.vector(*(op.robust(x, "huber") for x in r))``.
+        r: a scalar; or a vector or matrix, or a list such as ``[r1, r2]``, which is the vector of its entries. It is
+            one residual, whose norm ``|r| = sqrt(r1^2 + r2^2)`` counts: one outlier among its entries weakens them
+            all. To treat each entry by itself: ``op.vector(*(op.robust(x, "huber") for x in r))``.
         loss: its name.
         scale: where residuals begin to count as outliers, in the units of r: a positive number or param, or a scalar
             expression without unknowns. Of an expression only the magnitude counts; where its square is 0 in the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import ir
 from ...errors import EnergyError, InternalError, Location
 from ..expression import Expression, as_expression
-from ..refusal import Refusal, Refusing
+from ..refusal import Refusal, Refusing, missing_attribute
 
 Floats = NDArray[np.float64]
 
@@ -96,6 +96,14 @@ class Element(metaclass=Refusing):
             ".inverse(), .log() or .matrix()"
         )
 
+    if not TYPE_CHECKING:  # or every attribute would have a type
+
+        def __getattr__(self, name: str) -> NoReturn:
+            own = [a for a in dir(type(self)) if not a.startswith("_") and a not in _NOT_OF_FORMULAS]
+            attributes = tuple(f".{a}()" if callable(getattr(type(self), a)) else f".{a}" for a in own)
+            instead = {k: v for k, v in _OF_OTHER_LIBRARIES.items() if v in attributes or "@" in v}
+            raise missing_attribute(str(self), name, instead, attributes)
+
     _no_number = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_number
     __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
@@ -106,6 +114,18 @@ class Element(metaclass=Refusing):
 
     def __repr__(self) -> str:
         return f"an element of {type(self).__name__}"
+
+
+_NOT_OF_FORMULAS: Final = ("exp", "kind", "number_message", "size")
+"""What elements have, but nobody writes in a formula: ``exp`` is called on the class."""
+
+_OF_OTHER_LIBRARIES: Final = {
+    "inv": ".inverse()", "T": ".inverse()", "H": ".inverse()", "conj": ".inverse()", "conjugate": ".inverse()",
+    "R": ".rotation", "rot": ".rotation", "so3": ".rotation", "so2": ".rotation", "t": ".translation",
+    "trans": ".translation", "A": ".matrix()", "as_matrix": ".matrix()", "to_matrix": ".matrix()",
+    "as_rotvec": ".log()", "as_quat": ".quaternion", "q": ".quaternion", "apply": "R @ v", "act": "R @ v",
+    "compose": "x @ y", "dot": "x @ y",
+}  # fmt: skip
 
 
 def as_kind(value: object) -> Kind | None:
