@@ -24,6 +24,8 @@ class Kind(ir.Manifold, ABC):
 
     matrix_size: ClassVar[int | None] = None
     """Elements may be given as matrices of this size, too."""
+    translation: ClassVar[int] = 0
+    """So many channels at the end, and coordinates of the tangent, are a translation."""
     layout: ClassVar[str]
     """What the stored channels are, for messages."""
 
@@ -47,6 +49,13 @@ class Kind(ir.Manifold, ABC):
         Raises:
             DataError: an element is no element of the manifold, by more than the tolerance.
         """
+
+    def magnitudes(self, stored: Floats) -> Floats:
+        """How large elements are along each coordinate of the tangent: (*grid, dimension), 1 along turns."""
+        found = np.ones((*stored.shape[:-1], self.dimension))
+        if self.translation:
+            found[..., -self.translation :] = np.abs(stored[..., -self.translation :])
+        return found
 
     def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
         """Data of shape (*grid, n, n), as it is stored.
