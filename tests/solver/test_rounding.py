@@ -17,7 +17,7 @@ EPS = float(np.finfo(np.float64).eps)
 OFF = dict(function_tolerance=0.0, gradient_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)
 
 
-def at(A: Real, y: Real, x: Real, step: Real | None = None) -> float:
+def at(A: Real, y: Real, x: Any, step: Real | None = None) -> float:
     """The relative gradient of 1/2 ||A x - y||^2 at x, computed in float64."""
     F = A @ x - y
     c = np.sum(A * A, axis=0)
@@ -35,7 +35,7 @@ def random(rows: int, columns: int, seed: int) -> tuple[Real, Real]:
 def test_at_a_minimum_the_gradient_is_rounding_and_beside_it_not(seed: int, scale: float) -> None:
     A, y = random(40, 12, seed)
     x = np.linalg.lstsq(A, y, rcond=None)[0]
-    exact = y - np.longdouble(A) @ np.longdouble(x)
+    exact = y - A.astype(np.longdouble) @ x.astype(np.longdouble)
     x = x + np.linalg.lstsq(A, exact.astype(np.float64), rcond=None)[0]
     assert at(A, y * scale, x * scale) <= ROUNDINGS * EPS
     assert at(A * scale, y, x / scale) <= ROUNDINGS * EPS
