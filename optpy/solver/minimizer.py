@@ -266,7 +266,7 @@ class Minimizer:
         step = proposal.step
         if not self._precision or (step is not None and not proposal.accepted):
             return None
-        if step is not None and step.cost.total < before and step.step_norm <= step.x_norm:
+        if step is not None and step.cost.total < before and not step.step_norm > step.x_norm > 0:
             return None
         return rounding_test(self._problem.relative_gradient(before), self._precision)
 
