@@ -58,9 +58,7 @@ class AssembledSolvers:
         self._channels = len(normal.elements)
         self._levels = Aggregation(sparsity(reads, nodes), self._channels, bound.program.dtype)
         levels = self._levels
-        self.matrix = AssembledMatrix(
-            normal, reads, buffers, levels.order, levels.rows, levels.columns, levels.matrix
-        )
+        self.matrix = AssembledMatrix(normal, reads, buffers, levels.order, levels.rows, levels.columns, levels.matrix)
         self.matrix.state.b, self.matrix.state.x = levels.finest
         self._factor: SuperLU | None = None
         self._solve = SOLVE(self._substitute)
@@ -95,7 +93,9 @@ class AssembledSolvers:
         the one whose rotations have the least energy is taken (the translations and rotations of Vanek, Mandel and
         Brezina, 1996, for elasticity).
         """
-        identity = np.broadcast_to(np.eye(self._channels, dtype=self.matrix.values.dtype), self._levels.candidates.shape)
+        identity = np.broadcast_to(
+            np.eye(self._channels, dtype=self.matrix.values.dtype), self._levels.candidates.shape
+        )
         found = [(self._energy(identity), identity)]
         first = 0
         for u in self._unknowns:

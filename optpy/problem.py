@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .energy.routines import residual_field, solved_field
+from .energy.tangent import magnitudes
 from .energy.updates import SOLVER_SCALARS
-from .energy.vectors import candidate, vector
+from .energy.vectors import block_channel, block_channels, candidate, vector
 from .errors import DataError
-from .ir import Dim, Field, Graph, Residual, Role, Scalar
+from .ir import Dim, Field, Graph, Residual, Role, Scalar, tangent
 from .kernels.buffers import Buffers, all_segments, solved_segments, weighted_segments
 from .kernels.library import BoundProgram
 from .kernels.program import Program
@@ -24,6 +25,7 @@ from .linear_solver import LinearSolver
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
+from .solver.rounding import relative_gradient
 from .symbolic.traverse import variables
 
 
@@ -183,6 +185,36 @@ class CompiledProblem:
             "preconditioned": float(self._preconditioned),
         }
         self._bound.run("damp_block" if self._linear_solver.blocks else "damp", scalars)
+
+    def relative_gradient(self, cost: float) -> float:
+        g = self._flat(lambda u: self.read_vector("g", u))
+        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64)))
+        step = self._flat(lambda u: self.read_vector("delta", u))
+        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
+
+    def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
+        """What is read for each unknown, one after the other."""
+        return np.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
+
+    def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+        """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
+        first = 0
+        for u in self._unknowns:
+            field = vector("p", u)
+            shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
+            size = math.prod(shape)
+            self._buffers.write(field, p[first : first + size].reshape(shape))
+            first += size
+        self._bound.run("applyJTJ")
+        return self._flat(lambda u: self.read_vector("Ap", u))
+
+    def _diagonal(self, unknown: Field) -> NDArray[Any]:
+        """diag(J^T J), as (*dims, dimension)."""
+        n = tangent(unknown).channels
+        if not self._linear_solver.blocks:
+            return self.read_vector("C", unknown)
+        blocks = self._buffers.read(vector("C", unknown, block_channels(unknown)))
+        return blocks[..., [block_channel(unknown, a, a) for a in range(n)]]
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         return self._linear_solver.solve(limits, self._damped)

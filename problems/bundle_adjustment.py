@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from problems import pictures, scatter
 from problems.bundle_files import Bundle, camera_centres, read_bundle, write_ply
-from problems.command import SolveSettings, choice, command, solve
+from problems.command import SolveSettings, check_folder, choice, command, solve
 from problems.number_files import Numbers
 from problems.pictures import Picture
 
@@ -134,28 +134,35 @@ class BundleSettings(SolveSettings):
     result: Path | None
     """Where the cloud of points and cameras goes; None: beside the picture, as .ply."""
     loss: str
-    scale: float
-    """Of the loss, in pixels."""
+    scale: float | None
+    """Of the loss, in pixels; None: 1."""
 
 
 LOSSES = ["linear", "huber", "soft_l1", "cauchy", "tukey", "geman_mcclure"]
 _PATH = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = [
     click.Option(["--input"], type=_PATH, help="A file of BAL or Bundler (.out).  [default: Ladybug or synthetic]"),
-    click.Option(["--result"], type=_PATH, help="Points and cameras, as .ply.  [default: --output's name with .ply]"),
+    click.Option(
+        ["--result"],
+        type=_PATH,
+        callback=check_folder,
+        help="Points and cameras, as .ply.  [default: --output's name with .ply]",
+    ),
     choice("--loss", LOSSES, "linear", "For each observation."),
-    click.Option(["--scale"], type=click.FloatRange(0, min_open=True), default=1.0, help="Of the loss, in pixels."),
+    click.Option(["--scale"], type=click.FloatRange(0, min_open=True), help="Of the loss, in pixels.  [default: 1]"),
 ]
 
 
 @command(BundleSettings, _OPTIONS, output="bundle_adjustment.png", method="lm", iterations=100, dtype="float64")
 def main(settings: BundleSettings) -> None:
     """Refines cameras and points together; draws them from the side of their largest spread, before and after."""
+    if settings.loss == "linear" and settings.scale is not None:
+        raise click.UsageError("--scale is that of a robust loss: choose one, such as --loss huber")
     bundle = default_bundle() if settings.input is None else read_bundle(settings.input)
     if settings.loss == "linear":
         result = solve(energy, bundle.data, settings)
     else:
-        result = solve(robust_energy(settings.loss), bundle.data | {"scale": settings.scale}, settings)
+        result = solve(robust_energy(settings.loss), bundle.data | {"scale": settings.scale or 1.0}, settings)
     cameras, points = (np.asarray(result.x[name], np.float64) for name in ("Camera", "Point"))
     write_ply(settings.result or settings.output.with_suffix(".ply"), cameras, points)
     panels = before_and_after(bundle, Bundle(cameras, points, bundle.seen, bundle.pairs))

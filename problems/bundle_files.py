@@ -160,5 +160,4 @@ def write_ply(path: Path, cameras: Numbers, points: Numbers) -> None:
     ]
     header = ["ply", "format ascii 1.0", f"element vertex {len(places)}", *properties, "end_header"]
     lines = (f"{x:.7g} {y:.7g} {z:.7g} {r} {g} {b}" for (x, y, z), (r, g, b) in zip(places, colours, strict=True))
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*header, *lines, ""]))

@@ -110,10 +110,17 @@ def choice(name: str, choices: list[str], default: str, help: str) -> click.Opti
 
 
 def _check_output(context: click.Context, parameter: click.Parameter, output: Path) -> Path:
-    # Now, not after the solve.
     if not pictures.is_picture_name(output):
         raise click.BadParameter(f"{output.name!r} has no ending of a picture file, such as .png")
+    check_folder(context, parameter, output)
     return output
+
+
+def check_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
+    """A click callback: the folder of a file to be written is there. Asked now, not after the solve."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {file.absolute().parent}")
+    return file
 
 
 def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **options: Any) -> op.SolveResult:

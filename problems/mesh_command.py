@@ -11,7 +11,7 @@ import click
 from trimesh import Trimesh
 
 from problems import mesh_picture, meshes, pictures
-from problems.command import SolveSettings, command
+from problems.command import SolveSettings, check_folder, command
 from problems.mesh_picture import Colours
 
 
@@ -49,7 +49,7 @@ def mesh_command(
 def _check_result(context: click.Context, parameter: click.Parameter, result: Path | None) -> Path | None:
     if result is not None and result.suffix.lower() not in meshes.FORMATS:
         raise click.BadParameter(f"{result.name!r} has none of the endings {', '.join(meshes.FORMATS)}")
-    return result
+    return check_folder(context, parameter, result)
 
 
 def leave(

@@ -66,5 +66,4 @@ def directed_edges(mesh: Trimesh) -> NDArray[np.int64]:
 
 def write_mesh(path: Path, mesh: Trimesh) -> None:
     """Writes a mesh; the ending of the name, one of `FORMATS`, chooses the format."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     mesh.export(path)

@@ -125,10 +125,10 @@ def save_side_by_side(path: Path, panels: Sequence[Picture]) -> None:
 
     Raises:
         ValueError: the suffix of `path` names no picture format.
+        FileNotFoundError: its folder is not there.
     """
     coloured = [np.broadcast_to(p[..., None], (*p.shape, 3)) if p.ndim == 2 else p for p in panels]
     gap = np.ones((coloured[0].shape[0], GAP, 3))
     row = [part for panel in coloured for part in (panel, gap)][:-1]
     pixels = np.rint(255 * np.clip(np.concatenate(row, axis=1), 0, 1)).astype(np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)

@@ -105,6 +105,31 @@ def test_updates_after_each_step_do_not_repeat_a_rejected_one() -> None:
     assert session.step().tr_radius in (1e4 / 2, 3e4)
 
 
+def test_a_result_after_an_update_counts_the_steps_since_then() -> None:
+    """Steps, rejections and costs are those of the records; nothing from before the update is in them."""
+    session = SOLVER.start(arap_data(9, 12), initial_radius=1e16)
+    rejected = 0
+    for w_reg in (0.3, 2.0, 0.01, 50.0):
+        for _ in range(5):
+            session.step()
+        session.update(w_reg=w_reg, Angle=np.full((9, 12), 3.0))
+        with pytest.raises(op.OptpyError, match="no result yet"):
+            session.result()
+        made = [session.step() for _ in range(6)]
+        result = session.result()
+        steps = result.iterations[1:]
+        assert list(dict.fromkeys(made)) == list(steps)
+        assert result.nit == len(steps) == steps[-1].iteration
+        taken = sum(r.accepted for r in steps)
+        rejected += len(steps) - taken
+        linear = sum(r.linear_iterations for r in steps)
+        assert f"{len(steps)} ({taken} taken, {len(steps) - taken} rejected), {linear} linear\n" in result.report()
+        assert result.initial_cost == result.iterations[0].cost
+        assert result.cost == steps[-1].cost
+        assert result.initial_cost - result.cost == pytest.approx(sum(r.cost_change for r in steps if r.accepted))
+    assert rejected
+
+
 @pytest.mark.parametrize("slots", [1, 2])
 def test_the_iterations_asked_for_are_those_measured(slots: int) -> None:
     """On a grid and on a graph, whose default preconditioners differ."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 import optpy
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
@@ -79,14 +80,30 @@ def read_data(path: Path) -> dict[str, Any]:
         click.ClickException: it is no .npz file, or holds Python objects instead of arrays of numbers.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array without a name, as np.save writes it; use np.savez")
-        with loaded as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with path.open("rb") as file:
+            if file.read(len(_NPY)) == _NPY:
+                raise ValueError("it holds one array without a name, as np.save writes it; use np.savez")
+        if not zipfile.is_zipfile(path):
+            raise ValueError("such files are written by np.savez(file, X=..., A=...)")
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: _read_array(archive, name) for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise click.ClickException(f"{path} is no .npz file of arrays: {error}") from error
     return {name: array.item() if array.ndim == 0 else array for name, array in arrays.items()}
+
+
+_NPY = b"\x93NUMPY"
+"""How a file of one array begins."""
+
+
+def _read_array(archive: Any, name: str) -> NDArray[Any]:
+    try:
+        array = archive[name]
+    except ValueError:
+        raise ValueError(f"what it holds as {name!r} are Python objects, not numbers, or no whole array") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"its member {name!r} is no array")
+    return array
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -108,8 +125,11 @@ def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
         raise click.ClickException(f"{path} cannot be written: {error}") from error
 
 
+_LITERALS = {"none": "None", "true": "True", "false": "False"}
+
+
 def _parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
-    """`name=value` each; a value that is no Python literal is a text."""
+    """`name=value` each; a value that is no Python literal is a text, but for none, true and false in small letters."""
     options: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -120,7 +140,7 @@ def _parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         if name in options:
             raise click.BadParameter(f"{name} is given twice", param_hint="--option")
         try:
-            options[name] = ast.literal_eval(text)
+            options[name] = ast.literal_eval(_LITERALS.get(text, text))
         except (ValueError, SyntaxError):
             options[name] = text
     return options

@@ -21,6 +21,7 @@ from .expression import Source
 from .graph_binding import Edges, checked_edges, graph_array
 from .index import describe
 from .manifolds.kind import Kind as Manifold
+from .robust import check_scales, role_of
 
 if TYPE_CHECKING:
     from .energy import Energy
@@ -72,7 +73,7 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
 
     Raises:
         DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
-            values, or a value is not finite.
+            values, a value is not finite, or a param that is the scale of a robust loss not positive.
     """
     _check_names(energy, data)
     solver = np.dtype(dtype)
@@ -90,7 +91,8 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
     for g, raw in graphs.items():
         _bind_edges(g, len(raw), sizes, bound_by)
     edges = {g.name: checked_edges(g, raw, sizes) for g, raw in graphs.items()}
-    params = {p.name: _number(p, data[p.name], solver) for p in energy.params}
+    params = {p.name: _number(p, data[p.name], solver, role_of(p, energy.scales)) for p in energy.params}
+    check_scales(energy.scales, params, solver)
     return Bound(sizes, arrays, params, kinds, edges, as_matrices)
 
 
@@ -120,7 +122,12 @@ def bind_update(
         for g in energy.graphs
         if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.columns)
     }
-    params = {p.name: _number(p, changes[p.name], solver) for p in energy.params if p.name in changes}
+    params = {
+        p.name: _number(p, changes[p.name], solver, role_of(p, energy.scales))
+        for p in energy.params
+        if p.name in changes
+    }
+    check_scales(energy.scales, params, solver)
     new = Bound(
         sizes,
         {**bound.arrays, **arrays},
@@ -290,7 +297,7 @@ def _check_finite(f: ir.Field, raw: NDArray[Any], array: NDArray[Any]) -> None:
     raise DataError(f"{f.name}[{place}] = {given} is not finite{overflow}; it is {count}", f.location)
 
 
-def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any]) -> float:
+def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any], role: str) -> float:
     if not isinstance(value, numbers.Real | np.bool_):
         value = _item(p, value)
     number = nearest_float(value)
@@ -299,7 +306,7 @@ def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any]) -> float:
             exact = isinstance(value, numbers.Rational)
             reason = f"does not fit into {solver}" if exact or np.isfinite(number) else "is not finite"
             given = describe(value) if exact else number
-            raise DataError(f"the param {p.name!r} is {given}, which {reason}", p.location)
+            raise DataError(f"the param {p.name!r} is {given}, which {reason}{role}", p.location)
     return number
 
 

@@ -18,6 +18,7 @@ from .expression import Expression, Source, as_expression
 from .fixed import canonical_fixed
 from .graph import Graph, slots_text
 from .index import check_name, describe
+from .robust import scales_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -47,6 +48,7 @@ class Energy:
         fixed: for the field of an unknown, its condition over ``ir.canonical_domain(field.dims)``.
         fixed_as_written: the same conditions in the user's own indices, for texts.
         compiled: the solvers made from this energy, kept by those who compile.
+        scales: of robust losses, params and numbers, to be checked where data is bound.
         location: where it was made.
     """
 
@@ -60,6 +62,7 @@ class Energy:
         entries = [e for name, value in terms.items() for e in _entries(name, value, self.location)]
         self.terms = tuple(terms)
         self.residual_terms = tuple(canonical_residual(*e) for e in entries)
+        self.scales = tuple(s for _, label, e in entries for s in scales_of(label, e))
         conditions = _conditions(fixed, self.location)
         mentioned = _mentioned([e for _, _, e in entries], conditions)
         self.fixed_as_written = {u.field: c for u, c in conditions.items()}

@@ -6,7 +6,7 @@ import numbers
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ..symbolic.operations import absolute, equal, less, less_equal
 from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
 from .naming import shown
-from .refusal import Refusal, Refusing, instead_of, numpy_refusal
+from .refusal import Refusal, Refusing, in_place_of_numpy, instead_of, missing_attribute, numpy_refusal
 
 Shape = tuple[int, ...]
 Source = ir.Field | ir.Scalar | ir.Graph
@@ -197,6 +197,12 @@ class Expression(metaclass=Refusing):
         return Expression((), (sym.logical_or(*as_condition(self, ".any()").components),), self.sources)
 
     # -- what an expression is not ---------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # or every attribute would have a type
+
+        def __getattr__(self, name: str) -> NoReturn:
+            attributes = (".T", ".all()", ".any()", ".sum()", ".shape")
+            raise missing_attribute("an expression", name, {name: in_place_of_numpy(name)}, attributes)
 
     __bool__ = Refusal(
         "an expression has no truth value while the energy is written: use op.where(condition, x, y) for if, "

@@ -12,6 +12,7 @@ from .. import ir
 from ..errors import DataError
 from .array_kinds import to_numpy
 from .graph import slot_text, slots_text
+from .index import describe
 
 Edges = NDArray[np.int32]
 """The slots of every edge: (edges, columns)."""
@@ -21,22 +22,26 @@ MOST_POINTS = 2**31 - 1
 
 
 def graph_array(graph: ir.Graph, value: Any) -> NDArray[Any]:
-    """A graph's array as it was given, of the right shape and kind.
+    """A graph's array as it was given, of the right shape and kind; an empty list is a graph without edges.
 
     Raises:
         DataError: it is no array of whole numbers of shape (edges, columns).
     """
-    raw, _ = to_numpy(graph.name, value)
     columns = len(graph.columns)
+    if isinstance(value, list | tuple) and not value:
+        return np.empty((0, columns), np.int64)
+    raw, _ = to_numpy(graph.name, value)
     if raw.ndim != 2 or raw.shape[1] != columns:
         cure = ""
         if raw.ndim == 2 and raw.shape[0] == columns:
             cure = "; the edges come first: a.T"
         elif raw.ndim == 1 and columns == 1:
             cure = "; add the axis of the columns: a[:, None]"
+        if not raw.size and raw.ndim:
+            cure = f"; without edges it is np.empty((0, {columns}), int)"
         raise DataError(
             f"the graph {graph.name!r} must have shape ({graph.edges}, {columns}), one column for each axis of its "
-            f"slots {slots_text(graph)}; got {raw.shape}{cure}",
+            f"slots {slots_text(graph)}; got {raw.shape if raw.ndim else describe(value)}{cure}",
             graph.location,
         )
     if raw.dtype.kind not in "iu":

@@ -1,10 +1,12 @@
 """Robust losses: rho(z) and its slope as symbolic expressions that stay finite where r, s and rho are.
 
 With r a residual (a number, or a block of them) and s its scale, z = (|r| / s)^2. The cost is 1/2 s^2 rho(z). For
-large r the square z overflows in float32 long before the cost does, so z itself is never formed: with the largest
-entry M = max(s, |r_1|, ..., |r_n|) drawn out,
+large r the square z overflows in float32 long before the cost does, and so does s^2 for a large s, so neither is ever
+formed: with the largest entry M = max(s, |r_1|, ..., |r_n|) drawn out,
 
-    b_k = r_k / M,   q = sum_k b_k^2,   k = s / M <= 1,   z = q / k^2,   sqrt(1 + z) = g / k with g = sqrt(k^2 + q).
+    b_k = r_k / M,   q = sum_k b_k^2,   k = s / M <= 1,   z = q / k^2,   sqrt(1 + z) = g / k with g = sqrt(k^2 + q),
+
+and s b_k = k r_k is no larger than s or r_k.
 
 References: SciPy, ``scipy.optimize.least_squares``, argument ``loss``; Agarwal et al., Ceres Solver, loss_function.h
 (Tukey); S. Geman, D. McClure, "Statistical methods for tomographic image reconstruction", 1987.
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, final
 
-from ..symbolic.expr import ONE, ZERO, Expr, add, call, const, linear, mul, power, where
+from ..symbolic.expr import ONE, ZERO, Const, Expr, add, call, const, linear, mul, power, where
 from ..symbolic.operations import OPERATIONS, absolute, equal, less_equal, sqrt, stop_gradient
 
 _HALF: Final = Fraction(1, 2)
@@ -78,7 +80,7 @@ class Loss:
     """A robust loss.
 
     Attributes:
-        root: ``sqrt(rho(z) / q)``, finite and exact down to z = 0. With it, the vector ``s root b`` has the direction
+        root: ``sqrt(rho(z) / q)``, finite and exact down to z = 0. With it, the vector ``root k r`` has the direction
             of r, and the sum of its squares is ``s^2 rho(z)``.
         slope: ``rho'(z)``, which is 1 at 0.
     """
@@ -147,12 +149,17 @@ LOSSES: Final[dict[str, Loss]] = {
 
 
 def summed(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
-    """What the cost sums the squares of: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0; not finite where s is 0."""
-    n = Norm.of(scale, r)
-    root = LOSSES[loss].root(n)
-    # Infinite where the scale is 0: for the bounded losses it would hide all residuals.
-    factor = add(scale, mul(equal(scale, ZERO), power(scale, -1)))
-    return tuple(mul(factor, b, root) for b in n.b)
+    """What the cost sums the squares of: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0; not finite where s^2 is 0."""
+    if loss == "linear":
+        shrunk = tuple(r)  # whatever the scale is
+    else:
+        n = Norm.of(scale, r)
+        root = LOSSES[loss].root(n)
+        shrunk = tuple(mul(_whole(mul(n.k, _whole(e))), root) for e in r)
+    # Infinite where the square of the scale is 0: for the bounded losses it would hide all residuals.
+    square = _whole(power(scale, 2)) if not isinstance(scale, Const) else ONE
+    factor = add(ONE, mul(equal(square, ZERO), power(square, -1)))
+    return tuple(mul(factor, e) for e in shrunk)
 
 
 def linearised(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:

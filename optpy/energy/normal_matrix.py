@@ -35,6 +35,7 @@ from .gather import Index_, LinearisedResidual, shift
 from .routines import Fixed
 from .vectors import vector
 
+
 @final
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -118,9 +119,7 @@ Columns = list[dict[int, Expr]]
 """For each component of a residual, its derivatives by the channels of one element."""
 
 
-def _columns(
-    source: LinearisedResidual, read: Index_, number: dict[tuple[Field, int], int], fixed: Fixed
-) -> Columns:
+def _columns(source: LinearisedResidual, read: Index_, number: dict[tuple[Field, int], int], fixed: Fixed) -> Columns:
     return [
         {number[a.field, a.channel]: mul(_free(fixed, a), d) for a, d in p.items() if a.index == read}
         for p in source.partials

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NoReturn, final
 
@@ -36,6 +37,29 @@ class Refusing(type):
         return [name for name in super().__dir__() if not isinstance(getattr(cls, name, None), Refusal)]
 
 
+class MissingAttribute(EnergyError, AttributeError):
+    """A symbol has no such attribute: an ``AttributeError``, as ``hasattr`` needs it, with the user's own line."""
+
+
+def missing_attribute(
+    what: str, name: str, instead: Mapping[str, str | None], attributes: tuple[str, ...]
+) -> AttributeError:
+    """The error of an attribute that does not exist.
+
+    Args:
+        what: has none: "an element of SE3".
+        name: of the attribute.
+        instead: what to write for names of other libraries.
+        attributes: those that exist, as they are written: ".inverse()".
+    """
+    if name.startswith("_"):  # Python and its libraries ask for these
+        return AttributeError(f"{what} has no attribute {name!r}")
+    close = difflib.get_close_matches(name.lower(), [a.strip(".()").lower() for a in attributes], n=1)
+    meant = instead.get(name) or next((a for a in attributes if a.strip(".()").lower() in close), None)
+    cure = f"write {meant}; " if meant else ""
+    return MissingAttribute(f"{what} has no .{name}: {cure}it has {', '.join(attributes)}", Location.of_caller())
+
+
 def instead_of(what: str, cure: str) -> Refusal:
     """``%`` is no operation on expressions: write this."""
     return Refusal(f"{what} is no operation on expressions: write {cure}")
@@ -48,11 +72,15 @@ def numpy_refusal(function: str, what: str = "expressions") -> EnergyError:
         function: its name after "np.": "sin", "linalg.norm".
         what: it does not take.
     """
-    cure = _IN_PLACE_OF_NUMPY.get(function)
-    if cure is None and function in _language():
-        cure = f"op.{function}"
+    cure = in_place_of_numpy(function)
     text = f"write {cure}" if cure else f"those of expressions are {', '.join(sorted(_language()))}"
     return EnergyError(f"np.{function} does not take {what}: {text}", Location.of_caller())
+
+
+def in_place_of_numpy(function: str) -> str | None:
+    """What to write for a function of NumPy, if the language has it."""
+    own = f"op.{function}" if function in _language() else None
+    return _IN_PLACE_OF_NUMPY.get(function, own)
 
 
 def _language() -> set[str]:

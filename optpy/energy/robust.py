@@ -10,13 +10,19 @@ correction: iteratively reweighted least squares.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Final, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
-from ..errors import EnergyError, InternalError, Location
+import numpy as np
+
+from .. import ir
+from ..errors import DataError, EnergyError, InternalError, Location
 from ..symbolic.expr import ONE, ZERO, Call, Const, Expr, Operation, Product, Sum, Var, call, const, mul, power
+from ..symbolic.number import nearest_float
 from ..symbolic.operations import absolute
 from ..symbolic.traverse import substitute, topological
 from .expression import Expression, Operand, as_expression, merged
@@ -50,11 +56,13 @@ def robust(r: Operand, loss: str, scale: Operand = 1) -> Expression:
     something nor taken apart.
 
     Args:
-        r: a scalar; or a vector or matrix, whose norm ``|r|`` counts: one outlier among its entries weakens them all.
-            To treat each entry by itself: ``op.vector(*(op.robust(x, "huber") for x in r))``.
+        r: a scalar; or a vector or matrix, or a list such as ``[r1, r2]``, which is the vector of its entries. It is
+            one residual, whose norm ``|r| = sqrt(r1^2 + r2^2)`` counts: one outlier among its entries weakens them
+            all. To treat each entry by itself: ``op.vector(*(op.robust(x, "huber") for x in r))``.
         loss: its name.
-        scale: where residuals begin to count as outliers, in the units of r: a number, a param or a scalar expression
-            without unknowns. Only its magnitude counts; where it is 0, the cost is not finite.
+        scale: where residuals begin to count as outliers, in the units of r: a positive number or param, or a scalar
+            expression without unknowns. Of an expression only the magnitude counts; where its square is 0 in the
+            arithmetic of the solve, the cost is not finite.
 
     Returns:
         Expression: of the shape of r. ``energy.residuals`` shows it as ``s sqrt(rho(z)) r / |r|``: half the sum of
@@ -63,6 +71,8 @@ def robust(r: Operand, loss: str, scale: Operand = 1) -> Expression:
     Raises:
         EnergyError: there is no such loss, the scale is no positive scalar or depends on unknowns, or r or the scale is
             robust already.
+        DataError: where data is bound: a param that is the scale is not positive, or the scale so small that its square
+            vanishes in the dtype of the solve.
 
     Reference: B. Triggs et al., "Bundle Adjustment - A Modern Synthesis", 1999, section 4.3.
     """
@@ -110,6 +120,66 @@ def _unknown_in(root: Expr) -> str | None:
             pending += [c for c in e.children if c not in seen]
             seen.update(e.children)
     return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What stands as the scale of a robust loss by itself: a param, or a number."""
+
+    label: str
+    """Of the residual."""
+    value: ir.Scalar | float
+    location: Location | None
+
+
+def scales_of(label: str, e: Expression) -> list[Scale]:
+    """The scales of a residual as written, expressions apart."""
+    found: dict[ir.Scalar | float, None] = {}
+    for m in _markers(e.components):
+        scale = m.args[1]
+        if isinstance(scale, Const):
+            found[nearest_float(scale.value)] = None
+        for leaf in (scale, *scale.children) if isinstance(scale, Var | Call) else ():
+            if isinstance(leaf, Var) and isinstance(leaf.key, ir.Scalar) and absolute(leaf) is absolute(scale):
+                found[leaf.key] = None
+    return [Scale(label, value, e.location) for value in found]
+
+
+def role_of(param: ir.Scalar, scales: Iterable[Scale]) -> str:
+    """What a message about a param adds where it is a scale."""
+    labels = [repr(s.label) for s in scales if s.value == param]
+    return f"; it is the scale of a robust loss in {', '.join(labels)}" if labels else ""
+
+
+def check_scales(scales: Sequence[Scale], params: Mapping[str, float], dtype: np.dtype[Any]) -> None:
+    """Scales can be used once their values are known.
+
+    Args:
+        scales: of an energy.
+        params: values by name; scales that are other params are not looked at.
+        dtype: of the solve.
+
+    Raises:
+        DataError: a scale is not positive, or its square is below the least normal number of the dtype.
+    """
+    least = math.sqrt(np.finfo(dtype).tiny)
+    for s in scales:
+        if isinstance(s.value, ir.Scalar):
+            number, location = params.get(s.value.name, 1.0), s.value.location
+            what, role = f"the param {s.value.name!r}", role_of(s.value, scales)
+        else:
+            number, location = s.value, s.location
+            what, role = "the scale of op.robust", f" in '{s.label}'"
+        if number <= 0:
+            raise DataError(f"{what} must be positive, got {number:g}{role}", location)
+        if number < least:
+            wider = ", or solve with dtype=np.float64" if dtype == np.float32 else ""
+            raise DataError(
+                f"{what} is {number:g}, whose square vanishes in {dtype}, and with it the costs of outliers{role}; use "
+                f"units in which it is well above {least:.1g}{wider}",
+                location,
+            )
 
 
 # -- markers -------------------------------------------------------------------------------------------------------

@@ -65,3 +65,16 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
         return values
 
     return np.stack(evaluate(retraction(unknown), lookup), axis=-1).reshape(x.shape)
+
+
+def magnitudes(unknown: ir.Field, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How large an unknown is along each coordinate in which it moves, 1 along turns.
+
+    Args:
+        unknown: the field.
+        x: (*dims, channels).
+
+    Returns:
+        (*dims, dimension of its tangent).
+    """
+    return unknown.manifold.magnitudes(x) if isinstance(unknown.manifold, Kind) else np.abs(x)

@@ -35,7 +35,11 @@ def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str
         lines.append(f"static const int normal_{kind}[][2] = {{{places}}};")
     row = [
         "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix) {",
-        *(f"    {line}" for n, (term, read) in enumerate(_views(matrix)) for line in _visit(n, term, read, slots, dialect)),
+        *(
+            f"    {line}"
+            for n, (term, read) in enumerate(_views(matrix))
+            for line in _visit(n, term, read, slots, dialect)
+        ),
         "}",
     ]
     return "\n".join([*lines, "", native_header("assembly.h"), "", *row])
@@ -53,7 +57,9 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dial
     size = sum(len({e.row for e in block}) for (s, _), block in term.blocks.items() if s == read)
     if not size:
         return []
-    used = sorted({e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None})
+    used = sorted(
+        {e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None}
+    )
     body = []
     if term.stored is not None and used:
         slot = slots.fields[term.stored]
@@ -63,7 +69,10 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dial
     for other in range(len(term.reads)):
         entries = term.blocks[read, other]
         if entries:
-            body += [f"if (block[{other}] >= 0) {{", f"    OPTPY_REAL *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;"]
+            body += [
+                f"if (block[{other}] >= 0) {{",
+                f"    OPTPY_REAL *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;",
+            ]
             body += [f"    {_addition(e, dialect)}" for e in entries]
             body.append("}")
     return [

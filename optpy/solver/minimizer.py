@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from optpy.errors import DataError
@@ -24,6 +24,7 @@ from optpy.solver.termination import (
     non_finite,
     parameter_test,
     precision_test,
+    rounding_test,
 )
 from optpy.solver.timed import Timed
 
@@ -87,7 +88,7 @@ class Minimizer:
         options: see `SolveOptions`.
         read_x: gives callbacks the unknowns, by name, as copies.
         precision: of the problem's arithmetic: a step this small, relative to x, ends the solve, whether or not
-            it was taken; 0: never.
+            it was taken, and so does a step that leads no further down where the gradient is rounding; 0: never.
     """
 
     def __init__(
@@ -207,12 +208,16 @@ class Minimizer:
     def _iterate(self) -> None:
         before = self._cost.total
         proposal = self._method.propose(self._problem, before, self._limits())
+        no_way_down = self._no_way_down(proposal, before)
+        if no_way_down:
+            proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None:
             self._take(proposal.step)
             self._gradient_norm = self._problem.linearise()
         self._record(proposal, before)
         self._ending = (
-            self._convergence(proposal, before)
+            no_way_down
+            or self._convergence(proposal, before)
             or self._standstill(proposal)
             or proposal.ending
             or limit_test(self._iterations[-1].iteration, self._now(), self._options)
@@ -251,6 +256,19 @@ class Minimizer:
         # The model predicted no decrease, so the step was not tried; its length tells whether that is rounding.
         step = proposal.step or self._problem.try_step()
         return precision_test(step, self._precision)
+
+    def _no_way_down(self, proposal: Proposal, before: float) -> Ending | None:
+        """There is no step, or none worth taking, and the gradient at x is rounding.
+
+        Not worth it is one that does not lower the cost, or one longer than x: where J^T J is singular, rounding alone
+        leads that far along its null space, and there the cost means nothing.
+        """
+        step = proposal.step
+        if not self._precision or (step is not None and not proposal.accepted):
+            return None
+        if step is not None and step.cost.total < before and not step.step_norm > step.x_norm > 0:
+            return None
+        return rounding_test(self._problem.relative_gradient(before), self._precision)
 
     def _limits(self) -> LinearLimits:
         o = self._options

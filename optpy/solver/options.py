@@ -191,7 +191,10 @@ def _choice(*choices: object) -> Callable[[str, Any], object]:
         for choice in choices:
             if type(value) is type(choice) and value == choice:
                 return value
-        raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}")
+        by_text = {str(choice).lower(): choice for choice in choices}
+        close = difflib.get_close_matches(str(value).lower(), by_text, n=1)
+        meant = f"; did you mean {by_text[close[0]]!r}?" if close else ""
+        raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}{meant}")
 
     return check
 

@@ -148,6 +148,15 @@ class NonlinearProblem(Protocol):
         Where the diagonal of J^T J + D is zero (nothing depends on the unknown) the preconditioner is 1.
         """
 
+    def relative_gradient(self, cost: float) -> float:
+        """The gradient that the last `linearise` stored against its rounding: see `rounding.relative_gradient`.
+
+        Asked only where a step leads no further down. The step stays as it is.
+
+        Args:
+            cost: at x.
+        """
+
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         """Conjugate gradients on (J^T J + D) delta = -g from delta = 0; at least one iteration if g != 0."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from optpy.errors import DataError
 from optpy.solver.pcg import PCGScalars, Vector, pcg
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
+from optpy.solver.rounding import relative_gradient
 
 Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -84,6 +85,10 @@ class ReferenceProblem:
         self._inverse: Real = 1 / np.where(diagonal > 0, diagonal, 1)
         self._block_inverses = [self._block_inverse(block) for block in self._blocks]
 
+    def relative_gradient(self, cost: float) -> float:
+        """See `NonlinearProblem.relative_gradient`."""
+        return relative_gradient(self._g, self._c, self.x, self._delta, cost, self._apply_jtj)
+
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         """See `NonlinearProblem.solve_linear`."""
         self.trace = []
@@ -117,7 +122,11 @@ class ReferenceProblem:
 
     def apply(self, p: Vector) -> Vector:
         """(J^T J + D) p."""
-        return sum((J.T @ (J @ p) for J in self._J), self._D * p)
+        return self._apply_jtj(p) + self._D * p
+
+    def _apply_jtj(self, p: Any) -> Real:
+        found: Real = sum((J.T @ (J @ p) for J in self._J), np.zeros_like(self.x))
+        return found
 
     def precondition(self, r: Vector) -> Vector:
         """M^-1 r."""

@@ -20,7 +20,7 @@ class Status(Enum):
     GRADIENT_TOLERANCE = "Converged: gradient tolerance reached, max |g|"
     FUNCTION_TOLERANCE = "Converged: function tolerance reached, |cost change| / cost"
     PARAMETER_TOLERANCE = "Converged: parameter tolerance reached, relative step norm"
-    PRECISION = "Converged to the precision of the arithmetic, relative step norm"
+    PRECISION = "Converged to the precision of the arithmetic"
     MIN_RADIUS = "Converged: no step lowers the cost any more, trust region radius"
     MAX_ITERATIONS = "Not converged: iteration limit reached"
     TIME_LIMIT = "Not converged: time limit reached"

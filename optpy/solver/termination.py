@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Cost, Step
@@ -54,7 +54,24 @@ def precision_test(step: Step, precision: float) -> Ending | None:
     if not precision or step.step_norm > precision * step.x_norm:
         return None
     relative = step.step_norm / step.x_norm if step.x_norm else 0.0
-    return Ending(Status.PRECISION, f"{Status.PRECISION.value} = {relative:.3e} <= {precision:.3e}.")
+    message = f"{Status.PRECISION.value}, relative step norm = {relative:.3e} <= {precision:.3e}."
+    return Ending(Status.PRECISION, message)
+
+
+ROUNDINGS: Final = 4
+"""A residual is the result of several operations, each of which rounds."""
+
+
+def rounding_test(relative_gradient: float, precision: float) -> Ending | None:
+    """relative gradient <= ROUNDINGS precision: neither the gradient nor the slope along the step can be told from 0.
+
+    Asked where the step from x leads no further down: then x is as good as the arithmetic can make it, whether J has
+    full rank or not. See `rounding.relative_gradient`.
+    """
+    if not precision or not relative_gradient <= ROUNDINGS * precision:  # NaN fails too
+        return None
+    numbers = f"relative gradient = {relative_gradient:.3e} <= {ROUNDINGS * precision:.3e}"
+    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
 
 
 def limit_test(iteration: int, elapsed: float, options: SolveOptions) -> Ending | None:

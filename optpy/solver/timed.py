@@ -38,6 +38,10 @@ class Timed:
         with self._clock("linearise"):
             self._problem.damp(damping)
 
+    def relative_gradient(self, cost: float) -> float:
+        with self._clock("linearise"):
+            return self._problem.relative_gradient(cost)
+
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         with self._clock("linear_solve"):
             return self._problem.solve_linear(limits)

@@ -244,24 +244,8 @@ def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequenc
     for row, target in zip(rows, targets, strict=True):
         inside = any(_is_opaque(a) and a.inner.reads(variables) for a in row.atoms)
         (opaque if inside else pending).append(row - target)
-    solved: dict[Atom, Affine] = {}
-    """Equations ``value == 0`` by their pivot variable."""
-    conditions: list[Condition] = []
-    while pending:
-        pivots = [
-            (abs(row.coefficient(v)), n, m)
-            for m, row in enumerate(pending)
-            for n, v in enumerate(variables)
-            if row.coefficient(v)
-        ]
-        if not pivots:
-            conditions += [IsZero(row) for row in map(_primitive, pending) if row != Affine(0)]
-            break
-        _, n, m = min(pivots)
-        pivot = pending.pop(m)
-        pending = [_eliminate(row, pivot, variables[n]) for row in pending]
-        solved = {v: _eliminate(row, pivot, variables[n]) for v, row in solved.items()}
-        solved[variables[n]] = _primitive(pivot)
+    solved, left = _gauss_jordan(pending, variables)
+    conditions: list[Condition] = [IsZero(row) for row in left]
     solution: dict[Atom, Affine] = {}
     for v in sorted(solved, key=variables.index):
         a = solved[v].coefficient(v)
@@ -271,6 +255,24 @@ def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequenc
         solution[v] = floor_divide(rest, abs(a))
     conditions += [IsZero(row.substitute(solution)) for row in opaque]
     return Inverse(solution, tuple(v for v in variables if v not in solution), tuple(conditions))
+
+
+def _gauss_jordan(rows: list[Affine], variables: Sequence[Atom]) -> tuple[dict[Atom, Affine], list[Affine]]:
+    """The equations ``row == 0`` solved: an equation for each pivot variable, which no other one reads; and those left
+    without variables, but for 0 == 0."""
+    solved: dict[Atom, Affine] = {}
+    while pivots := [
+        (abs(row.coefficient(v)), n, m)
+        for m, row in enumerate(rows)
+        for n, v in enumerate(variables)
+        if row.coefficient(v)
+    ]:
+        _, n, m = min(pivots)
+        v, pivot = variables[n], rows[m]
+        rows = [_eliminate(row, pivot, v) for k, row in enumerate(rows) if k != m]
+        solved = {other: _eliminate(row, pivot, v) for other, row in solved.items()}
+        solved[v] = _primitive(pivot)
+    return solved, [row for row in map(_primitive, rows) if row != Affine(0)]
 
 
 def _eliminate(row: Affine, pivot: Affine, variable: Atom) -> Affine:

@@ -38,8 +38,10 @@ def test_whole_numbers_of_any_kind_are_taken(dtype: str) -> None:
 
 
 def test_there_may_be_no_edges() -> None:
-    bound = bind(ENERGY, with_match(np.zeros((0, 3), int)))
-    assert bound.edges["match"].shape == (0, 3)
+    edgeless: list[Any] = [np.zeros((0, 3), int), np.empty((0, 3), np.uint8), [], ()]
+    for match in edgeless:
+        bound = bind(ENERGY, with_match(match))
+        assert bound.edges["match"].shape == (0, 3)
     weighted = op.Energy(r=Weight[e] * X[vertex] - Z[pixel])
     data = with_match(np.zeros((0, 3), int), Weight=np.zeros(0))
     assert weighted.cost(data) == 0
@@ -58,8 +60,12 @@ REFUSED: list[tuple[Any, str]] = [
     (np.zeros((2, 3), bool), "dtype bool"),
     (np.zeros((2, 3), complex), "dtype complex128"),
     (np.zeros((2, 3), object), "dtype object"),
-    (7, r"got \(\)"),
-    ("edges", r"got \(\)"),
+    (7, r"shape \(E, 3\).*; got 7$"),
+    ("edges", r"got 'edges'$"),
+    (None, r"got a NoneType$"),
+    ({(0, 1, 2)}, r"got a set$"),
+    (np.zeros(0), r"got \(0,\); without edges it is np\.empty\(\(0, 3\), int\)"),
+    (np.zeros((3, 0), int), r"np\.empty\(\(0, 3\), int\)"),
     (np.array([[2, 3, 4], [0, -1, 0]]), r"match\[1, 1\] = -1: slot 0, axis 1 points into \(H, W\) with W = 4.*0 to 3"),
     (np.array([[3, 3, 4]]), r"match\[0, 0\] = 3: slot 0, axis 0 points into \(H, W\) with H = 3.*the only such"),
     (np.array([[2, 3, 5], [2, 3, 6]]), r"match\[0, 2\] = 5: slot 1 points into V with V = 5.*first of 2 such"),

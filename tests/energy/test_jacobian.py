@@ -171,6 +171,16 @@ def test_the_arm_that_is_not_taken_never_contributes() -> None:
     np.testing.assert_allclose(J, np.vstack([np.diag([1, 0.5, 0.25]), np.diag([0, 0, 0.5])]))
 
 
+def test_an_energy_without_derivatives_has_an_empty_jacobian_of_full_shape() -> None:
+    N = op.dims("N")
+    i = op.indices(N)
+    X = op.Unknown("X", (N,))
+    energy = op.Energy(r=op.stop_gradient(X[i]), q=op.stop_gradient(op.vector(X[i], 2)))
+    J = energy.jacobian({"X": np.arange(1.0, 4)})
+    assert J.shape == (9, 3)
+    assert J.nnz == 0
+
+
 def test_stop_gradient_has_a_value_and_no_derivative() -> None:
     N = op.dims("N")
     i = op.indices(N)

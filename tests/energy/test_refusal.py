@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pydoc
 from collections.abc import Iterable
 from typing import Any
@@ -52,3 +53,18 @@ def test_the_name_that_is_offered_is_one_of_the_language(function: Any) -> None:
         function(*arguments)
     offered = str(caught.value).rpartition("write op.")[2]
     assert offered in op.__all__
+
+
+def test_an_attribute_that_an_expression_does_not_have() -> None:
+    e = X[i] + 1
+    for name, cure in (
+        ("mean", r"write v\.sum\(\) / len\(v\)"),
+        ("sqrt", r"write op\.sqrt"),
+        ("Sum", r"write \.sum\(\)"),
+    ):
+        with pytest.raises(AttributeError, match=f"an expression has no .{name}: {cure}; it has .T, ") as caught:
+            getattr(e, name)
+        assert isinstance(caught.value, op.EnergyError)
+        assert "test_refusal.py" in str(caught.value)
+    assert not hasattr(e, "dtype")
+    assert copy.copy(e).components == e.components

@@ -124,8 +124,8 @@ def test_the_losses_that_forget_outliers_find_the_curve(loss: str) -> None:
 def test_the_norm_of_a_vector_counts(loss: str, scale: float) -> None:
     rng = np.random.default_rng(1)
     v, b = 2 * rng.standard_normal((2, 4, 5, 3))
-    energy = op.Energy(fit=op.robust(V[i, j] - B[i, j], loss, scale=s))
-    data = dict(V=v, B=b, s=scale)
+    energy = op.Energy(fit=op.robust(V[i, j] - B[i, j], loss, scale=2 * s))  # of an expression the magnitude counts
+    data = dict(V=v, B=b, s=scale / 2)
     assert energy.cost(data) == pytest.approx(robust_cost(loss, v - b, scale), rel=1e-13)
     r = energy.residuals(data)["fit"]
     assert r.shape == (4, 5, 3)
@@ -301,9 +301,51 @@ def test_it_can_be_looked_at() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_scale_of_0_is_found_when_the_solve_starts(loss: str) -> None:
-    energy = op.Energy(f=op.robust(Y[n], loss, scale=s))
-    with pytest.raises(op.DataError, match=r"the residual 'f' .* is (nan|-?inf)"):
-        op.solve(energy, dict(Y=[1.0, 0.0], s=0.0))
+    energy = op.Energy(f=op.robust(Y[n], loss, scale=T[n]))
+    for zero in (0.0, 1e-30):  # or its square in float32
+        with pytest.raises(op.DataError, match=r"the residual 'f' .* is (nan|-?inf)"):
+            op.solve(energy, dict(Y=[1.0, 2.0], T=[1.0, zero]))
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, np.nan, np.inf])
+def test_a_param_that_is_the_scale_is_positive_and_finite(value: float) -> None:
+    energy = op.Energy(f=[Y[n], op.robust(Y[n], "huber", scale=s)])
+    message = r"'s' .*it is the scale of a robust loss in 'f\[1\]'"
+    with pytest.raises(op.DataError, match=message):
+        energy.cost(dict(Y=[1.0], s=value))
+    session = op.compile(energy, device="cpu").start(dict(Y=[1.0], s=1.0))
+    with pytest.raises(op.DataError, match=message):
+        session.update(s=value)
+    other = op.Energy(f=op.robust(Y[n], "huber", scale=s) * w)
+    assert np.isfinite(other.cost(dict(Y=[1.0], s=1.0, w=-1.0)))  # other params may be negative
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_scale_whose_square_overflows_leaves_residuals_as_they_are(loss: str, dtype: Any) -> None:
+    large = 1e30 if dtype is np.float32 else 1e200
+    data = dict(V=np.ones((2, 2, 3)), B=np.arange(12.0).reshape(2, 2, 3))
+    plain = op.solve(op.Energy(f=V[i, j] - B[i, j]), data, dtype=dtype)
+    for scale, given in ((s, {"s": large}), (large, {})):
+        energy = op.Energy(f=op.robust(V[i, j] - B[i, j], loss, scale=scale))
+        result = op.solve(energy, {**data, **given}, dtype=dtype)
+        assert result.success
+        assert result.initial_cost == pytest.approx(plain.initial_cost, rel=1e-6)
+        np.testing.assert_allclose(result.x["V"], data["B"], atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_scale_whose_square_vanishes_is_refused(loss: str) -> None:
+    for scale, given in ((s, {"s": 1e-30}), (1e-30, {})):
+        energy = op.Energy(f=op.robust(Y[n], loss, scale=scale))
+        data = {"Y": [1.0, -1.0], **given}
+        with pytest.raises(op.DataError, match=r"square vanishes in float32.*'f'.*np\.float64"):
+            op.solve(energy, data, dtype=np.float32)
+        expected = robust_cost(loss, np.ones((2, 1)), 1e-30)
+        start = op.compile(energy, device="cpu", dtype=np.float64).start(data)
+        start.step()
+        assert start.result().initial_cost == pytest.approx(expected, rel=1e-12)
+        assert energy.cost(data) == pytest.approx(expected, rel=1e-12)
 
 
 # -- mistakes --------------------------------------------------------------------------------------------------------

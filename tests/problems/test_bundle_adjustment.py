@@ -196,6 +196,20 @@ def test_the_program_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert "bundle.txt:3: expected an observation" in run.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scale", "2"], "--scale is that of a robust loss: choose one, such as --loss huber"),
+        (["--loss", "linear", "--scale", "1"], "--scale is that of a robust loss"),
+        (["--result", "gone/cloud.ply"], "there is no folder"),
+    ],
+)
+def test_what_the_program_cannot_use_is_refused_at_once(arguments: list[str], message: str) -> None:
+    run = CliRunner().invoke(bundle_adjustment.main, arguments)
+    assert run.exit_code == 2
+    assert message in run.output
+
+
 def test_without_the_data_folder_the_scene_is_synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTPY_DATA", "")
     assert bundle_adjustment.default_bundle().cameras.shape == (24, 9)

@@ -130,6 +130,7 @@ def test_the_program_can_be_quiet(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--output", "warp.xyz"], "no ending of a picture file"),
+        (["--output", "gone/warp.png"], "there is no folder"),
         (["--size", "0"], "0 is not in the range"),
         (["--method", "newton"], "'newton' is not one of"),
         (["--dtype", "float16"], "'float16' is not one of"),

@@ -138,6 +138,7 @@ def test_the_program_starts_from_a_mesh_of_its_own(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["--mesh", "gone.obj"], 1, "there is no file gone.obj"),
+        (["--result", "gone/mesh.obj"], 2, "there is no folder"),
         (["--result", "mesh.doc"], 2, "'mesh.doc' has none of the endings .obj, .off, .ply, .stl"),
         (["--rotations", "quaternion"], 2, "'quaternion' is not one of"),
     ],

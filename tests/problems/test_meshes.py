@@ -17,7 +17,7 @@ def tetrahedron() -> Trimesh:
 
 @pytest.mark.parametrize("ending", meshes.FORMATS)
 def test_written_meshes_read_back(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "new" / f"mesh{ending}"
+    path = tmp_path / f"mesh{ending}"
     meshes.write_mesh(path, tetrahedron())
     found = meshes.read_mesh(path)
     assert found.vertices.shape == (4, 3)

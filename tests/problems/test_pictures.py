@@ -70,8 +70,8 @@ def test_alpha_is_laid_on_white() -> None:
 
 def test_side_by_side_pictures_read_back(tmp_path: Path) -> None:
     grey, colour = np.full((4, 5), 0.2), np.broadcast_to([1.0, 0.4, -3.0], (4, 6, 3))
-    pictures.save_side_by_side(tmp_path / "new" / "both.png", [grey, colour])
-    with Image.open(tmp_path / "new" / "both.png") as opened:
+    pictures.save_side_by_side(tmp_path / "both.png", [grey, colour])
+    with Image.open(tmp_path / "both.png") as opened:
         pixels = np.asarray(opened)
     assert pixels.shape == (4, 5 + pictures.GAP + 6, 3)
     np.testing.assert_array_equal(pixels[:, :5], 51)

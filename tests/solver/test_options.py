@@ -66,6 +66,22 @@ def test_every_foreign_name_leads_to_an_option_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ({"preconditioner": "none"}, "None"),
+        ({"preconditioner": "jacobbi"}, "'jacobi'"),
+        ({"preconditioner": "Block-Jacobi"}, "'block_jacobi'"),
+        ({"method": "LM"}, "'lm'"),
+    ],
+)
+def test_a_value_that_is_nearly_right_leads_to_the_one_meant(option: dict[str, Any], meant: str) -> None:
+    with pytest.raises(OptionError, match=rf"must be one of .*; did you mean {meant}\?"):
+        SolveOptions.of(**option)
+    with pytest.raises(OptionError, match=r"must be one of [^;]*$"):
+        SolveOptions.of(method="newton")
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"method": "newton"},

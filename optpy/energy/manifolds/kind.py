@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import ir
 from ...errors import EnergyError, InternalError, Location
 from ..expression import Expression, as_expression
-from ..refusal import Refusal, Refusing
+from ..refusal import Refusal, Refusing, missing_attribute
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +24,8 @@ class Kind(ir.Manifold, ABC):
 
     matrix_size: ClassVar[int | None] = None
     """Elements may be given as matrices of this size, too."""
+    translation: ClassVar[int] = 0
+    """So many channels at the end, and coordinates of the tangent, are a translation."""
     layout: ClassVar[str]
     """What the stored channels are, for messages."""
 
@@ -47,6 +49,13 @@ class Kind(ir.Manifold, ABC):
         Raises:
             DataError: an element is no element of the manifold, by more than the tolerance.
         """
+
+    def magnitudes(self, stored: Floats) -> Floats:
+        """How large elements are along each coordinate of the tangent: (*grid, dimension), 1 along turns."""
+        found = np.ones((*stored.shape[:-1], self.dimension))
+        if self.translation:
+            found[..., -self.translation :] = np.abs(stored[..., -self.translation :])
+        return found
 
     def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
         """Data of shape (*grid, n, n), as it is stored.
@@ -96,6 +105,14 @@ class Element(metaclass=Refusing):
             ".inverse(), .log() or .matrix()"
         )
 
+    if not TYPE_CHECKING:  # or every attribute would have a type
+
+        def __getattr__(self, name: str) -> NoReturn:
+            own = [a for a in dir(type(self)) if not a.startswith("_") and a not in _NOT_OF_FORMULAS]
+            attributes = tuple(f".{a}()" if callable(getattr(type(self), a)) else f".{a}" for a in own)
+            instead = {k: v for k, v in _OF_OTHER_LIBRARIES.items() if v in attributes or "@" in v}
+            raise missing_attribute(str(self), name, instead, attributes)
+
     _no_number = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_number
     __pow__ = __rpow__ = __neg__ = __abs__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
@@ -106,6 +123,18 @@ class Element(metaclass=Refusing):
 
     def __repr__(self) -> str:
         return f"an element of {type(self).__name__}"
+
+
+_NOT_OF_FORMULAS: Final = ("exp", "kind", "number_message", "size")
+"""What elements have, but nobody writes in a formula: ``exp`` is called on the class."""
+
+_OF_OTHER_LIBRARIES: Final = {
+    "inv": ".inverse()", "T": ".inverse()", "H": ".inverse()", "conj": ".inverse()", "conjugate": ".inverse()",
+    "R": ".rotation", "rot": ".rotation", "so3": ".rotation", "so2": ".rotation", "t": ".translation",
+    "trans": ".translation", "A": ".matrix()", "as_matrix": ".matrix()", "to_matrix": ".matrix()",
+    "as_rotvec": ".log()", "as_quat": ".quaternion", "q": ".quaternion", "apply": "R @ v", "act": "R @ v",
+    "compose": "x @ y", "dot": "x @ y",
+}  # fmt: skip
 
 
 def as_kind(value: object) -> Kind | None:

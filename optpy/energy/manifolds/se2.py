@@ -98,6 +98,7 @@ class SE2(Element):
 @dataclass(frozen=True)
 class _Poses(Kind):
     matrix_size = 3
+    translation = 2
     layout = "(cosine, sine, x, y)"
 
     def read(self, stored: Expression, delta: Expression) -> SE2:

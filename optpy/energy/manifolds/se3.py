@@ -94,6 +94,7 @@ class SE3(Element):
 @dataclass(frozen=True)
 class _Poses(Kind):
     matrix_size = 4
+    translation = 3
     layout = "unit quaternions and translations (x, y, z, w, tx, ty, tz)"
 
     def read(self, stored: Expression, delta: Expression) -> SE3:

@@ -220,3 +220,29 @@ def test_declarations_and_energies_name_their_manifolds() -> None:
     assert energy.unknowns == (R3,)
     assert energy.unknowns != (op.Unknown("R", (N,), 4),)
     assert op.in_bounds(n, of=R3).is_condition
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cure"),
+    [
+        (
+            op.SE3,
+            "T",
+            r"write \.inverse\(\); it has \.inverse\(\), \.log\(\), \.matrix\(\), \.rotation, \.translation$",
+        ),
+        (op.SE2, "inv", r"write \.inverse\(\); "),
+        (op.SE3, "R", r"write \.rotation; "),
+        (op.SO3, "as_matrix", r"write \.matrix\(\); "),
+        (op.SO2, "apply", "write R @ v; "),
+        (op.SO2, "invers", r"write \.inverse\(\); "),
+        (op.SO2, "as_quat", r"it has \.T, "),
+    ],
+)
+def test_an_attribute_that_does_not_exist_leads_to_those_that_do(kind: Any, name: str, cure: str) -> None:
+    element = op.Unknown("element", (N,), kind)[n]
+    with pytest.raises(AttributeError, match=rf"an element of {kind.__name__} has no \.{name}: {cure}") as caught:
+        getattr(element, name)
+    assert isinstance(caught.value, op.EnergyError)
+    assert "test_elements.py" in str(caught.value)
+    assert not hasattr(element, name)
+    assert not hasattr(element, "__deepcopy__")

@@ -1,0 +1,143 @@
+"""The leaves of expressions, the keys of ``symbolic.Var``, and what stands inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from ..errors import Location
+from ..symbolic.affine import Affine, Condition, Divides, Entry, FloorDiv
+from ..symbolic.expr import Expr
+from ..symbolic.traverse import variables
+from .spaces import Dim, Field, Graph, Index
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One channel of a field at an affine index. Outside the field its value is 0."""
+
+    field: Field
+    index: tuple[Affine, ...]
+    channel: int
+
+    @property
+    def boolean(self) -> bool:
+        return self.field.dtype == "bool"
+
+    @property
+    def finite(self) -> bool:
+        return self.field.finite
+
+    def __str__(self) -> str:
+        suffix = f".{self.channel}" if self.field.channels > 1 else ""
+        return f"{self.field.name}[{', '.join(map(str, self.index))}]{suffix}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InBounds:
+    """1 where ``0 <= index < dim``."""
+
+    index: Affine
+    dim: Dim
+    boolean = True
+
+    def __str__(self) -> str:
+        return f"in_bounds({self.index}, {self.dim})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IndexCondition:
+    """1 where an integer condition on loop variables holds (from inverting strided accesses)."""
+
+    condition: Condition
+    boolean = True
+
+    def __str__(self) -> str:
+        c = self.condition
+        return f"divides({c.denominator}, {c.numerator})" if isinstance(c, Divides) else f"is_zero({c.value})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """The value of an affine index, as a number."""
+
+    index: Affine
+    boolean = False
+    finite = True
+
+    def __str__(self) -> str:
+        return f"value({self.index})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number given at run time: a param of the energy, or a scalar of the solver."""
+
+    name: str
+    location: Location | None = field(default=None, compare=False)
+    boolean = False
+    finite = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalName:
+    """The result of a ``LocalSum`` of the same routine."""
+
+    name: str
+    boolean = False
+
+    def __str__(self) -> str:
+        return f"local.{self.name}"  # the dot keeps it apart from params
+
+
+Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName
+
+
+def affines_of(key: object) -> tuple[Affine, ...]:
+    """The affine indices inside a leaf."""
+    match key:
+        case Access():
+            return key.index
+        case InBounds() | IndexValue():
+            return (key.index,)
+        case IndexCondition():
+            return (key.condition.numerator if isinstance(key.condition, Divides) else key.condition.value,)
+        case _:
+            return ()
+
+
+def indices_of(key: object) -> list[Index]:
+    """The loop variables inside a leaf, also inside its divisions and entries."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Index)]
+
+
+def entries_of(key: object) -> list[Entry]:
+    """The entries of tables inside a leaf."""
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Entry)]
+
+
+def atoms_of(affines: Iterable[Affine]) -> list[Any]:
+    """All atoms of affine indices, also those inside divisions and entries."""
+    found: list[Any] = []
+    pending = list(affines)
+    while pending:
+        for atom in pending.pop().atoms:
+            found.append(atom)
+            if isinstance(atom, FloorDiv | Entry):
+                pending.append(atom.inner)
+    return found
+
+
+def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
+    """The graphs whose entries stand in expressions, each once."""
+    return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))

@@ -1,0 +1,177 @@
+"""Sizes, index spaces, and the arrays over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import final
+
+from ..errors import Location
+from ..symbolic.affine import Affine, Entry
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A symbolic size, bound from the data; two of the same name are the same."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A loop variable that runs over ``0 <= index < dim``."""
+
+    name: str
+    dim: Dim
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Domain = tuple[Index, ...]
+"""An index space: the box of all values of its loop variables, the last one fastest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
+
+    As the table of an ``Entry``: a row for each edge, and the slots' axes side by side as columns.
+    """
+
+    name: str
+    edges: Dim
+    slots: tuple[tuple[Dim, ...], ...]
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> tuple[Dim, ...]:
+        """The axis that each column points into."""
+        return tuple(d for slot in self.slots for d in slot)
+
+    def columns_of(self, slot: int) -> range:
+        first = sum(len(s) for s in self.slots[:slot])
+        return range(first, first + len(self.slots[slot]))
+
+    def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
+        """The index that a slot of the edge ``row`` points at."""
+        return tuple(Affine.of(Entry(self, c, row)) for c in self.columns_of(slot))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def entry_dim(entry: Entry) -> Dim:
+    """The axis that an entry of a graph points into."""
+    graph: Graph = entry.table
+    return graph.columns[entry.column]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Incidence:
+    """A loop over the edges whose slot points at a given point; ``edge`` is its loop variable."""
+
+    edge: Index
+    graph: Graph
+    slot: int
+    at: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
+
+
+Loop = Index | Incidence
+"""A loop of a local sum: over a whole dim, or over the edges at a point."""
+
+
+def loop_variable(loop: Loop) -> Index:
+    """What a loop counts with."""
+    return loop.edge if isinstance(loop, Incidence) else loop
+
+
+class Role(Enum):
+    """What a field is to the solver."""
+
+    UNKNOWN = "unknown"
+    DATA = "data"
+    STORED = "stored"
+    """An intermediate, computed once for each linearisation."""
+    VECTOR = "vector"
+    """A vector of the solver, of the layout of an unknown's tangent: gradient, step, search direction."""
+    TANGENT = "tangent"
+    """How far an unknown on a manifold has moved from its value: what is differentiated by, and 0 wherever it is
+    read."""
+
+
+REAL = "real"
+"""The dtype name of fields in the solver's own precision."""
+
+DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
+
+
+@dataclass(frozen=True)
+class Manifold:
+    """Where the elements of a field live, if not in a vector space.
+
+    Attributes:
+        name: "SO3".
+        channels: how many numbers store an element.
+        dimension: in how many independent directions it can move.
+    """
+
+    name: str
+    channels: int
+    dimension: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An array over a grid, with a fixed number of channels at every point."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    channels: int
+    dtype: str
+    role: Role
+    vector: bool = False
+    """Whether users see a channel axis: shape (H, W, 1) is not (H, W)."""
+    location: Location | None = field(default=None, compare=False)
+    finite: bool = True
+    """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
+    manifold: Manifold | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def tangent(unknown: Field) -> Field:
+    """The coordinates in which an unknown moves: itself, or those of its manifold's tangent space at its value."""
+    if unknown.manifold is None:
+        return unknown
+    return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
+
+
+Element = tuple[Field, int]
+"""A channel of a field."""
+
+
+def point(domain: Domain) -> tuple[Affine, ...]:
+    """The index of the current point of a domain."""
+    return tuple(Affine.of(i) for i in domain)
+
+
+def canonical_domain(dims: Iterable[Dim]) -> Domain:
+    """The loop variables that routines over a grid use: i0, i1, ... in the order of the dims."""
+    return tuple(Index(f"i{n}", d) for n, d in enumerate(dims))

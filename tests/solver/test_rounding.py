@@ -1,0 +1,118 @@
+"""When a gradient counts as rounding, and when it does not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optpy.solver import Minimizer, SolveOptions, Status, Summary
+from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from optpy.solver.rounding import relative_gradient
+from optpy.solver.termination import ROUNDINGS, rounding_test
+
+EPS = float(np.finfo(np.float64).eps)
+OFF = dict(function_tolerance=0.0, gradient_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)
+
+
+def at(A: Real, y: Real, x: Any, step: Real | None = None) -> float:
+    """The relative gradient of 1/2 ||A x - y||^2 at x, computed in float64."""
+    F = A @ x - y
+    c = np.sum(A * A, axis=0)
+    step = np.zeros_like(x) if step is None else step
+    return relative_gradient(A.T @ F, c, np.abs(x), step, 0.5 * float(F @ F), lambda p: A.T @ (A @ p))
+
+
+def random(rows: int, columns: int, seed: int) -> tuple[Real, Real]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(rows, columns)), rng.normal(size=rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_at_a_minimum_the_gradient_is_rounding_and_beside_it_not(seed: int, scale: float) -> None:
+    A, y = random(40, 12, seed)
+    x = np.linalg.lstsq(A, y, rcond=None)[0]
+    exact = y - A.astype(np.longdouble) @ x.astype(np.longdouble)
+    x = x + np.linalg.lstsq(A, exact.astype(np.float64), rcond=None)[0]
+    assert at(A, y * scale, x * scale) <= ROUNDINGS * EPS
+    assert at(A * scale, y, x / scale) <= ROUNDINGS * EPS
+    beside = x * (1 + 1e-12 * np.arange(12))
+    assert at(A, y * scale, beside * scale) > 100 * EPS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_residuals_that_are_rounding_have_a_gradient_that_is(seed: int) -> None:
+    A, _ = random(40, 12, seed)
+    A[:, -1] = A[:, :-1].sum(axis=1)  # singular
+    x = np.random.default_rng(seed).normal(size=12)
+    y = A @ x
+    assert at(A, y, x * (1 + EPS)) <= ROUNDINGS * EPS
+    assert at(A, y, x * (1 + 1e3 * EPS * np.arange(12))) > ROUNDINGS * EPS
+
+
+def test_a_slope_that_no_entry_shows_counts_along_the_step() -> None:
+    n, x = 500, np.ones(500)
+    stiff = 1e4 * (np.eye(n) - np.roll(np.eye(n), 1, axis=0))  # blind to constants
+    A, y = np.concatenate([stiff, np.eye(n)]), np.concatenate([np.zeros(n), x + 1e-7])
+    assert at(A, y, x) <= ROUNDINGS * EPS
+    assert at(A, y, x, step=np.full(n, 1e-7)) > ROUNDINGS * EPS
+
+
+def test_what_overflows_or_depends_on_nothing() -> None:
+    A, y = random(5, 3, 0)
+    with np.errstate(all="ignore"):
+        assert rounding_test(at(1e200 * A, y, np.ones(3)), EPS) is None
+    assert rounding_test(math.nan, EPS) is None
+    assert rounding_test(math.inf, EPS) is None
+    assert rounding_test(0.0, 0.0) is None
+    assert at(np.zeros((5, 3)), y, np.ones(3)) == 0
+
+
+# -- in a solve ------------------------------------------------------------------------------------------------------
+
+
+def cycle(n: int, offset: float) -> tuple[ReferenceProblem, Real]:
+    """Differences around a cycle, which can all be met, from a point that is ``offset`` away."""
+    rng = np.random.default_rng(n)
+    A = np.concatenate([np.eye(n) - np.roll(np.eye(n), k, axis=0) for k in (1, 2)])
+    x = rng.normal(size=n)
+    y = A @ x
+    return ReferenceProblem({"fit": ReferenceTerm(lambda x: A @ x - y, lambda x: A)}, offset + rng.normal(size=n)), x
+
+
+def solve(problem: ReferenceProblem, precision: float, **options: Any) -> Summary:
+    return Minimizer(problem, SolveOptions.of(**options), precision=precision).run()
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("n", [3, 5, 20, 60])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_a_singular_problem_that_can_be_met_ends_converged(method: str, n: int, offset: float) -> None:
+    problem, x = cycle(n, offset)
+    summary = solve(problem, EPS, method=method, **OFF)
+    assert summary.status in (Status.PRECISION, Status.GRADIENT_TOLERANCE), summary.message
+    np.testing.assert_allclose(problem.x - problem.x.mean(), x - x.mean(), atol=1e-10 * (1 + offset))
+
+
+def test_a_step_that_is_refused_at_the_end_is_no_step() -> None:
+    problem, _ = cycle(5, 1e3)
+    summary = solve(problem, EPS, method="gn", **OFF)
+    assert "relative gradient" in summary.message
+    last, before = summary.iterations[-1], summary.iterations[-2]
+    assert not last.accepted
+    assert last.cost_change <= 0 or last.step_norm > np.linalg.norm(problem.x)
+    assert (last.cost, last.gradient_norm) == (before.cost, before.gradient_norm)
+    assert summary.final.total == last.cost == problem.evaluate().total
+
+
+def test_gauss_newton_that_climbs_elsewhere_goes_on() -> None:
+    valley = ReferenceTerm(
+        lambda x: np.array([10 * (x[1] - x[0] ** 2), 1 - x[0]]), lambda x: np.array([[-20 * x[0], 10.0], [-1.0, 0.0]])
+    )
+    problem = ReferenceProblem({"valley": valley}, [-1.2, 1.0])
+    summary = solve(problem, EPS, method="gn", eta=0, r_tolerance=1e-13)
+    assert max(r.cost for r in summary.iterations) > summary.initial.total
+    np.testing.assert_allclose(problem.x, 1, atol=1e-10)
