@@ -29,6 +29,11 @@ _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
 _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
+_UNREDUCED = 0.3
+_MISJUDGED = 200.0
+"""A solve with multigrid that leaves so much of ||r||, and of r.r so many times as of r.z, has missed some errors."""
+_CAREFUL = 1e-5
+"""The forcing with multigrid that misses errors."""
 _HOPELESS = 80
 """Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
@@ -58,6 +63,7 @@ class LinearSolver:
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._last_iterations = 0
+        self._misses_errors = False  # multigrid, with this data
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
         self._used: dict[Kind, None] = {}
         self.trace: list[PCGScalars] | None = None
@@ -86,6 +92,7 @@ class LinearSolver:
     def data_changed(self) -> None:
         """The levels of multigrid no longer belong to the problem."""
         self._first_iterations = None
+        self._misses_errors = False
 
     @property
     def blocks(self) -> bool:
@@ -130,15 +137,17 @@ class LinearSolver:
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         kernels = self._multigrid_kernels(damped)
-        asked, limits = limits, replace(limits, eta=limits.forcing(multigrid=True))
+        asked, limits = limits, replace(limits, eta=self._forcing(limits))
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels)
         summary = self._run(kernels, state, limits)
-        if asked.eta is None and state.status == Ending.MODEL and _is_slow(state, state.k - before, reduced):
-            # Jacobi's forcing: what is still to come may be many times the last gain.
-            state.status = 0
-            summary = self._run(kernels, state, replace(limits, eta=asked.forcing()))
+        if state.status == Ending.MODEL and not self._misses_errors and asked.eta is None:
+            # Of an iteration that leaves much, what is still to come may be many times the last gain.
+            slow, self._misses_errors = _is_slow(state, state.k - before, reduced), self._errors_are_missed(state)
+            if slow or self._misses_errors:
+                state.status = 0
+                summary = self._run(kernels, state, replace(limits, eta=self._forcing(asked, slow)))
         if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
             # The levels belong to another linearisation: with those of this one M is positive definite.
             self._build(kernels)
@@ -153,6 +162,21 @@ class LinearSolver:
             self._may_change = False
             self._kind = "jacobi"
         return summary
+
+    def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
+        if limits.eta is None and self._misses_errors:
+            return _CAREFUL
+        return limits.forcing(multigrid=not slow)
+
+    def _errors_are_missed(self, state: PcgState) -> bool:
+        """Whether r.z has fallen without all errors having done so.
+
+        Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
+        have: in r.z, and in the next gains, these count for nothing, but they stay in r.
+        """
+        norms = self._bound.run("residual_multigrid")
+        judged = max(_UNREDUCED**2, _MISJUDGED * state.rho / state.rho_0)
+        return norms["r_squared"] > judged * norms["g_squared"]
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""

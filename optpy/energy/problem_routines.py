@@ -38,6 +38,7 @@ AT_UNKNOWNS = frozenset(
         "restart",
         "smooth",
         "power",
+        "residual",
     )
     for preconditioner in ("", "_block", "_multigrid")
 )

@@ -69,7 +69,8 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
     """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
 
     ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
-    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A.
+    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
+    g.g, which is that of the start.
     """
     builders = {
         "start": _first_sweep(_start),
@@ -80,7 +81,15 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
         "smooth": _smooth,
         "power": _power,
     }
-    return _sweeps(unknowns, builders, _jacobi, "_multigrid")
+    norms = [
+        Routine(f"pcg_residual_multigrid_{n}", canonical_domain(dims), reductions=(_squares("r", us), _squares("g", us)))
+        for n, (dims, us) in enumerate(by_grid(unknowns).items())
+    ]
+    return {**_sweeps(unknowns, builders, _jacobi, "_multigrid"), "residual": norms}
+
+
+def _squares(kind: str, unknowns: Sequence[Field]) -> Reduce:
+    return Reduce(f"{kind}_squared", add(*(power(e, 2) for u in unknowns for e in _channels(kind, u))))
 
 
 def _sweeps(
