@@ -187,7 +187,7 @@ def _power(u: Field, precondition: Preconditioned) -> Built:
 
 
 def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
-    """candidate = x + delta (on a manifold its retraction), with ||delta||^2 and ||x||^2.
+    """candidate = x + delta (on a manifold its retraction), with ||delta||^2, ||x||^2 and delta.D delta.
 
     Both norms are of the elements that are solved for: delta is 0 at the fixed ones.
 
@@ -198,9 +198,14 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
         stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
-        step_squares = [power(e, 2) for u in group for e in _channels("delta", tangent(u))]
+        squares = {u: [power(e, 2) for e in _channels("delta", tangent(u))] for u in group}
+        damped = [mul(d, e) for u in group for d, e in zip(_channels("D", tangent(u)), squares[u], strict=True)]
         free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}
         x_squares = [mul(free[u], power(here(u, a), 2)) for u in group for a in range(u.channels)]
-        reductions = (Reduce("step_squared", add(*step_squares)), Reduce("x_squared", add(*x_squares)))
+        reductions = (
+            Reduce("step_squared", add(*(e for u in group for e in squares[u]))),
+            Reduce("x_squared", add(*x_squares)),
+            Reduce("damped_square", add(*damped)),
+        )
         routines.append(Routine(f"step_{n}", domain, stores, reductions))
     return routines
