@@ -31,7 +31,7 @@ _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
 _UNREDUCED = 0.3
 _MISJUDGED = 200.0
-"""A solve with multigrid that leaves so much of ||r||, and of r.r so many times as of r.z, has missed some errors."""
+"""A solve with multigrid misses errors where it leaves so much of ||r||, and of r.r so many times as of r.z."""
 _CAREFUL = 1e-5
 """The forcing with multigrid that misses errors."""
 _HOPELESS = 80
@@ -120,6 +120,8 @@ class LinearSolver:
             summary = self._with_jacobi(state, limits, damped)
         if self._kind == "multigrid":
             summary = self._with_multigrid(state, limits, damped)
+            if state.status == 0:
+                summary = self._with_jacobi(state, limits, damped)
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
         return summary
@@ -136,47 +138,53 @@ class LinearSolver:
         return summary
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        """Ends with ``state.status`` 0 where Jacobi is to go on."""
         kernels = self._multigrid_kernels(damped)
-        asked, limits = limits, replace(limits, eta=self._forcing(limits))
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels)
-        summary = self._run(kernels, state, limits)
-        if state.status == Ending.MODEL and not self._misses_errors and asked.eta is None:
-            # Of an iteration that leaves much, what is still to come may be many times the last gain.
-            slow, self._misses_errors = _is_slow(state, state.k - before, reduced), self._errors_are_missed(state)
-            if slow or self._misses_errors:
-                state.status = 0
-                summary = self._run(kernels, state, replace(limits, eta=self._forcing(asked, slow)))
+        summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
         if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
             # The levels belong to another linearisation: with those of this one M is positive definite.
             self._build(kernels)
             state.status, state.resume = 0, 1
-            summary = self._run(kernels, state, limits)
+            summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
+        if state.status == Ending.MODEL and limits.eta is None:
+            slow = _is_slow(state, state.k - before, reduced)
+            self._misses_errors |= self._errors_are_missed(state, slow)
+            eta = self._forcing(limits, slow)
+            if eta < state.eta and not (self._may_change and self._misses_errors):
+                # Of an iteration that leaves much, what is still to come may be many times the last gain.
+                state.status = 0
+                summary = self._run(kernels, state, replace(limits, eta=eta))
         self._used["multigrid"] = None
         self._last_iterations = state.k - before
         if self._first_iterations is None:
             self._first_iterations, self._excess = self._last_iterations, 0
         self._excess += max(self._last_iterations - self._first_iterations, 0)
-        if self._may_change and self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations):
-            self._may_change = False
-            self._kind = "jacobi"
+        if self._may_change:
+            failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
+            if failed:
+                state.status, state.resume, state.rho, state.rho_0 = 0, 1, 1.0, 1.0
+            if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations)):
+                self._kind, self._may_change = "jacobi", False
         return summary
 
     def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
+        """eta, or its default for multigrid as it has proved to be."""
         if limits.eta is None and self._misses_errors:
             return _CAREFUL
         return limits.forcing(multigrid=not slow)
 
-    def _errors_are_missed(self, state: PcgState) -> bool:
-        """Whether r.z has fallen without all errors having done so.
+    def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
+        """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.
 
         Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
-        have: in r.z, and in the next gains, these count for nothing, but they stay in r.
+        have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
         """
         norms = self._bound.run("residual_multigrid")
-        judged = max(_UNREDUCED**2, _MISJUDGED * state.rho / state.rho_0)
-        return norms["r_squared"] > judged * norms["g_squared"]
+        misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
+        return (slow or misjudged) and norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""

@@ -198,9 +198,7 @@ class CompiledProblem:
             cost = self._cost()
         finally:
             self._buffers.memory = x
-        return Step(
-            cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
-        )
+        return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
     def accept(self) -> None:
         self._buffers.memory = self._with_candidate_as_x()

@@ -81,15 +81,16 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
         "smooth": _smooth,
         "power": _power,
     }
-    norms = [
-        Routine(f"pcg_residual_multigrid_{n}", canonical_domain(dims), reductions=(_squares("r", us), _squares("g", us)))
-        for n, (dims, us) in enumerate(by_grid(unknowns).items())
-    ]
-    return {**_sweeps(unknowns, builders, _jacobi, "_multigrid"), "residual": norms}
+    return {**_sweeps(unknowns, builders, _jacobi, "_multigrid"), "residual": _residual_norms(unknowns)}
 
 
-def _squares(kind: str, unknowns: Sequence[Field]) -> Reduce:
-    return Reduce(f"{kind}_squared", add(*(power(e, 2) for u in unknowns for e in _channels(kind, u))))
+def _residual_norms(unknowns: Sequence[Field]) -> list[Routine]:
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
+        reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
+        routines.append(Routine(f"pcg_residual_multigrid_{n}", canonical_domain(dims), reductions=reductions))
+    return routines
 
 
 def _sweeps(

@@ -118,7 +118,7 @@ class LinearSummary:
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, and delta.D delta."""
+    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta."""
 
     cost: Cost
     step_norm: float

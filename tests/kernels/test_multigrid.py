@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 import optpy as op
@@ -232,20 +233,36 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(preconditioner: Any) -> Non
     assert "multigrid" in other.report()
 
 
+@pytest.mark.parametrize("method", ["gn", "lm"])
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-def test_where_coefficients_jump_it_goes_on_until_it_is_there(preconditioner: Any) -> None:
+@pytest.mark.parametrize("jump", [1e2, 1e3, 1e4, 1e5, 1e6])
+def test_no_success_above_the_minimum_where_weights_jump(jump: float, preconditioner: Any, method: Any) -> None:
+    """Errors that are constant where weights are large have eigenvalues smaller by jump^2 than those about them."""
     i, j = op.indices(H, W)
     X, A, J = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.Array("J", (H, W))
     smooth = [J[i, j] * (X[i, j] - X[i + 1, j]), J[i, j] * (X[i, j] - X[i, j + 1])]
     energy = op.Energy(fit=X[i, j] - A[i, j], smooth=smooth)
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(40, 50))
-    data = dict(X=np.zeros_like(a), A=a, J=np.where(rng.random(a.shape) < 0.5, 0.1, 1e3))
-    options: dict[str, Any] = dict(method="gn", dtype=np.float64)
-    exact = op.solve(energy, data, preconditioner="jacobi", eta=1e-12, **options)
-    found = op.solve(energy, data, preconditioner=preconditioner, **options)
-    assert found.success
-    np.testing.assert_allclose(found.cost, exact.cost, rtol=1e-6)
+    # With 1e6 the rounding of x is most of what is left in float32, and Jacobi's own forcing in float64.
+    coarser = 100 if jump == 1e6 else 1
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        a = rng.normal(size=(32, 37))
+        data = dict(X=np.zeros_like(a), A=a, J=np.where(rng.random(a.shape) < 0.5, 0.1, 0.1 * jump))
+        least = minimum(energy, data)
+        for dtype, tolerance, ending in ((np.float64, 1e-8, 1e-10), (np.float32, 1e-4, 1e-6)):
+            options: dict[str, Any] = dict(method=method, function_tolerance=ending, linear_iterations=1000)
+            found = op.solve(energy, data, dtype=dtype, preconditioner=preconditioner, **options)
+            # By name it is used even where its rounding hides the least eigenvalues; but then it is no success.
+            assert found.success or jump >= 1e5
+            assert not found.success or found.cost <= least * (1 + coarser * tolerance), found.report()
+
+
+def minimum(energy: op.Energy, data: dict[str, Any]) -> float:
+    """Of a linear least-squares problem, by a direct solve."""
+    F = np.concatenate([r.ravel() for r in energy.residuals(data).values()])
+    J = energy.jacobian(data)
+    step = scipy.sparse.linalg.spsolve((J.T @ J).tocsc(), -(J.T @ F))
+    return 0.5 * float(np.sum((F + J @ step) ** 2))
 
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
