@@ -446,15 +446,34 @@ def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
 
 @final
 @dataclass(frozen=True, slots=True)
+class EdgeCoupling:
+    """Two slots of the edges of a graph at which one residual reads unknowns: their distance is in the data.
+
+    Attributes:
+        slots: the two, in their order.
+        offset: of what is read at the first one from what is read at the second, beside that of the points.
+        label: the residual's.
+    """
+
+    graph: Graph
+    slots: tuple[int, int]
+    offset: tuple[int, ...]
+    label: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Coupling:
-    """The sparsity of J^T J where all unknowns stand on one grid and are read at constant offsets of one another.
+    """The sparsity of J^T J where all unknowns stand on one grid and are read at constant offsets of one another, or by
+    edges, whose ends must be found to be near when they are known.
 
     Attributes:
         dims: of the grid.
         elements: the channels of all unknowns, numbered in this order.
-        reach: of each dim, how far apart two coupled points are at most.
+        reach: of each dim, how far apart two points are at most that are coupled at a constant offset.
         pairs: (row, column) of elements that are coupled, sorted; symmetric, with the diagonal.
         vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+        edges: what couples points of the grid at distances that the data decides.
     """
 
     dims: tuple[Dim, ...]
@@ -462,8 +481,22 @@ class Coupling:
     reach: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
     vectors: Mapping[str, tuple[Element, ...]]
+    edges: tuple[EdgeCoupling, ...] = ()
 
     @property
     def coarse_reach(self) -> tuple[int, ...]:
         """The reach of P^T J^T J P, where P interpolates linearly from every other point."""
         return tuple((r + 2) // 2 for r in self.reach)
+
+    @property
+    def longest(self) -> tuple[int, ...]:
+        """The largest reach whose coarse reach is no more than this one's: how far apart the ends of edges may be."""
+        return tuple(2 * r - 1 for r in self.coarse_reach)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Uncoupled:
+    """Why there is no ``Coupling``, as part of a sentence."""
+
+    reason: str

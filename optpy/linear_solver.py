@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Literal, final
@@ -13,10 +13,11 @@ import numpy as np
 
 from .energy.vectors import vector
 from .errors import OptionError
-from .ir import Field
+from .ir import Coupling, Field, Graph
 from .kernels.buffers import Buffers
 from .kernels.library import BoundProgram, PcgKernels, PcgState
-from .kernels.multigrid import Multigrid
+from .kernels.multigrid import Multigrid, too_long_edge
+from .kernels.tables import Connectivity
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
@@ -45,8 +46,9 @@ class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
     "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
-    does not apply, as on graphs, it is block-Jacobi. The levels of multigrid are kept from one solve to the next as
-    long as they do about as well as when they were new.
+    does not apply, as on most graphs, it is block-Jacobi. It goes back to Jacobi for good where multigrid turns out to
+    miss errors. The levels of multigrid are kept from one solve to the next as long as they do about as well as when
+    they were new.
 
     Args:
         bound: the energy's program with its memory.
@@ -59,6 +61,8 @@ class LinearSolver:
         self._unknowns = unknowns
         self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
         self._multigrid: Multigrid | None = None
+        self._asked: Preconditioner = None
+        self._obstacle = self._obstacle_in({})
         self._kind: Kind = "jacobi"  # what the next solve begins with
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
@@ -72,22 +76,45 @@ class LinearSolver:
         """Take an option.
 
         Raises:
-            OptionError: multigrid does not apply to the energy.
+            OptionError: multigrid does not apply to the energy, or to its graphs.
         """
-        coupled = self._bound.program.coupling is not None
-        if preconditioner == "multigrid" and not coupled:
-            raise OptionError(
-                "preconditioner='multigrid' needs all unknowns on one grid, coupled with near neighbours in each of "
-                "its dims at distances that are the same everywhere; this energy is not of that kind: use 'auto'"
-            )
-        self._may_change = preconditioner == "auto" and coupled
+        self._check(preconditioner, self._obstacle)
+        self._asked = preconditioner
+        self._may_change = preconditioner == "auto" and self._obstacle is None
         if preconditioner is None:
             self._kind = "jacobi"
-        elif preconditioner == "auto":
-            self._kind = "jacobi" if coupled else "block_jacobi"
         else:
-            self._kind = preconditioner
+            self._kind = self.first if preconditioner == "auto" else preconditioner
         self._used = {}
+
+    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Take over the edges: whether multigrid applies depends on how long they are.
+
+        Raises:
+            OptionError: it was asked for by name, and they are too long; nothing has changed then.
+        """
+        obstacle, before = self._obstacle_in(graphs), self._obstacle
+        self._check(self._asked, obstacle)
+        self._obstacle = obstacle
+        if (obstacle is None) != (before is None):
+            self.set_preconditioner(self._asked)
+
+    def _obstacle_in(self, graphs: Mapping[Graph, Connectivity]) -> str | None:
+        """Why multigrid does not apply; None if it does."""
+        coupling = self._bound.program.coupling
+        if not isinstance(coupling, Coupling):
+            return coupling.reason
+        return too_long_edge(coupling, graphs) if graphs else None
+
+    @staticmethod
+    def _check(preconditioner: Preconditioner, obstacle: str | None) -> None:
+        if preconditioner == "multigrid" and obstacle is not None:
+            raise OptionError(f"preconditioner='multigrid' does not apply: {obstacle}; use 'auto'")
+
+    @property
+    def first(self) -> Literal["jacobi", "block_jacobi"]:
+        """What "auto" begins with."""
+        return "jacobi" if self._obstacle is None else "block_jacobi"
 
     def data_changed(self) -> None:
         """The levels of multigrid no longer belong to the problem."""
@@ -196,7 +223,7 @@ class LinearSolver:
 
     def _multigrid_kernels(self, damped: bool) -> PcgKernels:
         coupling = self._bound.program.coupling
-        assert coupling is not None
+        assert isinstance(coupling, Coupling)
         if self._multigrid is None:
             shape = [self._buffers.sizes[d] for d in coupling.dims]
             self._multigrid = Multigrid(coupling, shape, self._buffers.pitch[coupling.dims], self._bound.program.dtype)

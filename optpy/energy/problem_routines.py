@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Field, Residual, Routine, tangent
+from ..ir import Coupling, Field, Residual, Routine, Uncoupled, tangent
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
@@ -55,11 +55,11 @@ class ProblemRoutines:
 
     Attributes:
         groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
-        coupling: of the unknowns, where multigrid can precondition it.
+        coupling: of the unknowns, where multigrid can precondition it; else why it cannot.
     """
 
     groups: dict[str, list[Routine]]
-    coupling: Coupling | None
+    coupling: Coupling | Uncoupled
 
 
 def problem_routines(
@@ -95,6 +95,6 @@ def problem_routines(
         groups["damp_block"] = damping(coordinates, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
     coupled = coupling(sources, coordinates)
-    if coupled is not None:
+    if isinstance(coupled, Coupling):
         groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Index, Routine
+from ..ir import Coupling, Dim, Index, Routine, Uncoupled
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
@@ -31,7 +31,7 @@ class Program:
         slots: the numbering of the context.
         source: the whole C source.
         dtype: the solver's precision.
-        coupling: for multigrid, where it applies.
+        coupling: for multigrid, where it applies; else why it does not.
         traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
     """
 
@@ -43,7 +43,7 @@ class Program:
     slots: Slots
     source: str
     dtype: str
-    coupling: Coupling | None
+    coupling: Coupling | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     def routine(self, kernel: int) -> Routine:
@@ -56,7 +56,7 @@ def build_program(
     solver_scalars: tuple[str, ...],
     at_linearisation: Collection[str],
     solved_only: Collection[str],
-    coupling: Coupling | None,
+    coupling: Coupling | Uncoupled,
 ) -> Program:
     """Print all routines into one source.
 
@@ -66,11 +66,11 @@ def build_program(
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
-        coupling: of the unknowns; with it, multigrid is compiled too.
+        coupling: of the unknowns; where there is one, multigrid is compiled too.
     """
     scheduled = _schedule(groups, at_linearisation)
     slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
-    if coupling is not None:
+    if isinstance(coupling, Coupling):
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     lists: list[int] = []
     first_reduction: list[int] = []
@@ -96,7 +96,7 @@ def build_program(
         dialect,
         {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
         "enum { " + ", ".join(name.upper() for name in solver_scalars) + " };",
-        multigrid_source(coupling, slots, dialect) if coupling is not None else "",
+        multigrid_source(coupling, slots, dialect) if isinstance(coupling, Coupling) else "",
     )
     return Program(
         groups=numbers,
