@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import optpy as op
 from optpy import linear_solver
 from optpy.kernels import library
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
-
-Real = NDArray[np.float64]
-
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+
 
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 

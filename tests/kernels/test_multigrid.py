@@ -14,11 +14,11 @@ import optpy as op
 from optpy.kernels import library
 from optpy.solver.pcg import Vector, pcg
 from optpy.solver.protocol import Damping, LinearLimits
+from tests.multigrid_cases import H, W, bending, chain, compiled, poisson, quads, values_of, volume
 from tests.warping import arap_data, arap_energy
 
 Real = NDArray[np.float64]
 
-from tests.multigrid_cases import H, W, bending, chain, compiled, poisson, quads, values_of, volume
 
 DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
