@@ -15,7 +15,6 @@ from optpy.kernels import library
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
-
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 
