@@ -123,7 +123,7 @@ REFUSED = {
     "pins": (pins, r"the distance between X\[.*pins.*\] and X\[0, 0\] in the term 'pin' is not the same everywhere;"),
     "far": (
         far,
-        r"unknowns are coupled up to 9 along H, 7 along W, so that coarse matrices would have 1584 entries .* 1024;",
+        r"the stencils are too large: unknowns are coupled up to 9 along H, 7 along W, so that coarse matrices would have 1584 entries .* 1024;",
     ),
 }
 
