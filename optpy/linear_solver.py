@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Literal, final
@@ -12,12 +12,12 @@ from typing import Literal, final
 import numpy as np
 
 from .energy.vectors import vector
-from .assembled import AssembledSolvers
 from .errors import OptionError
-from .ir import Field
+from .ir import Coupling, Field, Graph
 from .kernels.buffers import Buffers
 from .kernels.library import BoundProgram, PcgKernels, PcgState
-from .kernels.multigrid import Multigrid
+from .kernels.multigrid import Multigrid, too_long_edge
+from .kernels.tables import Connectivity
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
@@ -30,10 +30,15 @@ _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
 _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
+_UNREDUCED = 0.3
+_MISJUDGED = 200.0
+"""A solve with multigrid misses errors where it leaves so much of ||r||, and of r.r so many times as of r.z."""
+_CAREFUL = 1e-5
+"""The forcing with multigrid that misses errors."""
 _HOPELESS = 80
 """Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
+Kind = Literal["jacobi", "block_jacobi", "multigrid"]
 
 
 @final
@@ -41,8 +46,9 @@ class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
     "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
-    does not apply, as on graphs, it is block-Jacobi. The levels of multigrid are kept from one solve to the next as
-    long as they do about as well as when they were new.
+    does not apply, as on most graphs, it is block-Jacobi. It goes back to Jacobi for good where multigrid turns out to
+    miss errors. The levels of multigrid are kept from one solve to the next as long as they do about as well as when
+    they were new.
 
     Args:
         bound: the energy's program with its memory.
@@ -55,13 +61,13 @@ class LinearSolver:
         self._unknowns = unknowns
         self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
         self._multigrid: Multigrid | None = None
-        self._assembled: AssembledSolvers | None = None
-        self._graphs = {}
-        self._damped = False
+        self._asked: Preconditioner = None
+        self._obstacle = self._obstacle_in({})
         self._kind: Kind = "jacobi"  # what the next solve begins with
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._last_iterations = 0
+        self._misses_errors = False  # multigrid, with this data
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
         self._used: dict[Kind, None] = {}
         self.trace: list[PCGScalars] | None = None
@@ -70,28 +76,50 @@ class LinearSolver:
         """Take an option.
 
         Raises:
-            OptionError: multigrid does not apply to the energy.
+            OptionError: multigrid does not apply to the energy, or to its graphs.
         """
-        coupled = self._bound.program.coupling is not None or self._bound.program.normal is not None
-        if preconditioner == "multigrid" and not coupled:
-            raise OptionError(
-                "preconditioner='multigrid' needs all unknowns on one grid, coupled with near neighbours in each of "
-                "its dims at distances that are the same everywhere; this energy is not of that kind: use 'auto'"
-            )
-        self._may_change = preconditioner == "auto" and coupled
+        self._check(preconditioner, self._obstacle)
+        self._asked = preconditioner
+        self._may_change = preconditioner == "auto" and self._obstacle is None
         if preconditioner is None:
             self._kind = "jacobi"
-        elif preconditioner == "auto":
-            self._kind = "jacobi" if self._bound.program.coupling is not None else "block_jacobi"
         else:
-            self._kind = preconditioner
+            self._kind = self.first if preconditioner == "auto" else preconditioner
         self._used = {}
 
-    def data_changed(self, graphs=None) -> None:
+    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Take over the edges: whether multigrid applies depends on how long they are.
+
+        Raises:
+            OptionError: it was asked for by name, and they are too long; nothing has changed then.
+        """
+        obstacle, before = self._obstacle_in(graphs), self._obstacle
+        self._check(self._asked, obstacle)
+        self._obstacle = obstacle
+        if (obstacle is None) != (before is None):
+            self.set_preconditioner(self._asked)
+
+    def _obstacle_in(self, graphs: Mapping[Graph, Connectivity]) -> str | None:
+        """Why multigrid does not apply; None if it does."""
+        coupling = self._bound.program.coupling
+        if not isinstance(coupling, Coupling):
+            return coupling.reason
+        return too_long_edge(coupling, graphs) if graphs else None
+
+    @staticmethod
+    def _check(preconditioner: Preconditioner, obstacle: str | None) -> None:
+        if preconditioner == "multigrid" and obstacle is not None:
+            raise OptionError(f"preconditioner='multigrid' does not apply: {obstacle}; use 'auto'")
+
+    @property
+    def first(self) -> Literal["jacobi", "block_jacobi"]:
+        """What "auto" begins with."""
+        return "jacobi" if self._obstacle is None else "block_jacobi"
+
+    def data_changed(self) -> None:
         """The levels of multigrid no longer belong to the problem."""
-        if graphs is not None:
-            self._assembled, self._graphs = None, graphs
         self._first_iterations = None
+        self._misses_errors = False
 
     @property
     def blocks(self) -> bool:
@@ -115,12 +143,12 @@ class LinearSolver:
             reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance, slice=_SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
-        if self._kind == "cholesky":
-            summary = self._with_factor(state, limits, damped)
-        elif self._kind != "multigrid":
+        if self._kind != "multigrid":
             summary = self._with_jacobi(state, limits, damped)
         if self._kind == "multigrid":
             summary = self._with_multigrid(state, limits, damped)
+            if state.status == 0:
+                summary = self._with_jacobi(state, limits, damped)
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
         return summary
@@ -137,64 +165,70 @@ class LinearSolver:
         return summary
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        """Ends with ``state.status`` 0 where Jacobi is to go on."""
         kernels = self._multigrid_kernels(damped)
-        asked, limits = limits, replace(limits, eta=limits.forcing(multigrid=True))
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels)
-        summary = self._run(kernels, state, limits)
-        if asked.eta is None and state.status == Ending.MODEL and _is_slow(state, state.k - before, reduced):
-            # Jacobi's forcing: what is still to come may be many times the last gain.
-            state.status = 0
-            summary = self._run(kernels, state, replace(limits, eta=asked.forcing()))
+        summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
         if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
             # The levels belong to another linearisation: with those of this one M is positive definite.
             self._build(kernels)
             state.status, state.resume = 0, 1
-            summary = self._run(kernels, state, limits)
+            summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
+        if state.status == Ending.MODEL and limits.eta is None:
+            slow = _is_slow(state, state.k - before, reduced)
+            self._misses_errors |= self._errors_are_missed(state, slow)
+            eta = self._forcing(limits, slow)
+            if eta < state.eta and not (self._may_change and self._misses_errors):
+                # Of an iteration that leaves much, what is still to come may be many times the last gain.
+                state.status = 0
+                summary = self._run(kernels, state, replace(limits, eta=eta))
         self._used["multigrid"] = None
         self._last_iterations = state.k - before
         if self._first_iterations is None:
             self._first_iterations, self._excess = self._last_iterations, 0
         self._excess += max(self._last_iterations - self._first_iterations, 0)
-        if self._may_change and self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations):
-            self._may_change = False
-            self._kind = "jacobi"
+        if self._may_change:
+            failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
+            if failed:
+                state.status, state.resume, state.rho, state.rho_0 = 0, 1, 1.0, 1.0
+            if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations)):
+                self._kind, self._may_change = "jacobi", False
         return summary
+
+    def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
+        """eta, or its default for multigrid as it has proved to be."""
+        if limits.eta is None and self._misses_errors:
+            return _CAREFUL
+        return limits.forcing(multigrid=not slow)
+
+    def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
+        """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.
+
+        Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
+        have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
+        """
+        norms = self._bound.run("residual_multigrid")
+        misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
+        return (slow or misjudged) and norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""
         return self._first_iterations is None or self._excess > _BUILDING
 
     def _build(self, kernels: PcgKernels) -> None:
-        if self._bound.program.coupling is None:
-            self.assembled.build_multigrid(self._damped)
-        else:
-            self._bound.build_multigrid(kernels)
+        self._bound.build_multigrid(kernels)
         self._first_iterations = None
 
     def _multigrid_kernels(self, damped: bool) -> PcgKernels:
         coupling = self._bound.program.coupling
-        self._damped = damped
-        if coupling is None:
-            return self.assembled.kernels(damped)
+        assert isinstance(coupling, Coupling)
         if self._multigrid is None:
             shape = [self._buffers.sizes[d] for d in coupling.dims]
             self._multigrid = Multigrid(coupling, shape, self._buffers.pitch[coupling.dims], self._bound.program.dtype)
         z = [vector("z", u) for u in self._unknowns]
         return self._bound.multigrid_kernels(self._steps, damped, z, self._multigrid)
-
-    @property
-    def assembled(self):
-        if self._assembled is None:
-            self._assembled = AssembledSolvers(self._bound, self._buffers, self._unknowns, self._graphs)
-        return self._assembled
-
-    def _with_factor(self, state, limits, damped):
-        self.assembled.build_factor(damped)
-        summary = self._run(self.assembled.kernels(damped), state, replace(limits, eta=limits.forcing()))
-        self._used["cholesky"] = None
-        return summary
 
     def _run(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
         state.max_iterations, state.eta = limits.max_iterations, limits.eta

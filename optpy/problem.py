@@ -78,7 +78,12 @@ class CompiledProblem:
             arrays: by name of the field, of shape (*dims, channels) or (*dims).
             params: all params by name.
             graphs: all graphs; None: as they are.
+
+        Raises:
+            OptionError: multigrid was asked for by name, and edges are too long for it; nothing has changed then.
         """
+        if graphs is not None:
+            self._linear_solver.set_graphs(graphs)
         self._bound.set_params(params)
         if graphs is not None:
             self._graphs = graphs
@@ -100,6 +105,11 @@ class CompiledProblem:
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioned = preconditioner is not None
         self._linear_solver.set_preconditioner(preconditioner)
+
+    @property
+    def first_preconditioner(self) -> Preconditioner:
+        """What "auto" begins with."""
+        return self._linear_solver.first
 
     @property
     def preconditioners(self) -> str:
@@ -230,7 +240,7 @@ class CompiledProblem:
             cost = self._cost()
         finally:
             self._buffers.memory = x
-        return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]))
+        return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
     def accept(self) -> None:
         self._buffers.memory = self._with_candidate_as_x()

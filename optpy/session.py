@@ -190,7 +190,7 @@ class Session:
         options = self._options
         radius = options.initial_radius if options.method == "lm" else float("inf")
         if routine == "pcg" and options.preconditioner == "auto":  # one and the same for all iterations
-            self._problem.set_preconditioner("jacobi" if self._program.coupling is not None else "block_jacobi")
+            self._problem.set_preconditioner(self._problem.first_preconditioner)
         self._problem.linearise()
         self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         if routine == "pcg":

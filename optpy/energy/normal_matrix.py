@@ -23,6 +23,7 @@ from ..ir import (
     Role,
     Routine,
     Store,
+    Uncoupled,
     canonical_domain,
     point,
 )
@@ -66,9 +67,9 @@ _MOST_CHANNELS = 16
 
 def normal_matrix(
     sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
-) -> tuple[NormalMatrix, list[Routine]] | None:
-    """The matrix, and the routines that store what its blocks are made of; None where the unknowns stand on several
-    grids, or have many channels.
+) -> tuple[NormalMatrix | Uncoupled, list[Routine]]:
+    """The matrix, and the routines that store what its blocks are made of; or why there is none: the unknowns stand on
+    several grids, or have many channels.
 
     Args:
         sources: the linearised residuals.
@@ -77,8 +78,13 @@ def normal_matrix(
     """
     dims = unknowns[0].dims
     elements = tuple((u, a) for u in unknowns for a in range(u.channels))
-    if not dims or any(u.dims != dims for u in unknowns) or len(elements) > _MOST_CHANNELS:
-        return None
+    other = next((u for u in unknowns if u.dims != dims), None)
+    if other is not None:
+        return Uncoupled(f"'{unknowns[0]}' and '{other}' stand on different grids"), []
+    if not dims:
+        return Uncoupled("its unknowns stand on no grid"), []
+    if len(elements) > _MOST_CHANNELS:
+        return Uncoupled(f"{len(elements)} numbers are unknown at each point, more than {_MOST_CHANNELS}"), []
     number = {e: n for n, e in enumerate(elements)}
     terms: list[NormalTerm] = []
     stores: list[tuple[Residual, Sequence[Store]]] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Field, NormalMatrix, Residual, Routine, tangent
+from ..ir import Coupling, Field, NormalMatrix, Residual, Routine, Uncoupled, tangent
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
@@ -39,6 +39,7 @@ AT_UNKNOWNS = frozenset(
         "restart",
         "smooth",
         "power",
+        "residual",
     )
     for preconditioner in ("", "_block", "_multigrid", "_stored")
 )
@@ -55,13 +56,13 @@ class ProblemRoutines:
 
     Attributes:
         groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
-        coupling: of the unknowns, where a multigrid on their grid can precondition it.
-        normal: J^T J as a sparse matrix, where one is made for other preconditioners.
+        coupling: of the unknowns, where a multigrid on their grid can precondition it; else why it cannot.
+        normal: J^T J as a sparse matrix, for other preconditioners, where there is no such coupling; else why not.
     """
 
     groups: dict[str, list[Routine]]
-    coupling: Coupling | None
-    normal: NormalMatrix | None
+    coupling: Coupling | Uncoupled
+    normal: NormalMatrix | Uncoupled
 
 
 def problem_routines(
@@ -97,11 +98,11 @@ def problem_routines(
         groups["damp_block"] = damping(coordinates, blocks=True)
         groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
     coupled = coupling(sources, coordinates)
-    if coupled is not None:
+    if isinstance(coupled, Coupling):
         groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
-    normal = None
-    assembled = normal_matrix(sources, coordinates, fixed) if coupled is None else None
-    if assembled is not None:
-        normal, groups["normal"] = assembled
+    normal: NormalMatrix | Uncoupled = Uncoupled("its unknowns stand on one grid, which has its own multigrid")
+    if isinstance(coupled, Uncoupled):
+        normal, groups["normal"] = normal_matrix(sources, coordinates, fixed)
+    if isinstance(normal, NormalMatrix):
         groups |= {f"{name}_stored": routines for name, routines in stored_routines(coordinates).items()}
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)

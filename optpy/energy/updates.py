@@ -69,7 +69,8 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
     """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
 
     ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
-    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A.
+    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
+    g.g, which is that of the start.
     """
     builders = {
         "start": _first_sweep(_start),
@@ -80,7 +81,16 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
         "smooth": _smooth,
         "power": _power,
     }
-    return _sweeps(unknowns, builders, _jacobi, "_multigrid")
+    return {**_sweeps(unknowns, builders, _jacobi, "_multigrid"), "residual": _residual_norms(unknowns)}
+
+
+def _residual_norms(unknowns: Sequence[Field]) -> list[Routine]:
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
+        reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
+        routines.append(Routine(f"pcg_residual_multigrid_{n}", canonical_domain(dims), reductions=reductions))
+    return routines
 
 
 def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
@@ -199,7 +209,7 @@ def _power(u: Field, precondition: Preconditioned) -> Built:
 
 
 def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
-    """candidate = x + delta (on a manifold its retraction), with ||delta||^2 and ||x||^2.
+    """candidate = x + delta (on a manifold its retraction), with ||delta||^2, ||x||^2 and delta.D delta.
 
     Both norms are of the elements that are solved for: delta is 0 at the fixed ones.
 
@@ -210,9 +220,14 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
         stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
-        step_squares = [power(e, 2) for u in group for e in _channels("delta", tangent(u))]
+        squares = {u: [power(e, 2) for e in _channels("delta", tangent(u))] for u in group}
+        damped = [mul(d, e) for u in group for d, e in zip(_channels("D", tangent(u)), squares[u], strict=True)]
         free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}
         x_squares = [mul(free[u], power(here(u, a), 2)) for u in group for a in range(u.channels)]
-        reductions = (Reduce("step_squared", add(*step_squares)), Reduce("x_squared", add(*x_squares)))
+        reductions = (
+            Reduce("step_squared", add(*(e for u in group for e in squares[u]))),
+            Reduce("x_squared", add(*x_squares)),
+            Reduce("damped_square", add(*damped)),
+        )
         routines.append(Routine(f"step_{n}", domain, stores, reductions))
     return routines

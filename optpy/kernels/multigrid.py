@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import POINTER, c_double, c_int64, c_void_p
 from math import prod
 from typing import Any, final
@@ -11,10 +11,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Coupling
+from ..ir import Coupling, Graph
 from .compiler import native_header
 from .dialect import Dialect
 from .slots import Slots
+from .tables import Connectivity
 
 _COARSEST = 128
 """Unknowns that are solved for directly."""
@@ -81,6 +82,28 @@ def _colours(pairs: Sequence[tuple[int, int]], n: int) -> list[int]:
         taken = {colours[c] for c in range(column) if neighbours[c] & neighbours[column]}
         colours.append(next(c for c in range(n) if c not in taken))
     return colours
+
+
+# -- edges ---------------------------------------------------------------------------------------------------------
+
+
+def too_long_edge(coupling: Coupling, graphs: Mapping[Graph, Connectivity]) -> str | None:
+    """An edge whose ends are further apart than the stencils reach, in words; None if there is none."""
+    for edges in coupling.edges:
+        ends = [graphs[edges.graph].edges[:, edges.graph.columns_of(s)].astype(np.int64) for s in edges.slots]
+        distance = np.abs(ends[0] - ends[1] + edges.offset)
+        far = np.argwhere(distance > coupling.longest)
+        if len(far):
+            edge, axis = (int(n) for n in far[0])
+            first, second = (
+                f"{tuple(end[edge].tolist())} in slot {s}" for end, s in zip(ends, edges.slots, strict=True)
+            )
+            return (
+                f"edge {edge} of the graph {edges.graph.name!r} points at {first} and {second}, so that the term "
+                f"{edges.label!r} couples points {int(distance[edge, axis])} apart along {coupling.dims[axis]}; by its "
+                f"terms on the grid the stencils reach as far as {coupling.longest[axis]}"
+            )
+    return None
 
 
 # -- memory --------------------------------------------------------------------------------------------------------

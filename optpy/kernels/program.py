@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Index, NormalMatrix, Routine
+from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .aggregation import aggregation_source
 from .assembly import assembly_source
 from .compiler import native_header
@@ -33,8 +33,8 @@ class Program:
         slots: the numbering of the context.
         source: the whole C source.
         dtype: the solver's precision.
-        coupling: for multigrid, where it applies.
-        normal: the assembled J^T J, where there is one.
+        coupling: for the multigrid of a grid, where it applies; else why it does not.
+        normal: the assembled J^T J, where there is one; else why there is none.
         traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
     """
 
@@ -46,8 +46,8 @@ class Program:
     slots: Slots
     source: str
     dtype: str
-    coupling: Coupling | None
-    normal: NormalMatrix | None
+    coupling: Coupling | Uncoupled
+    normal: NormalMatrix | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     def routine(self, kernel: int) -> Routine:
@@ -60,8 +60,8 @@ def build_program(
     solver_scalars: tuple[str, ...],
     at_linearisation: Collection[str],
     solved_only: Collection[str],
-    coupling: Coupling | None,
-    normal: NormalMatrix | None,
+    coupling: Coupling | Uncoupled,
+    normal: NormalMatrix | Uncoupled,
 ) -> Program:
     """Print all routines into one source.
 
@@ -71,12 +71,12 @@ def build_program(
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
-        coupling: of the unknowns; with it, multigrid is compiled too.
-        normal: with it, so are its assembly and an algebraic multigrid.
+        coupling: of the unknowns; where there is one, the multigrid of their grid is compiled too.
+        normal: where there is one, so are its assembly and what solves with it.
     """
     scheduled = _schedule(groups, at_linearisation)
     slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
-    if coupling is not None:
+    if isinstance(coupling, Coupling):
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     numbered = _numbered(scheduled, slots, solved_only)
     dialect = c_dialect(dtype)
@@ -108,12 +108,12 @@ def build_program(
 
 
 def _preconditioners(
-    coupling: Coupling | None, normal: NormalMatrix | None, slots: Slots, dialect: Dialect
+    coupling: Coupling | Uncoupled, normal: NormalMatrix | Uncoupled, slots: Slots, dialect: Dialect
 ) -> Iterator[str]:
     yield f"#define OPTPY_REAL {dialect.real}"
-    if coupling is not None:
+    if isinstance(coupling, Coupling):
         yield multigrid_source(coupling, slots, dialect)
-    if normal is not None:
+    if isinstance(normal, NormalMatrix):
         yield assembly_source(normal, slots, dialect)
         yield aggregation_source(len(normal.elements), dialect)
 

@@ -12,6 +12,10 @@ from optpy.solver.result import Status
 from optpy.solver.termination import Ending, non_finite
 from optpy.solver.trust_region import TrustRegion
 
+_HELD_BACK = 0.5
+"""Of the model cost change: of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes
+a / (a + d), and delta.D delta is d / (a / 2 + d) of its gain."""
+
 
 @final
 class LevenbergMarquardt:
@@ -21,6 +25,9 @@ class LevenbergMarquardt:
         relative_decrease = (cost - cost(x + delta)) / model_cost_change
         relative_decrease > min_relative_decrease: take the step, adapt the radius
         otherwise: keep x, shrink the radius
+
+    Where delta.D delta is most of the model cost change, it is the damping that has kept the step short; no test of
+    convergence is made on such a step as long as the radius grows.
 
     A candidate whose cost is not finite is rejected like any other bad one: a shorter step may be finite.
     A linear solve that gives no usable step (numerical failure, or a model that predicts no decrease) is
@@ -58,14 +65,20 @@ class LevenbergMarquardt:
             self._non_finite = None
         relative_decrease = (cost - step.cost.total) / model_cost_change
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
-            self._region = self._region.accepted(relative_decrease)
-            return Proposal(linear, step, accepted=True, tr_ratio=relative_decrease)
+            held_back = self._widens(relative_decrease) and step.damped_square > _HELD_BACK * model_cost_change
+            return Proposal(linear, step, accepted=True, tr_ratio=relative_decrease, held_back=held_back)
         self._region = self._region.rejected()
         return Proposal(linear, step, tr_ratio=relative_decrease, ending=self._smallest_region())
 
     def _damping(self) -> Damping:
         o = self._options
         return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
+
+    def _widens(self, relative_decrease: float) -> bool:
+        """Adapt the radius to an accepted step; whether it has become larger."""
+        before = self.radius
+        self._region = self._region.accepted(relative_decrease)
+        return self.radius > before
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
         self._region = self._region.rejected()

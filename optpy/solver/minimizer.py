@@ -243,7 +243,7 @@ class Minimizer:
             return None
         if ending := gradient_test(self._gradient_norm, self._options):
             return ending
-        if proposal.linear.status is LinearStatus.TIME_LIMIT:
+        if proposal.held_back or proposal.linear.status is LinearStatus.TIME_LIMIT:
             return None  # a step cut short says nothing by being small
         return function_test(before, before - self._cost.total, self._options) or parameter_test(
             proposal.step, self._options

@@ -29,7 +29,7 @@ class SolveOptions:
         preconditioner: of the conjugate gradients: None, "jacobi" (the diagonal of J^T J + D), "block_jacobi" (the
             block of each unknown element), "multigrid" (a V-cycle, where all unknowns stand on one grid), or "auto":
             Jacobi, and multigrid in place of it once a solve takes many iterations; block-Jacobi where multigrid does
-            not apply, as on graphs.
+            not apply, as on most graphs.
         threads: CPU threads; None: as many as there are cores.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):

@@ -18,6 +18,7 @@ class Proposal:
     step: the candidate, None if the linear solve gave nothing to try.
     accepted: take the step.
     tr_ratio: cost change / model cost change (NaN where the method has no model).
+    held_back: a longer step, which the method will try next, may gain far more: this one's shortness is no convergence.
     ending: the method itself can go no further.
     """
 
@@ -25,6 +26,7 @@ class Proposal:
     step: Step | None = None
     accepted: bool = False
     tr_ratio: float = float("nan")
+    held_back: bool = False
     ending: Ending | None = None
 
 

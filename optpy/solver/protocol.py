@@ -118,11 +118,12 @@ class LinearSummary:
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, and ||x||_2 before the step."""
+    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta."""
 
     cost: Cost
     step_norm: float
     x_norm: float
+    damped_square: float = 0.0
 
 
 class NonlinearProblem(Protocol):

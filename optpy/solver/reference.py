@@ -106,6 +106,7 @@ class ReferenceProblem:
             self._cost(self.x + self._delta),
             float(np.linalg.norm(self._delta)),
             float(np.linalg.norm(self.x)),
+            float(self._D @ self._delta**2),
         )
 
     def accept(self) -> None:

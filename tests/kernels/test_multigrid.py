@@ -3,67 +3,25 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 import optpy as op
-from optpy import linear_solver
-from optpy.energy.binding import bind
 from optpy.kernels import library
-from optpy.problem import CompiledProblem
 from optpy.solver.pcg import Vector, pcg
-from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from optpy.solver.protocol import Damping, LinearLimits
+from tests.multigrid_cases import H, W, bending, chain, compiled, poisson, quads, values_of, volume
 from tests.warping import arap_data, arap_energy
 
 Real = NDArray[np.float64]
 
-D_, H, W = op.dims("D H W")
+
 DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
-
-
-def chain() -> op.Energy:
-    """One dim, reach 1."""
-    i = op.indices(W)
-    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
-    return op.Energy(fit=0.05 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
-
-
-def bending() -> op.Energy:
-    """Two unknowns, reach 2 along rows and 3 along columns, some points fixed, a weight that varies."""
-    i, j = op.indices(H, W)
-    X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (H, W), 2)
-    A = op.Array("A", (H, W))
-    M = op.Array("M", (H, W), dtype=np.uint8)
-    return op.Energy(
-        fit=0.1 * (X[i, j] - A[i, j]),
-        bend=(1 + A[i, j] ** 2) * (X[i, j - 1] - 2 * X[i, j] + X[i, j + 1]),
-        skip=Y[i, j] - Y[i + 3, j],
-        slope=op.vector(Y[i, j][0] - X[i, j] + X[i + 1, j], op.sin(Y[i, j][1]) - Y[i, j + 1][1]),
-        fixed={X: M[i, j] == 1, Y: M[i, j] == 2},
-    )
-
-
-def volume() -> op.Energy:
-    """Three dims."""
-    i, j, k = op.indices(D_, H, W)
-    X, A = op.Unknown("X", (D_, H, W)), op.Array("A", (D_, H, W))
-    steps = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
-    smooth = [X[i, j, k] - X[i + a, j + b, k + c] for a, b, c in steps]
-    return op.Energy(fit=0.1 * (X[i, j, k] - A[i, j, k]), smooth=smooth)
-
-
-def values_of(energy: op.Energy, sizes: tuple[int, ...]) -> dict[str, Any]:
-    rng = np.random.default_rng(3)
-    values: dict[str, Any] = {}
-    for f in energy.fields:
-        shape = (*sizes, f.channels) if f.vector else sizes
-        values[f.name] = rng.integers(0, 9, shape).astype(np.uint8) if f.dtype == "uint8" else rng.normal(size=shape)
-    return values
 
 
 CASES = {
@@ -72,19 +30,11 @@ CASES = {
     "bending 11x14": (bending, (11, 14)),
     "bending 1x64": (bending, (1, 64)),
     "bending 40x2": (bending, (40, 2)),
+    "quads 11x14": (quads, (11, 14)),
+    "quads 40x5": (quads, (40, 5)),
     "volume 6x5x8": (volume, (6, 5, 8)),
     "volume 1x30x2": (volume, (1, 30, 2)),
 }
-
-
-def compiled(energy: op.Energy, values: dict[str, Any], threads: int = 1, dtype: Any = np.float64) -> CompiledProblem:
-    solver = op.compile(energy, "cpu", dtype)
-    bound = bind(energy, values, dtype)
-    made = CompiledProblem(
-        solver._program, solver._compiled.library, energy.residual_terms, energy.unknown_fields, bound.sizes, threads
-    )
-    made.bind(bound.arrays, bound.params)
-    return made
 
 
 # -- the reference -----------------------------------------------------------------------------------------------------
@@ -193,20 +143,6 @@ def test_every_iteration_is_that_of_the_reference(
 # -- what it is for ----------------------------------------------------------------------------------------------------
 
 
-def poisson(n: int) -> tuple[op.Energy, dict[str, Any]]:
-    """The differences of a picture, inside a frame that keeps its values."""
-    i, j = op.indices(H, W)
-    X, B = op.Unknown("X", (H, W)), op.Array("B", (H, W))
-    inside = (op.value(i) > 0) & (op.value(j) > 0) & op.in_bounds(i + 1, j) & op.in_bounds(i, j + 1)
-    steps = [(0, 1), (1, 0)]
-    rules = [(X[i, j] - X[i + a, j + b]) - (B[i, j] - B[i + a, j + b]) for a, b in steps]
-    rng = np.random.default_rng(0)
-    picture = np.cumsum(np.cumsum(rng.normal(size=(n, n)), axis=0), axis=1) / n
-    start = picture.copy()
-    start[1:-1, 1:-1] = 0
-    return op.Energy(same=rules, fixed={X: ~inside}), dict(X=start, B=picture)
-
-
 def iterations(n: int, preconditioner: Literal["jacobi", "multigrid"], dtype: Any) -> int:
     energy, data = poisson(n)
     options: dict[str, Any] = dict(method="gn", max_iterations=1, eta=0, r_tolerance=1e-4)
@@ -232,20 +168,36 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(preconditioner: Any) -> Non
     assert "multigrid" in other.report()
 
 
+@pytest.mark.parametrize("method", ["gn", "lm"])
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-def test_where_coefficients_jump_it_goes_on_until_it_is_there(preconditioner: Any) -> None:
+@pytest.mark.parametrize("jump", [1e2, 1e3, 1e4, 1e5, 1e6])
+def test_no_success_above_the_minimum_where_weights_jump(jump: float, preconditioner: Any, method: Any) -> None:
+    """Errors that are constant where weights are large have eigenvalues smaller by jump^2 than those about them."""
     i, j = op.indices(H, W)
     X, A, J = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.Array("J", (H, W))
     smooth = [J[i, j] * (X[i, j] - X[i + 1, j]), J[i, j] * (X[i, j] - X[i, j + 1])]
     energy = op.Energy(fit=X[i, j] - A[i, j], smooth=smooth)
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(40, 50))
-    data = dict(X=np.zeros_like(a), A=a, J=np.where(rng.random(a.shape) < 0.5, 0.1, 1e3))
-    options: dict[str, Any] = dict(method="gn", dtype=np.float64)
-    exact = op.solve(energy, data, preconditioner="jacobi", eta=1e-12, **options)
-    found = op.solve(energy, data, preconditioner=preconditioner, **options)
-    assert found.success
-    np.testing.assert_allclose(found.cost, exact.cost, rtol=1e-6)
+    # With 1e6 the rounding of x is most of what is left in float32, and Jacobi's own forcing in float64.
+    coarser = 100 if jump == 1e6 else 1
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        a = rng.normal(size=(32, 37))
+        data = dict(X=np.zeros_like(a), A=a, J=np.where(rng.random(a.shape) < 0.5, 0.1, 0.1 * jump))
+        least = minimum(energy, data)
+        for dtype, tolerance, ending in ((np.float64, 1e-8, 1e-10), (np.float32, 1e-4, 1e-6)):
+            options: dict[str, Any] = dict(method=method, function_tolerance=ending, linear_iterations=1000)
+            found = op.solve(energy, data, dtype=dtype, preconditioner=preconditioner, **options)
+            # By name it is used even where its rounding hides the least eigenvalues; but then it is no success.
+            assert found.success or jump >= 1e5
+            assert not found.success or found.cost <= least * (1 + coarser * tolerance), found.report()
+
+
+def minimum(energy: op.Energy, data: dict[str, Any]) -> float:
+    """Of a linear least-squares problem, by a direct solve."""
+    F = np.concatenate([r.ravel() for r in energy.residuals(data).values()])
+    J = energy.jacobian(data)
+    step = scipy.sparse.linalg.spsolve((J.T @ J).tocsc(), -(J.T @ F))
+    return 0.5 * float(np.sum((F + J @ step) ** 2))
 
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,75 +206,6 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (op.solve(arap_energy(), data, preconditioner="multigrid", max_iterations=6, threads=t) for t in (1, 2))
     for name in one.x:
         np.testing.assert_array_equal(one.x[name], two.x[name])
-
-
-# -- when it is taken --------------------------------------------------------------------------------------------------
-
-
-def test_an_easy_solve_stays_with_jacobi() -> None:
-    energy = chain()
-    values = values_of(energy, (500,))
-    i = op.indices(W)
-    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
-    easy = op.Energy(fit=3 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
-    assert op.solve(easy, values).facts["Preconditioners used"] == "jacobi"
-    assert op.solve(energy, values).facts["Preconditioners used"] == "jacobi, then multigrid"
-
-
-def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
-    energy, data = poisson(60)
-    problem = compiled(energy, data)
-    problem.set_preconditioner("auto")
-    problem.trace = []
-    problem.linearise()
-    problem.damp(UNDAMPED)
-    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
-    assert summary.status is LinearStatus.CONVERGED
-    assert linear_solver._PATIENCE < summary.iterations < linear_solver._PATIENCE + 25
-    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
-    Q = [s.Q for s in problem.trace]
-    assert all(b <= a for a, b in pairwise(Q))
-    delta = problem.read_vector("delta", energy.unknown_fields[0])
-    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
-
-
-def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    builds: list[None] = []
-    build = library.BoundProgram.build_multigrid
-    monkeypatch.setattr(library.BoundProgram, "build_multigrid", lambda *a: builds.append(build(*a)))
-    i = op.indices(W)
-    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
-    s = op.params("s")
-    energy = op.Energy(fit=0.01 * (X[i] - A[i]), smooth=s * (X[i] - X[i + 1]))
-    session = op.compile(energy, dtype=np.float64).start(
-        dict(X=np.zeros(400), A=np.arange(400.0) % 7, s=1.0), preconditioner="multigrid", max_iterations=3
-    )
-    session.run()
-    assert len(builds) == 1  # J is the same in all iterations
-    session.update(s=50.0)
-    session.run()
-    assert len(builds) == 2
-
-
-@pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-def test_two_grids_are_refused_by_name_and_served_by_auto(preconditioner: Any) -> None:
-    i, j = op.indices(H, W)
-    X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (W,))
-    energy = op.Energy(smooth=X[i, j] - X[i, j + 1] - 1, fit=X[i, j] - Y[j])
-    data = dict(X=np.zeros((4, 5)), Y=np.zeros(5))
-    if preconditioner == "multigrid":
-        with pytest.raises(op.OptionError, match="one grid"):
-            op.solve(energy, data, preconditioner=preconditioner)
-    else:
-        assert op.solve(energy, data, preconditioner=preconditioner).facts["Preconditioners used"] == "jacobi"
-
-
-def test_distances_that_depend_on_the_place_are_refused() -> None:
-    i = op.indices(W)
-    X = op.Unknown("X", (W,))
-    energy = op.Energy(stretch=op.where(op.in_bounds(2 * i, of=X), X[i] - X[2 * i] - 1, 0))
-    with pytest.raises(op.OptionError, match="near neighbours"):
-        op.solve(energy, dict(X=np.zeros(9)), preconditioner="multigrid")
 
 
 def test_a_singular_problem_is_solved() -> None:

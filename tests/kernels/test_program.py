@@ -158,7 +158,7 @@ def access(offset: int) -> ir.Access:
 )
 def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routine, message: str) -> None:
     with pytest.raises(InternalError, match=message):
-        build_program({"r": [routine]}, "float32", (), (), (), None)
+        build_program({"r": [routine]}, "float32", (), (), (), ir.Uncoupled(""))
 
 
 def test_dumps_show_every_stage() -> None:
@@ -190,5 +190,5 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).slots.interleaved == {dims}
     assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).slots.interleaved == set()
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
-    assert smooth.coupling is not None
+    assert isinstance(smooth.coupling, ir.Coupling)
     assert dims not in smooth.slots.interleaved

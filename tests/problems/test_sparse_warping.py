@@ -106,6 +106,19 @@ def test_the_astronaut_warps(astronaut: image_warping.Warp, dtype: type[np.float
     assert np.abs(places - data["Target"]).max() < 0.5
 
 
+def test_multigrid_serves_the_grid_and_the_points_between_its_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_DATA", "")
+    data = sparse_warping.default_warp(96).data
+    linear = {}
+    for preconditioner in ("multigrid", "block_jacobi"):
+        options: dict[str, Any] = dict(max_iterations=3, eta=0, r_tolerance=1e-4, preconditioner=preconditioner)
+        result = op.solve(sparse_warping.energy, data, "cpu", np.float64, **options)
+        linear[preconditioner] = sum(n.linear_iterations for n in result.iterations)
+    assert linear["multigrid"] < 240 < linear["block_jacobi"] / 3
+    result = op.solve(sparse_warping.energy, data, max_iterations=5)
+    assert result.facts["Preconditioners used"] == "jacobi, then multigrid"
+
+
 @pytest.mark.skipif(pictures.data_file("image_warping/cat512.png") is None, reason="the data folder is not there")
 def test_the_cat_has_its_nine_handles() -> None:
     data = sparse_warping.default_warp().data

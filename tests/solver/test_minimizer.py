@@ -231,6 +231,22 @@ def test_parameter_tolerance() -> None:
     assert last.step_norm <= 1e-3 * (np.linalg.norm(problem.x) + 1e-3) * 1.01
 
 
+@pytest.mark.parametrize("weight", [1e4, 1e6])
+def test_a_step_held_back_by_the_damping_is_not_convergence(weight: float) -> None:
+    """The stiff difference scales the damping of the sum, of which a step removes a millionth or less at first."""
+    J = np.array([[weight, -weight], [1.0, 1.0], [0.0, 1e-3]])
+    b = np.array([0.0, 2.0, -100.0])
+    term = ReferenceTerm(lambda x: J @ x - b, lambda x: J)
+    problem = ReferenceProblem({"fit": term}, [0.0, 0.0])
+    summary = solve(problem, eta=0.0, r_tolerance=1e-14)
+    exact, *_ = np.linalg.lstsq(J, b, rcond=None)
+    assert summary.status.success
+    assert abs(summary.iterations[1].cost_change) <= 1e-6 * summary.initial.total
+    least = 0.5 * float(np.sum((J @ exact - b) ** 2))
+    assert summary.initial.total - least > 1e-4 * least
+    assert summary.final.total == pytest.approx(least, rel=1e-7)
+
+
 def test_min_radius() -> None:
     wrong = ReferenceTerm(lambda x: x + 2, lambda x: -np.eye(1))  # the wrong sign: always uphill
     problem = ReferenceProblem({"fit": wrong}, [3.0])

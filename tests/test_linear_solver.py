@@ -1,0 +1,209 @@
+"""When multigrid is taken, when it is refused, and when it is given up."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy import linear_solver
+from optpy.kernels import library
+from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+
+UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
+
+
+# -- when it is taken --------------------------------------------------------------------------------------------------
+
+
+def test_an_easy_solve_stays_with_jacobi() -> None:
+    energy = chain()
+    values = values_of(energy, (500,))
+    i = op.indices(W)
+    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
+    easy = op.Energy(fit=3 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
+    assert op.solve(easy, values).facts["Preconditioners used"] == "jacobi"
+    assert op.solve(energy, values).facts["Preconditioners used"] == "jacobi, then multigrid"
+
+
+def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
+    energy, data = poisson(60)
+    problem = compiled(energy, data)
+    problem.set_preconditioner("auto")
+    problem.trace = []
+    problem.linearise()
+    problem.damp(UNDAMPED)
+    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
+    assert summary.status is LinearStatus.CONVERGED
+    assert linear_solver._PATIENCE < summary.iterations < linear_solver._PATIENCE + 25
+    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
+    Q = [s.Q for s in problem.trace]
+    assert all(b <= a for a, b in pairwise(Q))
+    delta = problem.read_vector("delta", energy.unknown_fields[0])
+    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
+
+
+def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[None] = []
+    build = library.BoundProgram.build_multigrid
+    monkeypatch.setattr(library.BoundProgram, "build_multigrid", lambda *a: builds.append(build(*a)))
+    i = op.indices(W)
+    X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
+    s = op.params("s")
+    energy = op.Energy(fit=0.01 * (X[i] - A[i]), smooth=s * (X[i] - X[i + 1]))
+    session = op.compile(energy, dtype=np.float64).start(
+        dict(X=np.zeros(400), A=np.arange(400.0) % 7, s=1.0), preconditioner="multigrid", max_iterations=3
+    )
+    session.run()
+    assert len(builds) == 1  # J is the same in all iterations
+    session.update(s=50.0)
+    session.run()
+    assert len(builds) == 2
+
+
+def two_grids() -> op.Energy:
+    i, j = op.indices(H, W)
+    X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (W,))
+    return op.Energy(smooth=X[i, j] - X[i, j + 1] - 1, fit=X[i, j] - Y[j])
+
+
+def no_grid() -> op.Energy:
+    i = op.indices(W)
+    s, A = op.Unknown("s", ()), op.Array("A", (W,))
+    return op.Energy(fit=s[()] - A[i])
+
+
+def stretched() -> op.Energy:
+    i = op.indices(W)
+    X = op.Unknown("X", (W,))
+    return op.Energy(fit=X[i] - 1, stretch=[op.where(op.in_bounds(2 * i, of=X), X[i] - X[2 * i] - 1, 0)])
+
+
+def rows() -> op.Energy:
+    i, j = op.indices(H, W)
+    X = op.Unknown("X", (H, W))
+    return op.Energy(smooth=X[i, j] - X[i, j + 1] - 1)
+
+
+def mesh() -> op.Energy:
+    i, k = op.indices(W), op.indices(K)
+    X = op.Unknown("X", (W,))
+    a, b = op.Graph("edges", K, (W, W))[k]
+    return op.Energy(fit=X[i] - 1, smooth=X[a] - X[b])
+
+
+def pins() -> op.Energy:
+    """A term that reads a point of the grid and the end of an edge."""
+    (i, j), k = op.indices(H, W), op.indices(K)
+    X = op.Unknown("X", (H, W))
+    (a,) = op.Graph("pins", K, ((H, W),))[k]
+    return op.Energy(smooth=[X[i, j] - X[i, j + 1], X[i, j] - X[i + 1, j]], pin=X[a] - X[0, 0] - 1)
+
+
+def far() -> op.Energy:
+    i, j = op.indices(H, W)
+    X = op.Unknown("X", (H, W), 4)
+    return op.Energy(smooth=[X[i, j].sum() - X[i + 9, j].sum(), X[i, j].sum() - X[i, j + 7].sum()])
+
+
+REFUSED = {
+    "two grids": (two_grids, r"the unknowns must all stand on one grid, but they are 'X' on \(H, W\), 'Y' on \(W,\);"),
+    "no grid": (no_grid, r"the unknowns must all stand on one grid, but they are 's' on no grid;"),
+    "strides": (
+        stretched,
+        r"the distance between X\[i\] and X\[2\*i\] in the term 'stretch\[0\]' is not the same everywhere;",
+    ),
+    "rows": (rows, r"no term couples neighbours on the grid \(H, W\) along H;"),
+    "mesh": (mesh, r"no term couples neighbours on the grid \(W,\) along W;"),
+    "pins": (pins, r"the distance between X\[.*pins.*\] and X\[0, 0\] in the term 'pin' is not the same everywhere;"),
+    "far": (
+        far,
+        r"the stencils are too large: unknowns are coupled up to 9 along H, 7 along W, so that coarse matrices would "
+        r"have 1584 entries for each point; the most is 1024;",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_says_why_and_auto_does_without(case: str) -> None:
+    build, why = REFUSED[case]
+    energy = build()
+    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    with pytest.raises(op.OptionError, match=f"preconditioner='multigrid' does not apply: {why} use 'auto'"):
+        op.solve(energy, data, preconditioner="multigrid")
+    assert op.solve(energy, data).facts["Preconditioners used"] in ("jacobi", "block_jacobi")
+
+
+# -- graphs over the grid ----------------------------------------------------------------------------------------------
+
+
+def scattered(n: int, points: int = 200) -> tuple[op.Energy, dict[str, Any]]:
+    """A smooth surface through points between the pixels, of which each lies between four."""
+    (i, j), k = op.indices(H, W), op.indices(K)
+    X, A, Share = op.Unknown("X", (H, W)), op.Array("A", (K,)), op.Array("Share", (K,), 4)
+    corners = op.Graph("quad", K, ((H, W),) * 4)[k]
+    at = sum(Share[k][n] * X[corner] for n, corner in enumerate(corners))
+    energy = op.Energy(fit=30 * (at - A[k]), smooth=[X[i, j] - X[i + 1, j], X[i, j] - X[i, j + 1]])
+    rng = np.random.default_rng(1)
+    low = rng.integers(0, n - 1, (points, 2))
+    quad = np.concatenate([low + step for step in ((0, 0), (0, 1), (1, 0), (1, 1))], axis=1)
+    share = rng.dirichlet(np.ones(4), points)
+    return energy, dict(X=np.zeros((n, n)), A=rng.normal(size=points), Share=share, quad=quad)
+
+
+def test_short_edges_over_the_grid_are_preconditioned_with_it() -> None:
+    energy, data = scattered(96)
+    options: dict[str, Any] = dict(method="gn", dtype=np.float64, eta=0, r_tolerance=1e-6, max_iterations=2)
+    slow = op.solve(energy, data, preconditioner="jacobi", **options)
+    found = op.solve(energy, data, preconditioner="multigrid", **options)
+    np.testing.assert_allclose(found.x["X"], slow.x["X"], atol=1e-5)
+    assert found.iterations[1].linear_iterations < 40 < slow.iterations[1].linear_iterations / 2
+    assert op.solve(energy, data).facts["Preconditioners used"] == "jacobi, then multigrid"
+
+
+def test_edges_that_are_too_long_are_named_or_served_by_auto() -> None:
+    energy, data = scattered(20)
+    data["quad"][7] = (1, 2, 1, 3, 2, 2, 5, 3)
+    why = (
+        r"edge 7 of the graph 'quad' points at \(2, 2\) in slot 2 and \(5, 3\) in slot 3, so that the term 'fit' "
+        r"couples points 3 apart along H; by its terms on the grid the stencils reach as far as 1"
+    )
+    with pytest.raises(op.OptionError, match=why):
+        op.solve(energy, data, preconditioner="multigrid")
+    assert op.solve(energy, data).facts["Preconditioners used"] == "jacobi"
+
+
+def test_a_graph_may_become_longer_and_shorter_in_a_session() -> None:
+    energy, data = scattered(40)
+    long = data["quad"].copy()
+    long[7] = (1, 2, 1, 3, 2, 2, 5, 3)
+    options: dict[str, Any] = dict(method="gn", eta=1e-10, function_tolerance=1e-12)
+    solver = op.compile(energy, dtype=np.float64)
+    session = solver.start(data, preconditioner="auto", **options)
+    used = []
+    for quad in (data["quad"], long, data["quad"]):
+        session.update(quad=quad)
+        session.run()
+        used.append(session.result().facts["Preconditioners used"])
+        expected = solver.solve(data | dict(quad=quad), preconditioner="jacobi", **options)
+        np.testing.assert_allclose(session["X"], expected.x["X"], atol=1e-4)
+    assert used == ["jacobi, then multigrid", "jacobi", "jacobi, then multigrid"]
+
+
+def test_a_session_with_multigrid_refuses_long_edges_and_stays_as_it_was() -> None:
+    energy, data = scattered(40)
+    long = data["quad"].copy()
+    long[7] = (1, 2, 1, 3, 2, 2, 5, 3)
+    session = op.compile(energy, dtype=np.float64).start(data, method="gn", preconditioner="multigrid")
+    session.run()
+    before = session.result()
+    with pytest.raises(op.OptionError, match="edge 7 of the graph 'quad'"):
+        session.update(quad=long, A=np.zeros_like(data["A"]))
+    session.update()
+    session.run()
+    assert session.result().cost == pytest.approx(before.cost, rel=1e-6)
