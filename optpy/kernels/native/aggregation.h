@@ -3,8 +3,8 @@
  *
  * The patterns are made once, in Python; the numbers here, level by level: T from the candidates by aggregates,
  * P = (I - omega D^-1 A) T, and the next A = P^T A P. The smoother is hybrid block Gauss-Seidel, forward before and
- * backward after, in chunks of rows that know of each other only the values from before the sweep; half of the sums of
- * what couples the chunks is added to D, so that it converges for every A (Baker, Falgout, Kolev and Yang 2011).
+ * backward after, in chunks of rows that know of each other only the values from before the sweep; where these couple
+ * rows too strongly, D is increased, so that it converges for every A (Baker, Falgout, Kolev and Yang 2011).
  *
  * Nothing depends on the number of threads: every row is computed alone, in the order of its pattern, and sums are
  * added up chunk by chunk. Unknowns without a pivot in their diagonal block (a zero row is one) are left out: 0 in
@@ -24,6 +24,7 @@ enum {
 };
 
 static const double AMG_DAMPING = 4.0 / 3.0; /* over the largest eigenvalue of D^-1 A: Vanek, Mandel and Brezina */
+static const double AMG_DOMINATED = 0.9; /* what couples a row of the smoother to other chunks, over its diagonal */
 /* Pivots below this part of their diagonal, columns below this part of their length, are rounding. */
 static const double AMG_ROUNDING = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
 
@@ -292,30 +293,39 @@ static __attribute__((unused)) void amg_cycle(Aggregation *g, Team *team, int th
 
 /* -- building the levels ------------------------------------------------------------------------------------------- */
 
-/* D^-1, and that of D' = D + half the sums of each row of A outside of its chunk. */
+/* D^-1 */
 static void amg_invert_blocks(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(i, l->nodes, team, thread) {
-        const int64_t begin = i / AMG_CHUNK * AMG_CHUNK, end = begin + AMG_CHUNK;
-        double a[AMG_SQUARE], smoother[AMG_SQUARE], outside[AMG_BLOCK] = {0};
-        int coupled = 0;
-        for (int n = 0; n < AMG_SQUARE; n++) a[n] = smoother[n] = (double)l->matrix[l->diagonal[i] * AMG_SQUARE + n];
-        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
-            if (l->columns[k] >= begin && l->columns[k] < end) continue;
-            coupled = 1;
-            for (int n = 0; n < AMG_SQUARE; n++)
-                outside[n / AMG_BLOCK] += fabs((double)l->matrix[k * AMG_SQUARE + n]);
-        }
+        double a[AMG_SQUARE];
+        for (int n = 0; n < AMG_SQUARE; n++) a[n] = (double)l->matrix[l->diagonal[i] * AMG_SQUARE + n];
         amg_invert(a);
-        if (coupled) {
-            for (int c = 0; c < AMG_BLOCK; c++) smoother[c * AMG_BLOCK + c] += 0.5 * outside[c];
-            amg_invert(smoother);
-        } else {
-            memcpy(smoother, a, sizeof a);
-        }
-        for (int n = 0; n < AMG_SQUARE; n++) {
-            g->jacobi[i * AMG_SQUARE + n] = (OPTPY_REAL)a[n];
-            l->inverse[i * AMG_SQUARE + n] = (OPTPY_REAL)smoother[n];
-        }
+        for (int n = 0; n < AMG_SQUARE; n++) g->jacobi[i * AMG_SQUARE + n] = (OPTPY_REAL)a[n];
+    }
+}
+
+/* The Frobenius norm of D_i^-1/2 A_ij D_j^-1/2, from the trace of its square. */
+OPTPY_FN double amg_coupling(const Aggregation *g, const AmgLevel *l, int64_t i, int64_t entry) {
+    const OPTPY_REAL *A = l->matrix + entry * AMG_SQUARE;
+    OPTPY_REAL left[AMG_SQUARE + AMG_LANES] = {0}, right[AMG_SQUARE + AMG_LANES] = {0};
+    double square = 0;
+    amg_add_product(left, g->jacobi + i * AMG_SQUARE, A);
+    amg_add_product(right, A, g->jacobi + (int64_t)l->columns[entry] * AMG_SQUARE);
+    for (int n = 0; n < AMG_SQUARE; n++) square += (double)left[n] * (double)right[n];
+    return sqrt(square > 0 ? square : 0);
+}
+
+/* (1 + c) D is the D' of the smoother, which has to make 2 D' - D - (A outside of the chunks) positive definite: no row
+ * of that A exceeds the sum of its couplings, times D. (Baker et al. take sums of numbers, which depend on the units of
+ * the unknowns, and keep D where they are small, as here.) */
+static void amg_weigh(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        const int64_t begin = i / AMG_CHUNK * AMG_CHUNK, end = begin + AMG_CHUNK;
+        double coupling = 0;
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+            if (l->columns[k] < begin || l->columns[k] >= end) coupling += amg_coupling(g, l, i, k);
+        const double excess = 0.5 * (coupling - AMG_DOMINATED);
+        const OPTPY_REAL scale = (OPTPY_REAL)(excess > 0 ? 1 / (1 + excess) : 1);
+        for (int n = 0; n < AMG_SQUARE; n++) l->inverse[i * AMG_SQUARE + n] = scale * g->jacobi[i * AMG_SQUARE + n];
     }
 }
 
@@ -509,6 +519,7 @@ static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread
     }
     amg_invert_blocks(g, l, team, thread);
     team_barrier(team);
+    amg_weigh(g, l, team, thread);
     if (level == g->levels - 1) {
         if (thread == 0 && g->factor) amg_factor(g);
         team_barrier(team);
