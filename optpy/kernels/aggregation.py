@@ -21,6 +21,8 @@ _HUB = (100, 8)
 """Nodes of more neighbours than this, and than this many times the mean, are hubs: see _aggregates."""
 _DENSE = 16
 """Block products that A P may take, for each block of A."""
+_VISITS = 3
+"""Cycles on a level in one of the finer level, where they take half as long together."""
 _CHUNK = 1024
 """As native/aggregation.h."""
 
@@ -192,6 +194,7 @@ class AggregationLevel(ctypes.Structure):
 
     _fields_ = [
         ("nodes", c_int64),
+        ("visits", c_int64),
         ("rows", c_void_p),
         ("columns", c_void_p),
         ("diagonal", c_void_p),
@@ -275,6 +278,8 @@ class Aggregation:
         levels[0].matrix, levels[0].candidates = self.matrix.ctypes.data, self.candidates.ctypes.data
         for level, step in zip(levels, steps, strict=False):
             self._transfer(level, step)
+        for level, finer, coarser in zip(levels[1:], patterns, patterns[1:], strict=False):
+            level.visits = min(max(finer.nnz // (2 * max(coarser.nnz, 1)), 1), _VISITS)
         self._levels = (AggregationLevel * len(levels))(*levels)
         self.state = self._state(steps)
 
@@ -291,7 +296,7 @@ class Aggregation:
         }
         for name in ("b", "x", "t"):
             arrays[name] = self._keep(np.zeros(n * self._block), self._dtype)
-        return AggregationLevel(nodes=n, **{name: array.ctypes.data for name, array in arrays.items()})
+        return AggregationLevel(nodes=n, visits=1, **{name: array.ctypes.data for name, array in arrays.items()})
 
     def _transfer(self, level: AggregationLevel, step: _Coarsening) -> None:
         """What leads from a level to the next."""

@@ -124,9 +124,12 @@ class ReferenceCycle:
         if level == len(self.A) - 1:
             return np.asarray(np.linalg.pinv(A, rcond=1e-10, hermitian=True) @ b)
         S, P = self.sweep[level], self.P[level]
-        x = S @ b
-        x = x + P @ self._cycle(level + 1, P.T @ (b - A @ x))
-        return np.asarray(x + S.T @ (b - A @ x))
+        x = np.zeros_like(b)
+        for _ in range(self.M.level(level).visits):
+            x = x + S @ (b - A @ x)
+            x = x + P @ self._cycle(level + 1, P.T @ (b - A @ x))
+            x = x + S.T @ (b - A @ x)
+        return x
 
 
 def inverse_of_blocks(D: Real, m: int, tolerance: float) -> tuple[Real, NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-/* An algebraic multigrid preconditioner for a symmetric positive semi-definite A of m x m blocks: one V-cycle of
+/* An algebraic multigrid preconditioner for a symmetric positive semi-definite A of m x m blocks: one cycle of
  * smoothed aggregation (Vanek, Mandel and Brezina 1996; A by blocks: Vanek, Brezina and Mandel 2001).
  *
  * The patterns are made once, in Python; the numbers here, level by level: T from the candidates by aggregates,
@@ -30,6 +30,7 @@ static const double AMG_ROUNDING = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
 
 typedef struct {
     int64_t nodes;
+    int64_t visits;            /* cycles on this level in one of the finer level */
     const int64_t *rows;       /* A: where each row begins, and the last one ends */
     const int32_t *columns;    /* sorted in each row */
     const int64_t *diagonal;   /* of each row: the entry on the diagonal */
@@ -167,7 +168,7 @@ OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32
 
 /* x = M^-1 b, where M = D' + the part of A below the diagonal inside of chunks; t = b less the same part of A x and less
  * D x. Both from nothing but the chunk itself. */
-static void amg_sweep_forward(const AmgLevel *l, const Team *team, int thread) {
+static void amg_sweep_from_zero(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
         for (int64_t i = begin; i < end; i++) {
@@ -185,7 +186,7 @@ static void amg_sweep_forward(const AmgLevel *l, const Team *team, int thread) {
 }
 
 /* t = b - A x, by what the forward sweep has left to do. */
-static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
+static void amg_finish_residual(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
         for (int64_t i = begin; i < end; i++) {
@@ -199,24 +200,36 @@ static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
     }
 }
 
-/* x = t + M^-T (b - A t) */
-static void amg_sweep_backward(const AmgLevel *l, const Team *team, int thread) {
+/* One sweep from t to x, in either direction: in its chunk each row sees what those before it have become. */
+OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, int64_t fresh, int64_t fresh_end) {
+    AmgRow sum[AMG_BLOCK] = {{0}};
+    OPTPY_REAL r[AMG_BLOCK];
+    for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
+        const int64_t j = l->columns[k];
+        const OPTPY_REAL *v = j >= fresh && j < fresh_end ? l->x : l->t;
+        amg_gather(sum, l->matrix + k * AMG_SQUARE, v + j * AMG_BLOCK);
+    }
+    for (int a = 0; a < AMG_BLOCK; a++) r[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
+    const AmgRow step = amg_transposed(l->inverse + i * AMG_SQUARE, r);
+    amg_store(l->x + i * AMG_BLOCK, amg_load_vector(l->t + i * AMG_BLOCK) + step);
+}
+
+/* x = t + M^-1 (b - A t), or with M^T */
+static void amg_sweep(const AmgLevel *l, int backward, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
-        for (int64_t i = end - 1; i >= begin; i--) {
-            AmgRow sum[AMG_BLOCK] = {{0}};
-            OPTPY_REAL r[AMG_BLOCK];
-            int64_t k = l->rows[i];
-            for (; k <= l->diagonal[i]; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->t + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (; k < l->rows[i + 1] && l->columns[k] < end; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (; k < l->rows[i + 1]; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->t + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (int a = 0; a < AMG_BLOCK; a++) r[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
-            const AmgRow step = amg_transposed(l->inverse + i * AMG_SQUARE, r);
-            amg_store(l->x + i * AMG_BLOCK, amg_load_vector(l->t + i * AMG_BLOCK) + step);
-        }
+        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, i + 1, end);
+        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, begin, i);
+    }
+}
+
+/* t = b - A x */
+static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        AmgRow sum[AMG_BLOCK] = {{0}};
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+            amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
+        for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
     }
 }
 
@@ -268,22 +281,32 @@ static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int 
         return;
     }
     if (level == g->levels - 1) {
-        if (!g->factor) amg_sweep_forward(l, team, thread);
+        if (!g->factor) amg_sweep_from_zero(l, team, thread);
         else if (thread == 0) amg_solve_coarsest(g);
         team_barrier(team);
         return;
     }
-    amg_sweep_forward(l, team, thread);
-    team_barrier(team);
-    amg_residual(l, team, thread);
-    team_barrier(team);
-    amg_restrict(l, l + 1, team, thread);
-    team_barrier(team);
-    amg_cycle_from(g, level + 1, team, thread);
-    amg_interpolate(l, l + 1, team, thread);
-    team_barrier(team);
-    amg_sweep_backward(l, team, thread);
-    team_barrier(team);
+    for (int64_t visit = 0; visit < l->visits; visit++) {
+        if (visit == 0) {
+            amg_sweep_from_zero(l, team, thread);
+            team_barrier(team);
+            amg_finish_residual(l, team, thread);
+        } else {
+            AMG_SHARE(i, l->nodes * AMG_BLOCK, team, thread) l->t[i] = l->x[i];
+            team_barrier(team);
+            amg_sweep(l, 0, team, thread);
+            team_barrier(team);
+            amg_residual(l, team, thread);
+        }
+        team_barrier(team);
+        amg_restrict(l, l + 1, team, thread);
+        team_barrier(team);
+        amg_cycle_from(g, level + 1, team, thread);
+        amg_interpolate(l, l + 1, team, thread);
+        team_barrier(team);
+        amg_sweep(l, 1, team, thread);
+        team_barrier(team);
+    }
 }
 
 /* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. */
