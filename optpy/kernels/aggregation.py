@@ -1,0 +1,353 @@
+"""The algebraic multigrid preconditioner on the CPU: what native/aggregation.h is compiled with, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_double, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import InternalError
+from .compiler import native_header
+from .dialect import Dialect
+
+_COARSEST = 200
+"""Unknowns that are solved for directly."""
+_HUB = (100, 8)
+"""Nodes of more neighbours than this, and than this many times the mean, are hubs: see _aggregates."""
+_DENSE = 16
+"""Block products that A P may take, for each block of A."""
+_VISITS = 3
+"""Cycles on a level in one of the finer level, where they take half as long together."""
+_CHUNK = 1024
+"""As native/aggregation.h."""
+
+
+# -- source --------------------------------------------------------------------------------------------------------
+
+
+def aggregation_source(block: int, dialect: Dialect) -> str:
+    """The code for blocks of one size; goes after prelude.h and team.h."""
+    definitions = {"OPTPY_REAL": dialect.real, "AMG_BLOCK": block, "AMG_LANES": _lanes(block)}
+    lines = [f"#define {name} {value}" for name, value in definitions.items()]
+    return "\n".join([*lines, "", native_header("aggregation.h")])
+
+
+def _lanes(block: int) -> int:
+    """Numbers of the vector register that holds one row of a block."""
+    return 1 << (block - 1).bit_length()
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Coarsening:
+    """How one level leads to the next, in any numbering of their nodes.
+
+    Attributes:
+        A: pattern of the level.
+        aggregate: of each node; -1: none.
+        plain: of each node: whether P is T there, not smoothed.
+        P, AP: patterns of the prolongator, and of its product.
+    """
+
+    A: Any
+    aggregate: NDArray[np.int64]
+    plain: NDArray[np.bool_]
+    P: Any
+    AP: Any
+
+    def renumbered(self, order: NDArray[np.int64], rank: NDArray[np.int64]) -> _Coarsening:
+        """With the level's nodes in an order, and the aggregates by their rank."""
+        own = _inverse(order)
+        aggregate = np.append(rank, -1)[self.aggregate[order]]
+        A, P, AP = (_renumbered(M, order, r) for M, r in ((self.A, own), (self.P, rank), (self.AP, rank)))
+        return _Coarsening(A, aggregate, self.plain[order], P, AP)
+
+
+def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _renumbered(pattern: Any, order: NDArray[np.int64], rank: NDArray[np.int64]) -> Any:
+    """Rows in an order, columns by their rank and sorted."""
+    rows = pattern[order]
+    columns = rank.astype(rows.indices.dtype)[rows.indices]
+    return sp.csr_matrix((rows.data, columns, rows.indptr), rows.shape).tocsc().tocsr()  # twice transposed: sorted
+
+
+def _aggregates(A: Any) -> NDArray[np.int64]:
+    """The aggregate of each node; -1: none, it has no neighbour and the smoother solves it alone.
+
+    Vanek, Mandel and Brezina 1996, algorithm 5.1: node by node, a root whose neighbours are all free takes them all;
+    then each node that is left joins an aggregate beside it. A hub belongs to no neighbourhood, for it would be in all
+    of them: it makes an aggregate of its own, with those that have hubs for neighbours only. Every other aggregate has
+    two nodes at least, so the next level is always smaller.
+    """
+    degree = np.diff(A.indptr) - 1
+    hubs = degree > max(_HUB[0], _HUB[1] * degree.mean())
+    near = _without(A, hubs) if hubs.any() else A
+    aggregate = _roots(near)
+    _join(aggregate, near)
+    made = aggregate.max(initial=-1) + 1
+    aggregate[hubs] = made + np.arange(np.count_nonzero(hubs))
+    if hubs.any():
+        _join(aggregate, A)
+    return aggregate
+
+
+def _without(A: Any, hubs: NDArray[np.bool_]) -> Any:
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    keep = ~(hubs[rows] | hubs[A.indices])
+    indptr = np.concatenate([[0], np.cumsum(keep)])[A.indptr]
+    return sp.csr_matrix((A.data[keep], A.indices[keep], indptr), A.shape)
+
+
+def _roots(A: Any) -> NDArray[np.int64]:
+    """The neighbourhoods of nodes that have a neighbour, as many as fit without meeting."""
+    start, columns = A.indptr.tolist(), A.indices.tolist()
+    aggregate = np.full(A.shape[0], -1)
+    taken = bytearray((np.diff(A.indptr) <= 1).tobytes())  # in a neighbourhood or beside one: no root
+    members: list[int] = []
+    sizes: list[int] = []
+    root = taken.find(0)
+    while root >= 0:
+        around = columns[start[root] : start[root + 1]]
+        taken[root] = 1
+        for node in around:
+            for beside in columns[start[node] : start[node + 1]]:
+                taken[beside] = 1
+        members += around
+        sizes.append(len(around))
+        root = taken.find(0, root)
+    aggregate[members] = np.repeat(np.arange(len(sizes)), sizes)
+    return aggregate
+
+
+def _join(aggregate: NDArray[np.int64], A: Any) -> None:
+    """Nodes of no aggregate join the first one beside them."""
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    beside = aggregate[A.indices]
+    here = np.flatnonzero((aggregate[rows] < 0) & (beside >= 0))
+    nodes, first = np.unique(rows[here], return_index=True)
+    aggregate[nodes] = beside[here][first]
+
+
+def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
+    """One step, and the pattern of the next level: P smoothed, unless that would fill the next level."""
+    aggregate = _aggregates(A)
+    degree = np.diff(A.indptr) - 1
+    hubs = degree > max(_HUB[0], _HUB[1] * degree.mean())
+    inside = np.flatnonzero(aggregate >= 0)
+    T = sp.csr_matrix(
+        (np.ones(len(inside), bool), aggregate[inside], np.append(0, np.cumsum(aggregate >= 0))),
+        (A.shape[0], int(aggregate.max(initial=-1)) + 1),
+    )
+    for plain in (hubs, np.ones_like(hubs)):
+        P = _smoothed(A, T, plain)
+        if not plain.all() and np.diff(P.indptr)[A.indices].sum() > _DENSE * A.nnz:
+            continue
+        AP = A @ P
+        coarse = P.T.tocsr() @ AP
+        if coarse.nnz <= A.nnz:
+            break
+    return _Coarsening(A, aggregate, plain, P, AP), coarse
+
+
+def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
+    """The pattern of P."""
+    if plain.all():
+        return T
+    if not plain.any():
+        return A @ T
+    return sp.diags(~plain, dtype=bool).tocsr() @ A @ T + T
+
+
+def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
+    """All steps, the pattern of the coarsest level, and the order of the finest."""
+    steps: list[_Coarsening] = []
+    while A.shape[0] * block > _COARSEST and A.nnz > A.shape[0]:
+        step, A = _coarsening(A)
+        steps.append(step)
+    order = np.arange(A.shape[0])
+    A = _renumbered(A, order, order)
+    for level in reversed(range(len(steps))):
+        rank = _inverse(order)
+        aggregate = steps[level].aggregate
+        order = np.argsort(np.append(rank, len(rank))[aggregate], kind="stable")  # those of none at the end
+        steps[level] = steps[level].renumbered(order, rank)
+    return steps, A, order
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class AggregationLevel(ctypes.Structure):
+    """As native/aggregation.h."""
+
+    _fields_ = [
+        ("nodes", c_int64),
+        ("visits", c_int64),
+        ("rows", c_void_p),
+        ("columns", c_void_p),
+        ("diagonal", c_void_p),
+        ("matrix", c_void_p),
+        ("inverse", c_void_p),
+        ("candidates", c_void_p),
+        ("b", c_void_p),
+        ("x", c_void_p),
+        ("t", c_void_p),
+        ("aggregates", c_int64),
+        ("members", c_void_p),
+        ("aggregate", c_void_p),
+        ("plain", c_void_p),
+        ("p_rows", c_void_p),
+        ("p_columns", c_void_p),
+        ("p", c_void_p),
+        ("pt_rows", c_void_p),
+        ("pt_nodes", c_void_p),
+        ("pt_entries", c_void_p),
+        ("ap_rows", c_void_p),
+        ("ap_columns", c_void_p),
+        ("omega", c_double),
+    ]
+
+
+class AggregationState(ctypes.Structure):
+    """As native/aggregation.h."""
+
+    _fields_ = [
+        ("levels", c_int64),
+        ("level", POINTER(AggregationLevel)),
+        ("factor", c_void_p),
+        ("work", c_void_p),
+        ("partial", c_void_p),
+        ("tentative", c_void_p),
+        ("jacobi", c_void_p),
+        ("product", c_void_p),
+    ]
+
+
+@final
+class Aggregation:
+    """The levels of smoothed aggregation for one symmetric A of n x n blocks, each m x m.
+
+    Args:
+        pattern: (n, n), symmetric, with the whole diagonal; its values do not matter.
+        block: m.
+        dtype: of the numbers, "float32" or "float64".
+
+    Attributes:
+        order: (n,) the node of the caller that stands at each row of the finest level.
+        rows, columns: (n + 1,), (nnz,) the pattern in that order, the columns of each row sorted.
+        matrix: (nnz, m, m) A in that order: to be filled in before the levels are built.
+        candidates: (n, m, m) in that order: [i, a, k] is channel a of the k-th vector that A makes almost 0; the
+            unit vectors of the channels, unless they are filled in.
+        state: for C.
+
+    Raises:
+        InternalError: the diagonal is not in the pattern.
+    """
+
+    def __init__(self, pattern: Any, block: int, dtype: str) -> None:
+        self._block, self._dtype = block, np.dtype(dtype)
+        self._memory: list[NDArray[Any]] = []
+        A = sp.csr_matrix(
+            (np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True
+        )
+        A.sum_duplicates()
+        n = A.shape[0]
+        if A.shape != (n, n) or not A.diagonal().all():
+            raise InternalError(f"a pattern of {A.shape} has to be square, with its whole diagonal")
+        steps, coarsest, self.order = _levels(A, block)
+        patterns = [*(step.A for step in steps), coarsest]
+        self.sizes = [int(p.shape[0]) for p in patterns]
+        self.rows = patterns[0].indptr.astype(np.int64)
+        self.columns = patterns[0].indices.astype(np.int32)
+        self.matrix = self._blocks(len(self.columns))
+        self.candidates = self._blocks(n)
+        self.candidates[:] = np.eye(block)
+        levels = [self._level(p) for p in patterns]
+        levels[0].matrix, levels[0].candidates = self.matrix.ctypes.data, self.candidates.ctypes.data
+        for level, step in zip(levels, steps, strict=False):
+            self._transfer(level, step)
+        for level, finer, coarser in zip(levels[1:], patterns, patterns[1:], strict=False):
+            level.visits = min(max(finer.nnz // (2 * max(coarser.nnz, 1)), 1), _VISITS)
+        self._levels = (AggregationLevel * len(levels))(*levels)
+        self.state = self._state(steps)
+
+    def _level(self, A: Any) -> AggregationLevel:
+        n = A.shape[0]
+        rows = np.repeat(np.arange(n), np.diff(A.indptr))
+        arrays = {
+            "rows": self._keep(A.indptr, np.int64),
+            "columns": self._keep(A.indices, np.int32),
+            "diagonal": self._keep(np.flatnonzero(A.indices == rows), np.int64),
+            "matrix": self._blocks(A.nnz),
+            "inverse": self._blocks(n),
+            "candidates": self._blocks(n),
+        }
+        for name in ("b", "x", "t"):
+            arrays[name] = self._keep(np.zeros(n * self._block), self._dtype)
+        return AggregationLevel(nodes=n, visits=1, **{name: array.ctypes.data for name, array in arrays.items()})
+
+    def _transfer(self, level: AggregationLevel, step: _Coarsening) -> None:
+        """What leads from a level to the next."""
+        P, AP = step.P, step.AP
+        transposed = sp.csr_matrix((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
+        inside = np.sort(step.aggregate[step.aggregate >= 0])
+        members = np.searchsorted(inside, np.arange(P.shape[1] + 1))
+        arrays = {
+            "members": self._keep(members, np.int64),
+            "aggregate": self._keep(step.aggregate, np.int32),
+            "plain": self._keep(step.plain, np.uint8),
+            "p_rows": self._keep(P.indptr, np.int64),
+            "p_columns": self._keep(P.indices, np.int32),
+            "p": self._blocks(P.nnz),
+            "pt_rows": self._keep(transposed.indptr, np.int64),
+            "pt_nodes": self._keep(transposed.indices, np.int32),
+            "pt_entries": self._keep(transposed.data, np.int64),
+            "ap_rows": self._keep(AP.indptr, np.int64),
+            "ap_columns": self._keep(AP.indices, np.int32),
+        }
+        for name, array in arrays.items():
+            setattr(level, name, array.ctypes.data)
+        level.aggregates = P.shape[1]
+
+    def _state(self, steps: list[_Coarsening]) -> AggregationState:
+        unknowns = self.sizes[-1] * self._block
+        dense = unknowns <= _COARSEST
+        arrays = {
+            "work": self._keep(np.zeros(unknowns if dense else 0), np.float64),
+            "partial": self._keep(np.zeros(-(-self.sizes[0] // _CHUNK)), np.float64),
+            "tentative": self._blocks(self.sizes[0]),
+            "jacobi": self._blocks(self.sizes[0]),
+            "product": self._blocks(max((step.AP.nnz for step in steps), default=0)),
+        }
+        if dense:
+            arrays["factor"] = self._keep(np.zeros(unknowns**2), np.float64)
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        return AggregationState(levels=len(self._levels), level=self._levels, **addresses)
+
+    def _keep(self, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        array = np.ascontiguousarray(values, dtype)
+        self._memory.append(array)
+        return array
+
+    def _blocks(self, count: int) -> NDArray[Any]:
+        """(count, m, m), and the numbers beyond it that C may read."""
+        size = count * self._block**2
+        whole = np.zeros(size + _lanes(self._block), self._dtype)
+        self._memory.append(whole)
+        return whole[:size].reshape(count, self._block, self._block)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self._memory)

@@ -1,0 +1,566 @@
+/* An algebraic multigrid preconditioner for a symmetric positive semi-definite A of m x m blocks: one cycle of
+ * smoothed aggregation (Vanek, Mandel and Brezina 1996; A by blocks: Vanek, Brezina and Mandel 2001).
+ *
+ * The patterns are made once, in Python; the numbers here, level by level: T from the candidates by aggregates,
+ * P = (I - omega D^-1 A) T, and the next A = P^T A P. The smoother is hybrid block Gauss-Seidel, forward before and
+ * backward after, in chunks of rows that know of each other only the values from before the sweep; where these couple
+ * rows too strongly, D is increased, so that it converges for every A (Baker, Falgout, Kolev and Yang 2011).
+ *
+ * Nothing depends on the number of threads: every row is computed alone, in the order of its pattern, and sums are
+ * added up chunk by chunk. Unknowns without a pivot in their diagonal block (a zero row is one) are left out: 0 in
+ * inverses, in T and in x.
+ *
+ * A row of a block is read as a whole vector register, and so a little beyond its end: arrays of blocks have
+ * AMG_LANES numbers more than their blocks. */
+
+typedef OPTPY_REAL AmgRow __attribute__((vector_size(AMG_LANES * sizeof(OPTPY_REAL)), aligned(sizeof(OPTPY_REAL)), may_alias));
+
+enum {
+    AMG_SQUARE = AMG_BLOCK * AMG_BLOCK,
+    AMG_CHUNK = 1024,          /* rows of one Gauss-Seidel sweep, and of one partial sum */
+    AMG_POWER_ITERATIONS = 10,
+    AMG_NEAR = 8,              /* columns of a row looked at one by one, before it is searched by halves */
+    AMG_ALONE = 1 << 16,       /* multiplications below which one thread is faster than a barrier */
+};
+
+static const double AMG_DAMPING = 4.0 / 3.0; /* over the largest eigenvalue of D^-1 A: Vanek, Mandel and Brezina */
+static const double AMG_DOMINATED = 0.9; /* what couples a row of the smoother to other chunks, over its diagonal */
+/* Pivots below this part of their diagonal, columns below this part of their length, are rounding. */
+static const double AMG_ROUNDING = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
+
+typedef struct {
+    int64_t nodes;
+    int64_t visits;            /* cycles on this level in one of the finer level */
+    const int64_t *rows;       /* A: where each row begins, and the last one ends */
+    const int32_t *columns;    /* sorted in each row */
+    const int64_t *diagonal;   /* of each row: the entry on the diagonal */
+    OPTPY_REAL *matrix;        /* of each entry: a block, row by row */
+    OPTPY_REAL *inverse;       /* of each row: the smoother's */
+    OPTPY_REAL *candidates;    /* of each row: a block; column k is the k-th candidate */
+    OPTPY_REAL *b, *x, *t;
+    /* All below lead to the next level; the last one has none. */
+    int64_t aggregates;
+    const int64_t *members;    /* where the rows of each aggregate begin; those of none come after all */
+    const int32_t *aggregate;  /* of each row; -1: none */
+    const uint8_t *plain;      /* of each row: P is T there, not smoothed */
+    const int64_t *p_rows;     /* P */
+    const int32_t *p_columns;
+    OPTPY_REAL *p;
+    const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
+    const int32_t *pt_nodes;
+    const int64_t *pt_entries;
+    const int64_t *ap_rows;    /* A P */
+    const int32_t *ap_columns;
+    double omega;
+} AmgLevel;
+
+typedef struct Aggregation {
+    int64_t levels;
+    AmgLevel *level;
+    double *factor;            /* L and D of the coarsest matrix; null: its rows are not coupled */
+    double *work;              /* of the coarsest level */
+    double *partial;           /* of each chunk of the finest level */
+    /* Of the level that is being built. */
+    OPTPY_REAL *tentative;     /* T: of each row, a block in the column of its aggregate */
+    OPTPY_REAL *jacobi;        /* D^-1 */
+    OPTPY_REAL *product;       /* A P */
+} Aggregation;
+
+/* A loop over those of `count` items that belong to this thread. */
+#define AMG_SHARE(i, count, team, thread)                                            \
+    ptrdiff_t amg_begin, amg_end;                                                    \
+    team_share((ptrdiff_t)(count), thread, (team)->threads, &amg_begin, &amg_end);   \
+    for (int64_t i = amg_begin; i < amg_end; i++)
+
+OPTPY_FN int64_t amg_chunks(const AmgLevel *l) { return (l->nodes + AMG_CHUNK - 1) / AMG_CHUNK; }
+
+OPTPY_FN int64_t amg_chunk_end(const AmgLevel *l, int64_t chunk) {
+    return (chunk + 1) * AMG_CHUNK < l->nodes ? (chunk + 1) * AMG_CHUNK : l->nodes;
+}
+
+/* -- blocks -------------------------------------------------------------------------------------------------------- */
+
+OPTPY_FN AmgRow amg_load(const OPTPY_REAL *p) { return *(const AmgRow *)p; }
+
+OPTPY_FN void amg_store(OPTPY_REAL *p, AmgRow v) {
+    for (int c = 0; c < AMG_BLOCK; c++) p[c] = v[c];
+}
+
+/* A vector of a node: no number beyond it is read, since another thread may be writing there. */
+OPTPY_FN AmgRow amg_load_vector(const OPTPY_REAL *p) {
+    AmgRow v = {0};
+    for (int c = 0; c < AMG_BLOCK; c++) v[c] = p[c];
+    return v;
+}
+
+OPTPY_FN OPTPY_REAL amg_sum(AmgRow v) {
+    OPTPY_REAL sum = 0;
+    for (int c = 0; c < AMG_BLOCK; c++) sum += v[c];
+    return sum;
+}
+
+/* sum += A x, each row's terms not yet added up. */
+OPTPY_FN void amg_gather(AmgRow sum[AMG_BLOCK], const OPTPY_REAL *block, const OPTPY_REAL *x) {
+    const AmgRow v = amg_load_vector(x);
+    for (int a = 0; a < AMG_BLOCK; a++) sum[a] += amg_load(block + a * AMG_BLOCK) * v;
+}
+
+/* A^T v */
+OPTPY_FN AmgRow amg_transposed(const OPTPY_REAL *block, const OPTPY_REAL *v) {
+    AmgRow sum = v[0] * amg_load(block);
+    for (int a = 1; a < AMG_BLOCK; a++) sum += v[a] * amg_load(block + a * AMG_BLOCK);
+    return sum;
+}
+
+/* c += A B */
+OPTPY_FN void amg_add_product(OPTPY_REAL *c, const OPTPY_REAL *A, const OPTPY_REAL *B) {
+    AmgRow row[AMG_BLOCK];
+    for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
+    for (int i = 0; i < AMG_BLOCK; i++) {
+        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        for (int k = 0; k < AMG_BLOCK; k++) sum += A[i * AMG_BLOCK + k] * row[k];
+        amg_store(c + i * AMG_BLOCK, sum);
+    }
+}
+
+/* c += A^T B */
+OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, const OPTPY_REAL *B) {
+    AmgRow row[AMG_BLOCK];
+    for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
+    for (int i = 0; i < AMG_BLOCK; i++) {
+        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        for (int k = 0; k < AMG_BLOCK; k++) sum += A[k * AMG_BLOCK + i] * row[k];
+        amg_store(c + i * AMG_BLOCK, sum);
+    }
+}
+
+/* The inverse, in place, by Gauss and Jordan; rows and columns without a pivot become 0. */
+OPTPY_FN void amg_invert(double a[AMG_SQUARE]) {
+    double least[AMG_BLOCK];
+    for (int k = 0; k < AMG_BLOCK; k++) least[k] = AMG_ROUNDING * a[k * AMG_BLOCK + k];
+    for (int k = 0; k < AMG_BLOCK; k++) {
+        double *pivot_row = a + k * AMG_BLOCK;
+        const double pivot = pivot_row[k] > least[k] && pivot_row[k] > 0 ? 1 / pivot_row[k] : 0;
+        pivot_row[k] = 1;
+        for (int j = 0; j < AMG_BLOCK; j++) pivot_row[j] = pivot != 0 ? pivot * pivot_row[j] : 0;
+        for (int i = 0; i < AMG_BLOCK; i++) {
+            double *row = a + i * AMG_BLOCK;
+            if (i == k) continue;
+            const double factor = pivot != 0 ? row[k] : 0;
+            row[k] = 0;
+            for (int j = 0; j < AMG_BLOCK; j++) row[j] -= factor * pivot_row[j];
+        }
+    }
+}
+
+/* Where a column that is known to be there stands, at `at` or after. */
+OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32_t column) {
+    for (int n = 0; n < AMG_NEAR; n++, at++)
+        if (columns[at] == column) return at;
+    while (at < end) {
+        const int64_t middle = at + (end - at) / 2;
+        if (columns[middle] < column) at = middle + 1; else end = middle;
+    }
+    return at;
+}
+
+/* -- the cycle ----------------------------------------------------------------------------------------------------- */
+
+/* x = M^-1 b, where M = D' + the part of A below the diagonal inside of chunks; t = b less the same part of A x and less
+ * D x. Both from nothing but the chunk itself. */
+static void amg_sweep_from_zero(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(chunk, amg_chunks(l), team, thread) {
+        const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
+        for (int64_t i = begin; i < end; i++) {
+            AmgRow sum[AMG_BLOCK] = {{0}}, own[AMG_BLOCK] = {{0}};
+            OPTPY_REAL *t = l->t + i * AMG_BLOCK, *x = l->x + i * AMG_BLOCK;
+            const int64_t diagonal = l->diagonal[i];
+            for (int64_t k = diagonal - 1; k >= l->rows[i] && l->columns[k] >= begin; k--)
+                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
+            for (int a = 0; a < AMG_BLOCK; a++) t[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
+            amg_store(x, amg_transposed(l->inverse + i * AMG_SQUARE, t)); /* the inverse is symmetric */
+            amg_gather(own, l->matrix + diagonal * AMG_SQUARE, x);
+            for (int a = 0; a < AMG_BLOCK; a++) t[a] -= amg_sum(own[a]);
+        }
+    }
+}
+
+/* t = b - A x, by what the forward sweep has left to do. */
+static void amg_finish_residual(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(chunk, amg_chunks(l), team, thread) {
+        const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
+        for (int64_t i = begin; i < end; i++) {
+            AmgRow sum[AMG_BLOCK] = {{0}};
+            for (int64_t k = l->rows[i]; l->columns[k] < begin; k++)
+                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
+            for (int64_t k = l->diagonal[i] + 1; k < l->rows[i + 1]; k++)
+                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
+            for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] -= amg_sum(sum[a]);
+        }
+    }
+}
+
+/* One sweep from t to x, in either direction: in its chunk each row sees what those before it have become. */
+OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, int64_t fresh, int64_t fresh_end) {
+    AmgRow sum[AMG_BLOCK] = {{0}};
+    OPTPY_REAL r[AMG_BLOCK];
+    for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
+        const int64_t j = l->columns[k];
+        const OPTPY_REAL *v = j >= fresh && j < fresh_end ? l->x : l->t;
+        amg_gather(sum, l->matrix + k * AMG_SQUARE, v + j * AMG_BLOCK);
+    }
+    for (int a = 0; a < AMG_BLOCK; a++) r[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
+    const AmgRow step = amg_transposed(l->inverse + i * AMG_SQUARE, r);
+    amg_store(l->x + i * AMG_BLOCK, amg_load_vector(l->t + i * AMG_BLOCK) + step);
+}
+
+/* x = t + M^-1 (b - A t), or with M^T */
+static void amg_sweep(const AmgLevel *l, int backward, const Team *team, int thread) {
+    AMG_SHARE(chunk, amg_chunks(l), team, thread) {
+        const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
+        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, i + 1, end);
+        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, begin, i);
+    }
+}
+
+/* t = b - A x */
+static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        AmgRow sum[AMG_BLOCK] = {{0}};
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+            amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
+        for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
+    }
+}
+
+/* b of the coarser level = P^T t */
+static void amg_restrict(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
+    AMG_SHARE(i, coarse->nodes, team, thread) {
+        AmgRow sum = {0};
+        for (int64_t k = l->pt_rows[i]; k < l->pt_rows[i + 1]; k++)
+            sum += amg_transposed(l->p + l->pt_entries[k] * AMG_SQUARE, l->t + (int64_t)l->pt_nodes[k] * AMG_BLOCK);
+        amg_store(coarse->b + i * AMG_BLOCK, sum);
+    }
+}
+
+/* t = x + P x of the coarser level */
+static void amg_interpolate(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        AmgRow sum[AMG_BLOCK] = {{0}};
+        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++)
+            amg_gather(sum, l->p + k * AMG_SQUARE, coarse->x + (int64_t)l->p_columns[k] * AMG_BLOCK);
+        for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] = l->x[i * AMG_BLOCK + a] + amg_sum(sum[a]);
+    }
+}
+
+/* x = A^-1 b on the coarsest level, of the matrix that amg_factor has factored. */
+static void amg_solve_coarsest(const Aggregation *g) {
+    const AmgLevel *l = &g->level[g->levels - 1];
+    const int64_t n = l->nodes * AMG_BLOCK;
+    double *y = g->work;
+    for (int64_t i = 0; i < n; i++) {
+        double sum = (double)l->b[i];
+        for (int64_t k = 0; k < i; k++) sum -= g->factor[i * n + k] * y[k];
+        y[i] = sum;
+    }
+    for (int64_t i = 0; i < n; i++) y[i] *= g->factor[i * n + i]; /* the inverse pivot */
+    for (int64_t i = n - 1; i >= 0; i--)
+        for (int64_t k = 0; k < i; k++) y[k] -= g->factor[i * n + k] * y[i];
+    for (int64_t i = 0; i < n; i++) l->x[i] = (OPTPY_REAL)y[i];
+}
+
+OPTPY_FN int amg_is_small(const AmgLevel *l) { return l->rows[l->nodes] * AMG_SQUARE < AMG_ALONE; }
+
+/* x ~ A^-1 b on a level: symmetric, because the sweep after is the adjoint of the one before. */
+static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int thread) {
+    const AmgLevel *l = &g->level[level];
+    if (team->threads > 1 && amg_is_small(l)) {
+        Team alone = {.threads = 1};
+        if (thread == 0) amg_cycle_from(g, level, &alone, 0);
+        team_barrier(team);
+        return;
+    }
+    if (level == g->levels - 1) {
+        if (!g->factor) amg_sweep_from_zero(l, team, thread);
+        else if (thread == 0) amg_solve_coarsest(g);
+        team_barrier(team);
+        return;
+    }
+    for (int64_t visit = 0; visit < l->visits; visit++) {
+        if (visit == 0) {
+            amg_sweep_from_zero(l, team, thread);
+            team_barrier(team);
+            amg_finish_residual(l, team, thread);
+        } else {
+            AMG_SHARE(i, l->nodes * AMG_BLOCK, team, thread) l->t[i] = l->x[i];
+            team_barrier(team);
+            amg_sweep(l, 0, team, thread);
+            team_barrier(team);
+            amg_residual(l, team, thread);
+        }
+        team_barrier(team);
+        amg_restrict(l, l + 1, team, thread);
+        team_barrier(team);
+        amg_cycle_from(g, level + 1, team, thread);
+        amg_interpolate(l, l + 1, team, thread);
+        team_barrier(team);
+        amg_sweep(l, 1, team, thread);
+        team_barrier(team);
+    }
+}
+
+/* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. */
+static __attribute__((unused)) void amg_cycle(Aggregation *g, Team *team, int thread) {
+    amg_cycle_from(g, 0, team, thread);
+}
+
+/* -- building the levels ------------------------------------------------------------------------------------------- */
+
+/* D^-1 */
+static void amg_invert_blocks(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        double a[AMG_SQUARE];
+        for (int n = 0; n < AMG_SQUARE; n++) a[n] = (double)l->matrix[l->diagonal[i] * AMG_SQUARE + n];
+        amg_invert(a);
+        for (int n = 0; n < AMG_SQUARE; n++) g->jacobi[i * AMG_SQUARE + n] = (OPTPY_REAL)a[n];
+    }
+}
+
+/* The Frobenius norm of D_i^-1/2 A_ij D_j^-1/2, from the trace of its square. */
+OPTPY_FN double amg_coupling(const Aggregation *g, const AmgLevel *l, int64_t i, int64_t entry) {
+    const OPTPY_REAL *A = l->matrix + entry * AMG_SQUARE;
+    OPTPY_REAL left[AMG_SQUARE + AMG_LANES] = {0}, right[AMG_SQUARE + AMG_LANES] = {0};
+    double square = 0;
+    amg_add_product(left, g->jacobi + i * AMG_SQUARE, A);
+    amg_add_product(right, A, g->jacobi + (int64_t)l->columns[entry] * AMG_SQUARE);
+    for (int n = 0; n < AMG_SQUARE; n++) square += (double)left[n] * (double)right[n];
+    return sqrt(square > 0 ? square : 0);
+}
+
+/* (1 + c) D is the D' of the smoother, which has to make 2 D' - D - (A outside of the chunks) positive definite: no row
+ * of that A exceeds the sum of its couplings, times D. (Baker et al. take sums of numbers, which depend on the units of
+ * the unknowns, and keep D where they are small, as here.) */
+static void amg_weigh(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        const int64_t begin = i / AMG_CHUNK * AMG_CHUNK, end = begin + AMG_CHUNK;
+        double coupling = 0;
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+            if (l->columns[k] < begin || l->columns[k] >= end) coupling += amg_coupling(g, l, i, k);
+        const double excess = 0.5 * (coupling - AMG_DOMINATED);
+        const OPTPY_REAL scale = (OPTPY_REAL)(excess > 0 ? 1 / (1 + excess) : 1);
+        for (int n = 0; n < AMG_SQUARE; n++) l->inverse[i * AMG_SQUARE + n] = scale * g->jacobi[i * AMG_SQUARE + n];
+    }
+}
+
+/* +1 or -1, without a pattern that an eigenvector could be orthogonal to. */
+OPTPY_FN OPTPY_REAL amg_sign(uint64_t n) {
+    n = (n ^ (n >> 30)) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ (n >> 27)) * 0x94d049bb133111ebu;
+    return (n ^ (n >> 31)) & 1 ? (OPTPY_REAL)1 : (OPTPY_REAL)-1;
+}
+
+/* to = D^-1 y with y = scale A from; leaves the sums of to . y of each chunk. */
+static void amg_power(const Aggregation *g, const AmgLevel *l, const OPTPY_REAL *from, OPTPY_REAL *to, double scale,
+                      const Team *team, int thread) {
+    AMG_SHARE(chunk, amg_chunks(l), team, thread) {
+        double total = 0;
+        for (int64_t i = chunk * AMG_CHUNK; i < amg_chunk_end(l, chunk); i++) {
+            AmgRow sum[AMG_BLOCK] = {{0}};
+            OPTPY_REAL y[AMG_BLOCK];
+            for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+                amg_gather(sum, l->matrix + k * AMG_SQUARE, from + (int64_t)l->columns[k] * AMG_BLOCK);
+            for (int a = 0; a < AMG_BLOCK; a++) y[a] = (OPTPY_REAL)scale * amg_sum(sum[a]);
+            const AmgRow z = amg_transposed(g->jacobi + i * AMG_SQUARE, y);
+            amg_store(to + i * AMG_BLOCK, z);
+            for (int a = 0; a < AMG_BLOCK; a++) total += (double)z[a] * (double)y[a];
+        }
+        g->partial[chunk] = total;
+    }
+}
+
+/* omega from the largest eigenvalue of D^-1 A: by power iteration in the norm of D, in which it is symmetric, so that
+ * the growth of the vector rises towards the eigenvalue. Takes x and t. */
+static void amg_estimate(const Aggregation *g, AmgLevel *l, Team *team, int thread) {
+    OPTPY_REAL *from = l->x, *to = l->t;
+    double square = 1;
+    AMG_SHARE(i, l->nodes * AMG_BLOCK, team, thread) from[i] = amg_sign((uint64_t)i);
+    team_barrier(team);
+    for (int n = 0; n < AMG_POWER_ITERATIONS; n++) {
+        amg_power(g, l, from, to, 1 / sqrt(square), team, thread);
+        team_barrier(team);
+        square = 0;
+        for (int64_t chunk = 0; chunk < amg_chunks(l); chunk++) square += g->partial[chunk];
+        team_barrier(team); /* everyone has read the sums */
+        if (!(optpy_isfinite(square) && square > 0)) break;
+        OPTPY_REAL *swapped = from;
+        from = to;
+        to = swapped;
+    }
+    if (thread == 0) l->omega = optpy_isfinite(square) && square > 0 ? AMG_DAMPING / sqrt(square) : 0;
+    team_barrier(team);
+}
+
+/* R with R^T R = gram; rows of columns that depend on those before are 0. */
+OPTPY_FN void amg_cholesky(const double gram[AMG_SQUARE], double R[AMG_SQUARE]) {
+    memset(R, 0, AMG_SQUARE * sizeof *R);
+    for (int k = 0; k < AMG_BLOCK; k++) {
+        double square = gram[k * AMG_BLOCK + k];
+        for (int n = 0; n < k; n++) square -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + k];
+        const double least = sizeof(OPTPY_REAL) == 4 ? AMG_ROUNDING * AMG_ROUNDING : 1e-14;
+        if (!(square > least * gram[k * AMG_BLOCK + k])) continue;
+        R[k * AMG_BLOCK + k] = sqrt(square);
+        for (int j = k + 1; j < AMG_BLOCK; j++) {
+            double product = gram[k * AMG_BLOCK + j];
+            for (int n = 0; n < k; n++) product -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + j];
+            R[k * AMG_BLOCK + j] = product / R[k * AMG_BLOCK + k];
+        }
+    }
+}
+
+/* T R = the candidates of each aggregate, T with orthogonal columns of length 1; R are the candidates of the next level.
+ * By the Cholesky factor of the products of all columns: they are added up in double, so that columns are told apart
+ * down to the rounding of the candidates. */
+static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
+    AMG_SHARE(I, l->aggregates, team, thread) {
+        double gram[AMG_SQUARE] = {0}, R[AMG_SQUARE];
+        for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
+            for (int a = 0; a < AMG_BLOCK; a++) {
+                const OPTPY_REAL *c = l->candidates + i * AMG_SQUARE + a * AMG_BLOCK;
+                if (!(g->jacobi[i * AMG_SQUARE + a * AMG_BLOCK + a] > 0)) continue;
+                for (int j = 0; j < AMG_BLOCK; j++)
+                    for (int k = 0; k < AMG_BLOCK; k++) gram[j * AMG_BLOCK + k] += (double)c[j] * (double)c[k];
+            }
+        amg_cholesky(gram, R);
+        for (int n = 0; n < AMG_SQUARE; n++) coarse->candidates[I * AMG_SQUARE + n] = (OPTPY_REAL)R[n];
+        for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
+            for (int a = 0; a < AMG_BLOCK; a++) {
+                const int64_t at = i * AMG_SQUARE + a * AMG_BLOCK;
+                const int kept = g->jacobi[at + a] > 0;
+                double row[AMG_BLOCK];
+                for (int k = 0; k < AMG_BLOCK; k++) {
+                    double value = (double)l->candidates[at + k];
+                    for (int n = 0; n < k; n++) value -= row[n] * R[n * AMG_BLOCK + k];
+                    row[k] = kept && R[k * AMG_BLOCK + k] > 0 ? value / R[k * AMG_BLOCK + k] : 0;
+                    g->tentative[at + k] = (OPTPY_REAL)row[k];
+                }
+            }
+    }
+}
+
+/* P = T - omega D^-1 A T, or T alone where rows are plain. */
+static void amg_smooth_prolongator(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        const int64_t first = l->p_rows[i], last = l->p_rows[i + 1];
+        if (first == last) continue;
+        OPTPY_REAL scaled[AMG_SQUARE + AMG_LANES] = {0};
+        memset(l->p + first * AMG_SQUARE, 0, (size_t)(last - first) * AMG_SQUARE * sizeof *l->p);
+        if (!l->plain[i]) {
+            for (int n = 0; n < AMG_SQUARE; n++) scaled[n] = (OPTPY_REAL)-l->omega * g->jacobi[i * AMG_SQUARE + n];
+            for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
+                const int64_t at = amg_find(l->p_columns, first, last, l->aggregate[l->columns[k]]);
+                amg_add_product(l->p + at * AMG_SQUARE, l->matrix + k * AMG_SQUARE, g->tentative + l->columns[k] * (int64_t)AMG_SQUARE);
+            }
+            for (int64_t at = first; at < last; at++) {
+                OPTPY_REAL product[AMG_SQUARE + AMG_LANES] = {0};
+                amg_add_product(product, scaled, l->p + at * AMG_SQUARE);
+                memcpy(l->p + at * AMG_SQUARE, product, AMG_SQUARE * sizeof *product);
+            }
+        }
+        OPTPY_REAL *own = l->p + amg_find(l->p_columns, first, last, l->aggregate[i]) * AMG_SQUARE;
+        for (int n = 0; n < AMG_SQUARE; n++) own[n] += g->tentative[i * AMG_SQUARE + n];
+    }
+}
+
+/* A P */
+static void amg_multiply(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        const int64_t first = l->ap_rows[i], last = l->ap_rows[i + 1];
+        memset(g->product + first * AMG_SQUARE, 0, (size_t)(last - first) * AMG_SQUARE * sizeof *g->product);
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
+            const int64_t j = l->columns[k];
+            int64_t at = first;
+            for (int64_t n = l->p_rows[j]; n < l->p_rows[j + 1]; n++) {
+                at = amg_find(l->ap_columns, at, last, l->p_columns[n]);
+                amg_add_product(g->product + at * AMG_SQUARE, l->matrix + k * AMG_SQUARE, l->p + n * AMG_SQUARE);
+            }
+        }
+    }
+}
+
+/* A of the coarser level = P^T (A P) */
+static void amg_coarsen(const Aggregation *g, const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
+    AMG_SHARE(I, coarse->nodes, team, thread) {
+        const int64_t first = coarse->rows[I], last = coarse->rows[I + 1];
+        memset(coarse->matrix + first * AMG_SQUARE, 0, (size_t)(last - first) * AMG_SQUARE * sizeof *coarse->matrix);
+        for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++) {
+            const int64_t i = l->pt_nodes[k];
+            int64_t at = first;
+            for (int64_t n = l->ap_rows[i]; n < l->ap_rows[i + 1]; n++) {
+                at = amg_find(coarse->columns, at, last, l->ap_columns[n]);
+                amg_add_transposed_product(coarse->matrix + at * AMG_SQUARE, l->p + l->pt_entries[k] * AMG_SQUARE,
+                                           g->product + n * AMG_SQUARE);
+            }
+        }
+    }
+}
+
+/* L and the inverse pivots of the coarsest matrix, dense (L below the diagonal); singular directions get 0. */
+static void amg_factor(const Aggregation *g) {
+    const AmgLevel *l = &g->level[g->levels - 1];
+    const int64_t n = l->nodes * AMG_BLOCK;
+    double *f = g->factor;
+    memset(f, 0, (size_t)(n * n) * sizeof *f);
+    for (int64_t i = 0; i < l->nodes; i++)
+        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
+            for (int e = 0; e < AMG_SQUARE; e++)
+                f[(i * AMG_BLOCK + e / AMG_BLOCK) * n + l->columns[k] * (int64_t)AMG_BLOCK + e % AMG_BLOCK] =
+                    (double)l->matrix[k * AMG_SQUARE + e];
+    for (int64_t i = 0; i < n; i++) {
+        double pivot = f[i * n + i];
+        const double least = AMG_ROUNDING * pivot;
+        for (int64_t k = 0; k < i; k++) {
+            double sum = f[i * n + k];
+            for (int64_t m = 0; m < k; m++) sum -= f[i * n + m] * f[k * n + m];
+            f[i * n + k] = sum; /* L_ik D_k until the row is done */
+        }
+        for (int64_t k = 0; k < i; k++) {
+            const double scaled = f[i * n + k] * f[k * n + k];
+            pivot -= scaled * f[i * n + k];
+            f[i * n + k] = scaled;
+        }
+        f[i * n + i] = pivot > least && pivot > 0 ? 1 / pivot : 0;
+    }
+}
+
+static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread) {
+    AmgLevel *l = &g->level[level];
+    if (team->threads > 1 && amg_is_small(l)) {
+        Team alone = {.threads = 1};
+        if (thread == 0) amg_build_from(g, level, &alone, 0);
+        team_barrier(team);
+        return;
+    }
+    amg_invert_blocks(g, l, team, thread);
+    team_barrier(team);
+    amg_weigh(g, l, team, thread);
+    if (level == g->levels - 1) {
+        if (thread == 0 && g->factor) amg_factor(g);
+        team_barrier(team);
+        return;
+    }
+    amg_orthogonalise(g, l, l + 1, team, thread);
+    amg_estimate(g, l, team, thread);
+    amg_smooth_prolongator(g, l, team, thread);
+    team_barrier(team);
+    amg_multiply(g, l, team, thread);
+    team_barrier(team);
+    amg_coarsen(g, l, l + 1, team, thread);
+    team_barrier(team);
+    amg_build_from(g, level + 1, team, thread);
+}
+
+/* All levels from the matrix and the candidates of level 0, whose b is kept: all threads of the team call it; ends with a
+ * barrier. */
+static __attribute__((unused)) void amg_build(Aggregation *g, Team *team, int thread) {
+    amg_build_from(g, 0, team, thread);
+}
