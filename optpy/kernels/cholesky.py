@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import heapq
-from ctypes import byref, c_double, c_int, c_int32, c_int64, c_void_p
+from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +20,12 @@ _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
 _TASKS = 24
 """A subtree that one thread does is at most this part of the work."""
+_SHARED_PANEL = 1 << 18
+"""Multiply-adds from which threads do a panel together, ..."""
+_SHARED_BUILD = 1 << 21
+"""... and a factorisation; ..."""
+_SHARED_SOLVE = 1 << 19
+"""... and scalars of L from which they do a solve together. Less is done sooner than threads have met."""
 _PADDING = 16
 """Scalars after the last of L: vectors are read beyond the rows of a panel."""
 MAX_BLOCK = 12
@@ -40,14 +46,14 @@ class FactorState(ctypes.Structure):
         ("nodes", c_int64),
         ("panels", c_int64),
         ("tasks", c_int64),
-        ("shared", c_int64),
-        ("operations", c_double),
+        ("tops", c_int64),
+        ("build_shared", c_int64),
+        ("solve_shared", c_int64),
         ("order", c_void_p),
         ("first", c_void_p),
         ("start", c_void_p),
         ("row", c_void_p),
         ("value_at", c_void_p),
-        ("work", c_void_p),
         ("update", c_void_p),
         ("source", c_void_p),
         ("begin", c_void_p),
@@ -101,8 +107,9 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _address(array: NDArray[Any]) -> Any:
-    return array.ctypes.data_as(c_void_p)  # which keeps the array
+def _addresses(*arrays: NDArray[Any]) -> list[Any]:
+    """For a call of the library; each keeps its array."""
+    return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
 def minimum_degree(rows: Offsets, columns: Indices) -> Indices:
@@ -118,7 +125,7 @@ def minimum_degree(rows: Offsets, columns: Indices) -> Indices:
     """
     n = len(rows) - 1
     order = np.empty(n, np.int32)
-    if not _library().optpy_order(c_int32(n), _address(rows), _address(columns), _address(order)):
+    if not _library().optpy_order(c_int32(n), *_addresses(rows, columns, order)):
         raise MemoryError(f"no memory for an order of elimination of {n} nodes")
     return order
 
@@ -136,6 +143,7 @@ class Factorisation:
 
     Attributes:
         operations: multiply-adds of one factorisation.
+        blocks: of L, the diagonal counted, without the zeros that are stored with them.
         nbytes: of L and all else, whether it is allocated yet or not.
         state: for the native code.
 
@@ -166,15 +174,12 @@ class Factorisation:
         n, library = self.nodes, _library()
         order = minimum_degree(rows, columns)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
-        pattern = (c_int32(n), _address(rows), _address(columns), _address(order), _address(place))
+        pattern = (c_int32(n), *_addresses(rows, columns, order, place))
         scratch = np.empty(5 * (n + 1), np.int32)
-        library.optpy_elimination_tree(*pattern, _address(parent), _address(count), _address(scratch))
+        library.optpy_elimination_tree(*pattern, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
         supernodes = library.optpy_supernodes(
-            c_int32(n),
-            *map(_address, (parent, count)),
-            c_int32(self.block),
-            *map(_address, (first, np.empty(n, np.int64))),
+            c_int32(n), *_addresses(parent, count), c_int32(self.block), *_addresses(first, np.empty(n, np.int64))
         )
         first = first[: supernodes + 1].copy()
         last = first[1:] - 1
@@ -184,9 +189,10 @@ class Factorisation:
         row = np.empty(start[-1], np.int32)
         scratch64 = np.empty(supernodes, np.int64)
         library.optpy_supernode_rows(
-            *pattern, c_int32(supernodes), *map(_address, (above, supernode, start, row, scratch, scratch64))
+            *pattern, c_int32(supernodes), *_addresses(above, supernode, start, row, scratch, scratch64)
         )
         self._keep(order=order)
+        self.blocks = int(count.sum(dtype=np.int64))
         self._cut(rows, columns, place, first, start, row, above)
 
     def _cut(
@@ -217,8 +223,8 @@ class Factorisation:
             first=first, panel=panel, start=start, row=row, update=update, entry=entry
         )
         symbolic = _Symbolic(n, panels, self.block, **{name: a.ctypes.data for name, a in shared.items()})
-        library.optpy_panel_rows(byref(symbolic), *map(_address, (owner, supernode_first, supernode_start, supernode_row)))
-        library.optpy_panel_counts(byref(symbolic), *map(_address, (rows, columns, place)))
+        library.optpy_panel_rows(byref(symbolic), *_addresses(owner, supernode_first, supernode_start, supernode_row))
+        library.optpy_panel_counts(byref(symbolic), *_addresses(rows, columns, place))
         np.cumsum(update, out=update)
         np.cumsum(entry, out=entry)
         self._list_updates(symbolic, rows, columns, place)
@@ -236,12 +242,12 @@ class Factorisation:
         arrays["offset"] = np.zeros(updates + 1, np.int64)
         for name, array in arrays.items():
             setattr(symbolic, name, array.ctypes.data)
-        library.optpy_panel_updates(byref(symbolic), _address(np.empty(symbolic.panels, np.int64)))
+        library.optpy_panel_updates(byref(symbolic), *_addresses(np.empty(symbolic.panels, np.int64)))
         np.cumsum(arrays["offset"], out=arrays["offset"])
         arrays["position"] = np.empty(arrays["offset"][-1], np.int32)
         symbolic.position = arrays["position"].ctypes.data
         scratch = np.empty(self.nodes, np.int32)
-        library.optpy_panel_positions(byref(symbolic), *map(_address, (rows, columns, order, place, scratch)))
+        library.optpy_panel_positions(byref(symbolic), *_addresses(rows, columns, order, place, scratch))
         self._keep(**arrays)
 
     # -- work ----------------------------------------------------------------------------------------------------------
@@ -251,7 +257,7 @@ class Factorisation:
         width = np.diff(first).astype(np.int64) * self.block
         height = width + np.diff(start) * self.block
         value_at = _starts(width * height)
-        # Each column of a panel, h rows high, is the factor of h (h + 1) / 2 products: a sum from height - width + 1 on.
+        # A column of h rows is multiplied with itself, h (h + 1) / 2 products: summed over the columns of a panel.
         low, high = (height - width).astype(float), height.astype(float)
         work = (high * (high + 1) * (high + 2) - low * (low + 1) * (low + 2)) / 6
         self.operations = float(work.sum())
@@ -263,11 +269,11 @@ class Factorisation:
             "y": self.nodes * self.block,
             "corrected": len(width),
         }
-        self._keep(value_at=value_at, work=work, task=tasks, top=top)
+        self._keep(value_at=value_at, task=tasks, top=np.stack([top, work[top] >= _SHARED_PANEL], 1).astype(np.int32))
         state = self.state
-        state.panels, state.tasks, state.shared = len(width), len(tasks), len(top)
-        state.operations = self.operations
-        self.fill = int((height * width - width * (width - 1) // 2).sum())
+        state.panels, state.tasks, state.tops = len(width), len(tasks), len(top)
+        state.build_shared = self.operations >= _SHARED_BUILD
+        state.solve_shared = int(value_at[-1]) >= _SHARED_SOLVE
         self.nbytes = sum(a.nbytes for a in self._memory) + 8 * sum(self._scalars.values())
 
     def allocate(self) -> None:
@@ -288,7 +294,7 @@ def _check(rows: Offsets, columns: Indices, block: int) -> None:
         raise InternalError(f"a block of {block} x {block} cannot be factored: 1 to {MAX_BLOCK}")
     if n < 0 or rows[0] != 0 or rows[-1] != len(columns) or (np.diff(rows) < 0).any():
         raise InternalError("the pattern's row starts do not fit its columns")
-    if len(columns) and not (0 <= columns.min() and columns.max() < n):
+    if len(columns) and (columns.min() < 0 or columns.max() >= n):
         raise InternalError(f"the pattern has columns that are not among its {n} nodes")
     pattern = scipy.sparse.csr_array((np.ones(len(columns), np.int8), columns, rows), shape=(n, n))
     transposed = pattern.T.tocsr()

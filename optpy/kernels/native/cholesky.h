@@ -28,29 +28,25 @@ enum {
     CHOL_STRIP = 8,                            /* block rows that are worked on at a time */
     CHOL_ROWS = CHOL_STRIP * CHOL_BLOCK,
     CHOL_GROUP = 4 * CHOL_STEP / CHOL_BLOCK,   /* block columns of a panel that one thread updates */
-    CHOL_SHARED = 1 << 18,                     /* multiply-adds of a panel from which threads share it, ... */
-    CHOL_ALONE = 1 << 18,                      /* ... and of a factorisation from which they share that, ... */
-    CHOL_ALONE_SOLVE = 1 << 17,                /* ... and of a solve */
 };
 
 static const double CHOL_SINGULAR = 1e-13; /* pivots below this part of A's diagonal are rounding */
 
 typedef struct Cholesky {
-    int64_t nodes, panels, tasks, shared;
-    double operations;
+    int64_t nodes, panels, tasks, tops;
+    int64_t build_shared, solve_shared; /* whether there is enough to do for more than one thread */
     const int32_t *order;    /* nodes of A */
     const int32_t *first;    /* [panels + 1]: block columns */
     const int64_t *start;    /* [panels + 1]: of its rows below the diagonal, in ... */
     const int32_t *row;
     const int64_t *value_at; /* [panels + 1]: of its scalars in value */
-    const double *work;      /* [panels]: multiply-adds */
     const int64_t *update;   /* [panels + 1]: as in symbolic.h, from here ... */
     const int32_t *source, *begin, *end;
     const int64_t *offset;
     const int32_t *position;
     const int64_t *entry, *block_of, *target; /* ... to here */
     const int32_t *task;     /* [tasks][2]: panels first to last + 1, the subtrees that one thread does */
-    const int32_t *top;      /* [shared]: the panels above them */
+    const int32_t *top;      /* [tops][2]: the panels above them, and whether all threads do one together */
     double *value;           /* L */
     double *inverse;         /* 1 / L_kk, or 0 where the pivot is singular; while a panel is built, the diagonal of A */
     double *front;           /* of the solves: each panel's elements, and what it sends to its rows */
@@ -298,9 +294,9 @@ static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team,
     for (int64_t t; (t = chol_take(f, 0)) < f->tasks;)
         for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1]; p++) chol_factor_panel(f, matrix, p);
     int shared = 1; /* the last panel was worked on by others, too */
-    for (int64_t n = 0; n < f->shared; n++) {
-        const int64_t p = f->top[n];
-        const int share = f->work[p] >= CHOL_SHARED;
+    for (int64_t n = 0; n < f->tops; n++) {
+        const int64_t p = f->top[2 * n];
+        const int share = f->top[2 * n + 1];
         if (share || shared) team_barrier(team);
         shared = share;
         if (share) chol_factor_together(f, matrix, p, team, thread);
@@ -312,7 +308,7 @@ static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team,
 
 /* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK]; returns how many of its pivots are singular. */
 static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thread) {
-    if (team->threads > 1 && f->operations >= CHOL_ALONE) {
+    if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
     } else if (thread == 0) {
         for (int64_t p = 0; p < f->panels; p++) chol_factor_panel(f, matrix, p);
@@ -403,8 +399,8 @@ static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, T
     team_barrier(team);
     if (thread == 0) {
         atomic_store(&f->next[1], 0);
-        for (int64_t n = 0; n < f->shared; n++) chol_forward(f, b, f->top[n]);
-        for (int64_t n = f->shared; n-- > 0;) chol_backward(f, x, f->top[n]);
+        for (int64_t n = 0; n < f->tops; n++) chol_forward(f, b, f->top[2 * n]);
+        for (int64_t n = f->tops; n-- > 0;) chol_backward(f, x, f->top[2 * n]);
     }
     team_barrier(team);
     for (int64_t t; (t = chol_take(f, 2)) < f->tasks;)
@@ -415,7 +411,7 @@ static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, T
 
 /* x = A^-1 b, both [node][channel]; they may be the same. */
 static void chol_solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
-    if (team->threads > 1 && f->value_at[f->panels] >= CHOL_ALONE_SOLVE) {
+    if (team->threads > 1 && f->solve_shared) {
         chol_solve_by_all(f, b, x, team, thread);
         return;
     }
