@@ -1,0 +1,348 @@
+"""A sparse Cholesky factorisation on the CPU: its symbolic part, and what native/cholesky.h is compiled with."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import heapq
+from ctypes import byref, c_int, c_int32, c_int64, c_void_p
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ..errors import InternalError
+from .compiler import compile_c, native_header
+from .dialect import Dialect
+
+_PANEL_WIDTH = 96
+"""Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
+_TASKS = 24
+"""A subtree that one thread does is at most this part of the work."""
+_SHARED_PANEL = 1 << 18
+"""Multiply-adds from which threads do a panel together, ..."""
+_SHARED_BUILD = 1 << 21
+"""... and a factorisation; ..."""
+_SHARED_SOLVE = 1 << 19
+"""... and scalars of L from which they do a solve together. Less is done sooner than threads have met."""
+_PADDING = 16
+"""Scalars after the last of L: vectors are read beyond the rows of a panel."""
+MAX_BLOCK = 12
+
+Indices = NDArray[np.int32]
+Offsets = NDArray[np.int64]
+
+
+def cholesky_source(block: int, dialect: Dialect) -> str:
+    """The code for blocks of a size, which comes after prelude.h and team.h."""
+    return f"#define OPTPY_REAL {dialect.real}\n#define CHOL_BLOCK {block}\n\n{native_header('cholesky.h')}"
+
+
+class FactorState(ctypes.Structure):
+    """As native/cholesky.h."""
+
+    _fields_ = [
+        ("nodes", c_int64),
+        ("panels", c_int64),
+        ("tasks", c_int64),
+        ("tops", c_int64),
+        ("build_shared", c_int64),
+        ("solve_shared", c_int64),
+        ("order", c_void_p),
+        ("first", c_void_p),
+        ("start", c_void_p),
+        ("row", c_void_p),
+        ("value_at", c_void_p),
+        ("update", c_void_p),
+        ("source", c_void_p),
+        ("begin", c_void_p),
+        ("end", c_void_p),
+        ("offset", c_void_p),
+        ("position", c_void_p),
+        ("entry", c_void_p),
+        ("block_of", c_void_p),
+        ("target", c_void_p),
+        ("task", c_void_p),
+        ("top", c_void_p),
+        ("value", c_void_p),
+        ("inverse", c_void_p),
+        ("front", c_void_p),
+        ("y", c_void_p),
+        ("corrected", c_void_p),
+        ("next", c_int * 3),
+        ("all_corrected", c_int64),
+    ]
+
+
+class _Symbolic(ctypes.Structure):
+    """As native/symbolic.h."""
+
+    _fields_ = [
+        ("n", c_int32),
+        ("panels", c_int32),
+        ("block", c_int32),
+        ("first", c_void_p),
+        ("panel", c_void_p),
+        ("start", c_void_p),
+        ("row", c_void_p),
+        ("update", c_void_p),
+        ("source", c_void_p),
+        ("begin", c_void_p),
+        ("end", c_void_p),
+        ("offset", c_void_p),
+        ("position", c_void_p),
+        ("entry", c_void_p),
+        ("block_of", c_void_p),
+        ("target", c_void_p),
+    ]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    source = "\n".join(native_header(name) for name in ("prelude.h", "ordering.h", "symbolic.h"))
+    library = compile_c(source, name="ordering").library
+    library.optpy_order.restype = c_int
+    library.optpy_supernodes.restype = c_int32
+    return library
+
+
+def _addresses(*arrays: NDArray[Any]) -> list[Any]:
+    """For a call of the library; each keeps its array."""
+    return [array.ctypes.data_as(c_void_p) for array in arrays]
+
+
+def minimum_degree(rows: Offsets, columns: Indices) -> Indices:
+    """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
+
+    Args:
+        rows: (n + 1,) and columns: (nnz,), CSR of a symmetric pattern.
+
+    Raises:
+        MemoryError: there is not enough.
+
+    Reference: Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
+    """
+    n = len(rows) - 1
+    order = np.empty(n, np.int32)
+    if not _library().optpy_order(c_int32(n), *_addresses(rows, columns, order)):
+        raise MemoryError(f"no memory for an order of elimination of {n} nodes")
+    return order
+
+
+@final
+class Factorisation:
+    """The pattern of L in P A P^T = L L^T, and the memory for its values.
+
+    A has blocks of block x block scalars. The order is that of `minimum_degree`. Numeric work is done by
+    native/cholesky.h in double precision, on `state`, once `allocate` has been called.
+
+    Args:
+        rows: (n + 1,) and columns: (nnz,), CSR of A over its nodes: symmetric, all of the diagonal, columns ascending.
+        block: 1 to MAX_BLOCK.
+
+    Attributes:
+        operations: multiply-adds of one factorisation.
+        blocks: of L, the diagonal counted, without the zeros that are stored with them.
+        nbytes: of L and all else, whether it is allocated yet or not.
+        state: for the native code.
+
+    Raises:
+        InternalError: the pattern is not as described.
+        MemoryError: there is not enough.
+    """
+
+    def __init__(self, rows: Offsets, columns: Indices, block: int) -> None:
+        rows = np.ascontiguousarray(rows, np.int64)
+        columns = np.ascontiguousarray(columns, np.int32)
+        _check(rows, columns, block)
+        self.block = block
+        self.nodes = len(rows) - 1
+        self._memory: list[NDArray[Any]] = []
+        self._allocated = False
+        self.state = FactorState(nodes=self.nodes)
+        self._analyse(rows, columns)
+
+    def _keep(self, **arrays: NDArray[Any]) -> None:
+        for name, array in arrays.items():
+            self._memory.append(array)
+            setattr(self.state, name, array.ctypes.data)
+
+    # -- pattern -------------------------------------------------------------------------------------------------------
+
+    def _analyse(self, rows: Offsets, columns: Indices) -> None:
+        n, library = self.nodes, _library()
+        order = minimum_degree(rows, columns)
+        place, parent, count = (np.empty(n, np.int32) for _ in range(3))
+        pattern = (c_int32(n), *_addresses(rows, columns, order, place))
+        scratch = np.empty(5 * (n + 1), np.int32)
+        library.optpy_elimination_tree(*pattern, *_addresses(parent, count, scratch))
+        first = np.empty(n + 1, np.int32)
+        supernodes = library.optpy_supernodes(
+            c_int32(n), *_addresses(parent, count), c_int32(self.block), *_addresses(first, np.empty(n, np.int64))
+        )
+        first = first[: supernodes + 1].copy()
+        last = first[1:] - 1
+        supernode = np.repeat(np.arange(supernodes, dtype=np.int32), np.diff(first))
+        above = np.where(parent[last] >= 0, supernode[parent[last]], -1).astype(np.int32)
+        start = _starts(count[last] - 1)
+        row = np.empty(start[-1], np.int32)
+        scratch64 = np.empty(supernodes, np.int64)
+        library.optpy_supernode_rows(
+            *pattern, c_int32(supernodes), *_addresses(above, supernode, start, row, scratch, scratch64)
+        )
+        self._keep(order=order)
+        self.blocks = int(count.sum(dtype=np.int64))
+        self._cut(rows, columns, place, first, start, row, above)
+
+    def _cut(
+        self,
+        rows: Offsets,
+        columns: Indices,
+        place: Indices,
+        supernode_first: Indices,
+        supernode_start: Offsets,
+        supernode_row: Indices,
+        above: Indices,
+    ) -> None:
+        """Cuts supernodes into panels, and lists what updates each one and where A's blocks go."""
+        library, n = _library(), self.nodes
+        widths = np.diff(supernode_first).astype(np.int64)
+        parts = -(-widths // max(1, _PANEL_WIDTH // self.block))
+        owner = np.repeat(np.arange(len(widths), dtype=np.int32), parts)
+        ordinal = np.arange(len(owner)) - np.repeat(_starts(parts)[:-1], parts)
+        first = np.append(supernode_first[owner] + widths[owner] * ordinal // parts[owner], n).astype(np.int32)
+        panels = len(owner)
+        below = supernode_first[owner + 1] - first[1:] + np.diff(supernode_start)[owner]
+        start = _starts(below)
+        row = np.empty(start[-1], np.int32)
+        panel = np.repeat(np.arange(panels, dtype=np.int32), np.diff(first))
+        update, entry = np.zeros(panels + 1, np.int64), np.zeros(panels + 1, np.int64)
+        self._keep(first=first, start=start, row=row, update=update, entry=entry)
+        shared: dict[str, NDArray[Any]] = dict(
+            first=first, panel=panel, start=start, row=row, update=update, entry=entry
+        )
+        symbolic = _Symbolic(n, panels, self.block, **{name: a.ctypes.data for name, a in shared.items()})
+        library.optpy_panel_rows(byref(symbolic), *_addresses(owner, supernode_first, supernode_start, supernode_row))
+        library.optpy_panel_counts(byref(symbolic), *_addresses(rows, columns, place))
+        np.cumsum(update, out=update)
+        np.cumsum(entry, out=entry)
+        self._list_updates(symbolic, rows, columns, place)
+        head = _starts(parts)[:-1]
+        parent = np.arange(1, panels + 1)  # the next part, or what is above the last
+        parent[head + parts - 1] = np.where(above >= 0, head[above], panels)
+        self._measure(first, start, parent)
+
+    def _list_updates(self, symbolic: _Symbolic, rows: Offsets, columns: Indices, place: Indices) -> None:
+        library = _library()
+        order, _, _, _, update, entry = self._memory
+        updates, entries = int(update[-1]), int(entry[-1])
+        arrays: dict[str, NDArray[Any]] = {name: np.empty(updates, np.int32) for name in ("source", "begin", "end")}
+        arrays |= {name: np.empty(entries, np.int64) for name in ("block_of", "target")}
+        arrays["offset"] = np.zeros(updates + 1, np.int64)
+        for name, array in arrays.items():
+            setattr(symbolic, name, array.ctypes.data)
+        library.optpy_panel_updates(byref(symbolic), *_addresses(np.empty(symbolic.panels, np.int64)))
+        np.cumsum(arrays["offset"], out=arrays["offset"])
+        arrays["position"] = np.empty(arrays["offset"][-1], np.int32)
+        symbolic.position = arrays["position"].ctypes.data
+        scratch = np.empty(self.nodes, np.int32)
+        library.optpy_panel_positions(byref(symbolic), *_addresses(rows, columns, order, place, scratch))
+        self._keep(**arrays)
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def _measure(self, first: Indices, start: Offsets, parent: NDArray[np.int64]) -> None:
+        """The work of each panel, and its division among threads."""
+        width = np.diff(first).astype(np.int64) * self.block
+        height = width + np.diff(start) * self.block
+        value_at = _starts(width * height)
+        # A column of h rows is multiplied with itself, h (h + 1) / 2 products: summed over the columns of a panel.
+        low, high = (height - width).astype(float), height.astype(float)
+        work = (high * (high + 1) * (high + 2) - low * (low + 1) * (low + 2)) / 6
+        self.operations = float(work.sum())
+        tasks, top = _divide(work, parent)
+        self._scalars = {
+            "value": int(value_at[-1]) + _PADDING,
+            "inverse": self.nodes * self.block,
+            "front": int(height.sum()),
+            "y": self.nodes * self.block,
+            "corrected": len(width),
+        }
+        self._keep(value_at=value_at, task=tasks, top=np.stack([top, work[top] >= _SHARED_PANEL], 1).astype(np.int32))
+        state = self.state
+        state.panels, state.tasks, state.tops = len(width), len(tasks), len(top)
+        state.build_shared = self.operations >= _SHARED_BUILD
+        state.solve_shared = int(value_at[-1]) >= _SHARED_SOLVE
+        self.nbytes = sum(a.nbytes for a in self._memory) + 8 * sum(self._scalars.values())
+
+    def allocate(self) -> None:
+        """Gives `state` the memory for its numbers, if it has none yet.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        if not self._allocated:
+            dtypes = {name: np.int64 if name == "corrected" else np.float64 for name in self._scalars}
+            self._keep(**{name: np.zeros(size, dtypes[name]) for name, size in self._scalars.items()})
+            self._allocated = True
+
+
+def _check(rows: Offsets, columns: Indices, block: int) -> None:
+    n = len(rows) - 1
+    if not 1 <= block <= MAX_BLOCK:
+        raise InternalError(f"a block of {block} x {block} cannot be factored: 1 to {MAX_BLOCK}")
+    if n < 0 or rows[0] != 0 or rows[-1] != len(columns) or (np.diff(rows) < 0).any():
+        raise InternalError("the pattern's row starts do not fit its columns")
+    if len(columns) and (columns.min() < 0 or columns.max() >= n):
+        raise InternalError(f"the pattern has columns that are not among its {n} nodes")
+    pattern = scipy.sparse.csr_array((np.ones(len(columns), np.int8), columns, rows), shape=(n, n))
+    transposed = pattern.T.tocsr()
+    same = np.array_equal(transposed.indptr, rows) and np.array_equal(transposed.indices, columns)
+    if not same or np.count_nonzero(pattern.diagonal()) != n or not pattern.has_canonical_format:
+        raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
+
+
+def _starts(counts: NDArray[Any]) -> Offsets:
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def _divide(work: NDArray[np.float64], parent: NDArray[np.int64]) -> tuple[Indices, Indices]:
+    """Ranges of panels that are subtrees of at most a share of the work, and the panels above them all.
+
+    Args:
+        work: (panels,).
+        parent: (panels,) of each panel, beyond the last where it is a root; panels are in postorder.
+
+    Returns:
+        (tasks, 2) first and last + 1, and (panels above,): both ascending.
+    """
+    panels = len(work)
+    subtree, leftmost = work.tolist(), list(range(panels))
+    children: dict[int, list[int]] = {}
+    for p, up in enumerate(parent.tolist()):
+        children.setdefault(up, []).append(p)
+        if up < panels:
+            subtree[up] += subtree[p]
+            leftmost[up] = min(leftmost[up], leftmost[p])
+    limit = sum(work) / _TASKS
+    heap = [(-subtree[p], p) for p in children.get(panels, [])]
+    heapq.heapify(heap)
+    top: list[int] = []
+    while heap and -heap[0][0] > limit:
+        _, p = heapq.heappop(heap)
+        top.append(p)
+        for c in children.get(p, []):
+            heapq.heappush(heap, (-subtree[c], c))
+    tasks: list[list[int]] = []
+    load = 0.0
+    for first, last, size in sorted((leftmost[p], p + 1, -negative) for negative, p in heap):
+        if tasks and tasks[-1][1] == first and load + size <= limit:
+            tasks[-1][1] = last
+            load += size
+        else:
+            tasks.append([first, last])
+            load = size
+    return np.array(tasks, np.int32).reshape(-1, 2), np.array(sorted(top), np.int32)
