@@ -24,7 +24,9 @@ _DENSE = 16
 _VISITS = 3
 """Cycles on a level in one of the finer level, where they take half as long together."""
 _CHUNK = 1024
-"""As native/aggregation.h."""
+"""Rows of one Gauss-Seidel sweep, and of one partial sum."""
+_ALONE = 1 << 16
+"""Numbers in a matrix below which one thread is faster than a barrier."""
 
 
 # -- source --------------------------------------------------------------------------------------------------------
@@ -32,7 +34,13 @@ _CHUNK = 1024
 
 def aggregation_source(block: int, dialect: Dialect) -> str:
     """The code for blocks of one size; goes after prelude.h and team.h."""
-    definitions = {"OPTPY_REAL": dialect.real, "AMG_BLOCK": block, "AMG_LANES": _lanes(block)}
+    definitions = {
+        "OPTPY_REAL": dialect.real,
+        "AMG_BLOCK": block,
+        "AMG_LANES": _lanes(block),
+        "AMG_CHUNK": _CHUNK,
+        "AMG_ALONE": _ALONE,
+    }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
     return "\n".join([*lines, "", native_header("aggregation.h")])
 

@@ -17,10 +17,8 @@ typedef OPTPY_REAL AmgRow __attribute__((vector_size(AMG_LANES * sizeof(OPTPY_RE
 
 enum {
     AMG_SQUARE = AMG_BLOCK * AMG_BLOCK,
-    AMG_CHUNK = 1024,          /* rows of one Gauss-Seidel sweep, and of one partial sum */
     AMG_POWER_ITERATIONS = 10,
     AMG_NEAR = 8,              /* columns of a row looked at one by one, before it is searched by halves */
-    AMG_ALONE = 1 << 16,       /* multiplications below which one thread is faster than a barrier */
 };
 
 static const double AMG_DAMPING = 4.0 / 3.0; /* over the largest eigenvalue of D^-1 A: Vanek, Mandel and Brezina */
