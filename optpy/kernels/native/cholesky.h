@@ -224,7 +224,8 @@ OPTPY_FN void chol_eliminate(const CholPanel *p, int64_t column, int64_t row, in
         for (int c = 0; c < columns; c++) {
             x[c] = chol_load(value + c * p->ld + row + r) - chol_load(product + c * CHOL_ROWS + r);
             for (int k = 0; k < c; k++) x[c] -= x[k] * value[k * p->ld + column + c];
-            x[c] = inverse[c] > 0 ? x[c] * inverse[c] : (CholVec){0};
+            if (inverse[c] > 0) x[c] *= inverse[c];
+            else x[c] = (CholVec){0}; /* and not 0 times what may be infinite */
             chol_store(product + c * CHOL_ROWS + r, x[c]);
         }
     }
