@@ -82,6 +82,7 @@ class _Symbolic(ctypes.Structure):
         ("n", c_int32),
         ("panels", c_int32),
         ("block", c_int32),
+        ("tallest", c_int32),
         ("first", c_void_p),
         ("panel", c_void_p),
         ("start", c_void_p),
@@ -104,6 +105,7 @@ def _library() -> ctypes.CDLL:
     library = compile_c(source, name="ordering").library
     library.optpy_order.restype = c_int
     library.optpy_supernodes.restype = c_int32
+    library.optpy_panel_updates.restype = c_int64
     return library
 
 
@@ -222,7 +224,8 @@ class Factorisation:
         shared: dict[str, NDArray[Any]] = dict(
             first=first, panel=panel, start=start, row=row, update=update, entry=entry
         )
-        symbolic = _Symbolic(n, panels, self.block, **{name: a.ctypes.data for name, a in shared.items()})
+        tallest = int((np.diff(first) + below).max(initial=0))
+        symbolic = _Symbolic(n, panels, self.block, tallest, **{name: a.ctypes.data for name, a in shared.items()})
         library.optpy_panel_rows(byref(symbolic), *_addresses(owner, supernode_first, supernode_start, supernode_row))
         library.optpy_panel_counts(byref(symbolic), *_addresses(rows, columns, place))
         np.cumsum(update, out=update)
@@ -239,12 +242,11 @@ class Factorisation:
         updates, entries = int(update[-1]), int(entry[-1])
         arrays: dict[str, NDArray[Any]] = {name: np.empty(updates, np.int32) for name in ("source", "begin", "end")}
         arrays |= {name: np.empty(entries, np.int64) for name in ("block_of", "target")}
-        arrays["offset"] = np.zeros(updates + 1, np.int64)
+        arrays["offset"] = np.empty(updates, np.int64)
         for name, array in arrays.items():
             setattr(symbolic, name, array.ctypes.data)
-        library.optpy_panel_updates(byref(symbolic), *_addresses(np.empty(symbolic.panels, np.int64)))
-        np.cumsum(arrays["offset"], out=arrays["offset"])
-        arrays["position"] = np.empty(arrays["offset"][-1], np.int32)
+        used = library.optpy_panel_updates(byref(symbolic), *_addresses(np.empty(symbolic.panels, np.int64)))
+        arrays["position"] = np.empty(used, np.int32)
         symbolic.position = arrays["position"].ctypes.data
         scratch = np.empty(self.nodes, np.int32)
         library.optpy_panel_positions(byref(symbolic), *_addresses(rows, columns, order, place, scratch))

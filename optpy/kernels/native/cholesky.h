@@ -129,6 +129,11 @@ static __attribute__((noinline)) void chol_product(const double *a, const double
     CHOL_FOR_COLUMNS(columns, chol_tiles, a, b, ld, depth, product, rows);
 }
 
+/* The block rows of an update. */
+OPTPY_FN int64_t chol_update_rows(const Cholesky *f, int64_t u) {
+    return f->start[f->source[u] + 1] - f->start[f->source[u]] - f->begin[u];
+}
+
 /* -- building ------------------------------------------------------------------------------------------------------ */
 
 /* A's blocks in the scalar columns [from, to). */
@@ -173,7 +178,7 @@ OPTPY_FN int chol_tile_width(const int32_t *position, int64_t at, int64_t end) {
 static void chol_update(const Cholesky *f, const CholPanel *p, int64_t u, int64_t from, int64_t to) {
     const CholPanel source = chol_panel(f, f->source[u]);
     const int32_t *position = f->position + f->offset[u];
-    const int64_t columns = f->end[u] - f->begin[u], rows = f->offset[u + 1] - f->offset[u];
+    const int64_t columns = f->end[u] - f->begin[u], rows = chol_update_rows(f, u);
     const double *value = source.value + source.columns + f->begin[u] * (int64_t)CHOL_BLOCK;
     double product[CHOL_STEP * CHOL_ROWS];
     for (int64_t r = 0; r < rows; r += CHOL_STRIP) {
@@ -219,7 +224,8 @@ OPTPY_FN void chol_eliminate(const CholPanel *p, int64_t column, int64_t row, in
         for (int c = 0; c < columns; c++) {
             x[c] = chol_load(value + c * p->ld + row + r) - chol_load(product + c * CHOL_ROWS + r);
             for (int k = 0; k < c; k++) x[c] -= x[k] * value[k * p->ld + column + c];
-            x[c] = inverse[c] > 0 ? x[c] * inverse[c] : (CholVec){0};
+            if (inverse[c] > 0) x[c] *= inverse[c];
+            else x[c] = (CholVec){0}; /* and not 0 times what may be infinite */
             chol_store(product + c * CHOL_ROWS + r, x[c]);
         }
     }
@@ -364,7 +370,7 @@ static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) 
     memset(front + p.columns, 0, (size_t)(p.ld - p.columns) * sizeof *front);
     for (int64_t u = f->update[index]; u < f->update[index + 1]; u++) {
         if (f->begin[u] > 0) continue; /* not a child: what it sends has come to one */
-        const int64_t source = f->source[u], count = f->offset[u + 1] - f->offset[u];
+        const int64_t source = f->source[u], count = chol_update_rows(f, u);
         const double *from = chol_front(f, source) + (f->first[source + 1] - f->first[source]) * (int64_t)CHOL_BLOCK;
         const int32_t *position = f->position + f->offset[u];
         for (int64_t k = 0; k < count; k++)

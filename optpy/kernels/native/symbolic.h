@@ -158,12 +158,13 @@ OPTPY_EXPORT void optpy_supernode_rows(int32_t n, const int64_t *rows, const int
 /* A supernode is cut into panels; the columns of the later ones are rows of the earlier. Panel p has the columns
  * first[p] .. first[p + 1] - 1 and the rows row[start[p]] .. row[start[p + 1] - 1] below them. */
 typedef struct {
-    int32_t n, panels, block;
+    int32_t n, panels, block, tallest; /* tallest: rows of a panel at most, columns counted too */
     const int32_t *first, *panel; /* panel: of each column */
     int64_t *start;
     int32_t *row;
     /* Updates of panel p by earlier ones: update[p] .. update[p + 1] - 1. The rows begin .. end - 1 of the source are
-     * columns of p, and those from begin on are its rows at position[offset ..], columns counted too. */
+     * columns of p, and those from begin on are its rows at position[offset ..], columns counted too. Where these are
+     * all in a row, the offset is into the numbers from 0 to `tallest`, with which `position` begins. */
     int64_t *update;
     int32_t *source, *begin, *end;
     int64_t *offset;
@@ -192,8 +193,9 @@ OPTPY_EXPORT void optpy_panel_counts(const Symbolic *f, const int64_t *rows, con
             if (place[columns[k]] <= place[i]) f->entry[f->panel[place[columns[k]]] + 1]++;
 }
 
-/* The updates without `position`, for which offset[u + 1] = how many places update u needs. `next`: panels numbers. */
-OPTPY_EXPORT void optpy_panel_updates(const Symbolic *f, int64_t *next) {
+/* The updates, without `position`; returns how long that is. `next`: panels numbers. */
+OPTPY_EXPORT int64_t optpy_panel_updates(const Symbolic *f, int64_t *next) {
+    int64_t used = f->tallest;
     memcpy(next, f->update, (size_t)f->panels * sizeof *next);
     for (int32_t d = 0; d < f->panels; d++) {
         const int64_t start = f->start[d], rows = f->start[d + 1] - start;
@@ -204,22 +206,31 @@ OPTPY_EXPORT void optpy_panel_updates(const Symbolic *f, int64_t *next) {
             f->source[u] = d;
             f->begin[u] = (int32_t)k;
             f->end[u] = (int32_t)last;
-            f->offset[u + 1] = rows - k;
+            const int32_t column = f->row[start + k] - f->first[p];
+            const int64_t height = f->first[p + 1] - f->first[p] + f->start[p + 1] - f->start[p];
+            f->offset[u] = column;
+            if (rows - k < height - column) { /* not all that p has from there on */
+                f->offset[u] = used;
+                used += rows - k;
+            }
         }
     }
+    return used;
 }
 
-/* position and target. `next`: panels numbers; `place_in_panel`: n. */
+/* position and target. `place_in_panel`: n numbers. */
 OPTPY_EXPORT void optpy_panel_positions(const Symbolic *f, const int64_t *rows, const int32_t *columns, const int32_t *order,
                                         const int32_t *place, int32_t *place_in_panel) {
+    for (int32_t k = 0; k < f->tallest; k++) f->position[k] = k;
     for (int32_t p = 0; p < f->panels; p++) {
         const int32_t first = f->first[p], width = f->first[p + 1] - first;
         const int64_t start = f->start[p], below = f->start[p + 1] - start, block = f->block;
         for (int32_t c = 0; c < width; c++) place_in_panel[first + c] = c;
         for (int64_t k = 0; k < below; k++) place_in_panel[f->row[start + k]] = width + (int32_t)k;
         for (int64_t u = f->update[p]; u < f->update[p + 1]; u++) {
-            const int32_t *row = f->row + f->start[f->source[u]] + f->begin[u];
-            for (int64_t k = 0, count = f->offset[u + 1] - f->offset[u]; k < count; k++)
+            if (f->offset[u] < f->tallest) continue;
+            const int32_t d = f->source[u], *row = f->row + f->start[d] + f->begin[u];
+            for (int64_t k = 0, count = f->start[d + 1] - f->start[d] - f->begin[u]; k < count; k++)
                 f->position[f->offset[u] + k] = place_in_panel[row[k]];
         }
         int64_t at = f->entry[p];
