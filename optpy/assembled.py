@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_matrix
-from scipy.sparse.linalg import SuperLU, splu
 
 from .energy.normal_matrix import Places, nodes_read
 from .energy.vectors import vector
-from .errors import InternalError
-from .ir import Field, Graph
+from .ir import Field, Graph, NormalMatrix
 from .kernels.aggregation import Aggregation
-from .kernels.assembly import SOLVE, AssembledMatrix, Reads, sparsity
+from .kernels.assembly import AssembledMatrix, sparsity
 from .kernels.buffers import Buffers
+from .kernels.cholesky import Factorisation
 from .kernels.library import BoundProgram, PcgKernels
 from .kernels.tables import Connectivity
 
-_SHIFTS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
-"""What is added to the diagonal before it is factorised, as a part of itself: the first that leaves all pivots sound.
-J^T J alone is singular wherever a gauge is free; conjugate gradients make up for the difference."""
-
-MOST_BLOCKS = 2**31 // 64
-"""Blocks of a matrix that is assembled at most."""
-
-
-def most_blocks(reads: Sequence[Reads]) -> int:
-    """How many blocks a matrix has at most, before it is known which coincide."""
-    return sum(nodes.shape[0] * nodes.shape[1] ** 2 for nodes in reads)
+MOST_BLOCKS = 2**28
+"""Blocks that residuals add to a matrix at most, for it to be assembled: its tables take about ten bytes for each."""
 
 
 @final
-class AssembledSolvers:
-    """The assembled matrix of one problem, and what is made of it.
+class Assembly:
+    """The assembled matrix of one problem in any order of its rows.
 
     Args:
-        bound: the energy's program, which has a ``normal``, with its memory.
+        bound: the energy's program, which has a ``NormalMatrix``, with its memory.
         unknowns: of the energy, in order.
         graphs: as they are bound.
     """
@@ -47,79 +37,87 @@ class AssembledSolvers:
         self, bound: BoundProgram, buffers: Buffers, unknowns: Sequence[Field], graphs: Mapping[Graph, Connectivity]
     ) -> None:
         normal = bound.program.normal
-        assert normal is not None
-        self._bound = bound
-        self._buffers = buffers
-        self._unknowns = unknowns
-        self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
+        assert isinstance(normal, NormalMatrix)
+        self.bound, self.buffers, self.unknowns, self._normal = bound, buffers, unknowns, normal
+        self.channels = len(normal.elements)
+        self.nodes = prod(buffers.sizes[d] for d in normal.dims)
+        self.steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
         places = Places(buffers.sizes, {g.name: c.edges for g, c in graphs.items()})
-        reads = [nodes_read(term, normal.dims, places) for term in normal.terms]
-        nodes = int(np.prod([buffers.sizes[d] for d in normal.dims]))
-        self._channels = len(normal.elements)
-        self._levels = Aggregation(sparsity(reads, nodes), self._channels, bound.program.dtype)
-        levels = self._levels
-        self.matrix = AssembledMatrix(normal, reads, buffers, levels.order, levels.rows, levels.columns, levels.matrix)
-        self.matrix.state.b, self.matrix.state.x = levels.finest
-        self._factor: SuperLU | None = None
-        self._solve = SOLVE(self._substitute)
+        self._reads = [nodes_read(term, normal.dims, places) for term in normal.terms]
+        self.pattern = sparsity(self._reads, self.nodes)
+
+    @staticmethod
+    def blocks(bound: BoundProgram, buffers: Buffers) -> int:
+        """How many blocks the residuals add to the matrix; a bound on how many it has."""
+        normal = bound.program.normal
+        assert isinstance(normal, NormalMatrix)
+        return sum(prod(buffers.sizes[i.dim] for i in t.domain) * len(t.reads) ** 2 for t in normal.terms)
+
+    def in_order(
+        self, order: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[Any]
+    ) -> AssembledMatrix:
+        """The matrix with its rows in the given order; see ``AssembledMatrix``."""
+        return AssembledMatrix(self._normal, self._reads, self.buffers, order, rows, columns, values)
+
+
+@final
+class AlgebraicMultigrid:
+    """Smoothed aggregation on the assembled matrix (``kernels.aggregation``)."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype)
+        self._levels = levels
+        self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, levels.matrix)
+        finest = levels.state.level[0]
+        self.matrix.state.b, self.matrix.state.x = finest.b, finest.x
 
     @property
     def nbytes(self) -> int:
         return self.matrix.nbytes + self._levels.nbytes
 
-    @property
-    def size(self) -> int:
-        """Rows of the matrix in numbers."""
-        return len(self.matrix.order) * self._channels
-
     def kernels(self, damped: bool) -> PcgKernels:
-        """The lines of conjugate gradients with what has been built last."""
-        return self._bound.assembled_kernels(self._steps, damped, self.matrix, self._levels)
+        """The lines of conjugate gradients with the levels that were built last."""
+        return self._assembly.bound.assembled_kernels(self._assembly.steps, damped, self.matrix, self._levels)
 
-    # -- multigrid -----------------------------------------------------------------------------------------------------
-
-    def build_multigrid(self, damped: bool) -> None:
+    def build(self, damped: bool) -> None:
         """Levels for the matrix as it now is."""
-        self._bound.assemble(self.matrix, damped)
-        self.matrix.state.solve = SOLVE()
+        self._assembly.bound.assemble(self.matrix, damped)
         self._levels.candidates[...] = self._near_nullspace()
-        self._bound.aggregate(self._levels)
+        self._assembly.bound.aggregate(self._levels)
 
     def _near_nullspace(self) -> NDArray[Any]:
         """Vectors whose energy is small, channels by candidates at each node.
 
         A constant in each channel; and where some unknown is a place, or moves as one, infinitesimal rotations of all
-        places in the stead of constants in other channels, which follow as the energy asks. Of several such unknowns
-        the one whose rotations have the least energy is taken (the translations and rotations of Vanek, Mandel and
-        Brezina, 1996, for elasticity).
+        places instead of constants in as many other channels, which follow as the energy asks: the rigid motions of
+        Vanek, Mandel and Brezina (1996) for elasticity. Of several such unknowns, and the constants alone, what has
+        the least energy is taken.
         """
-        identity = np.broadcast_to(
-            np.eye(self._channels, dtype=self.matrix.values.dtype), self._levels.candidates.shape
-        )
-        found = [(self._energy(identity), identity)]
+        channels = self._assembly.channels
+        found: list[NDArray[Any]] = [np.broadcast_to(np.eye(channels), self._levels.candidates.shape)]
         first = 0
-        for u in self._unknowns:
+        for u in self._assembly.unknowns:
             turned = self._rotations(u, first) if u.manifold is None else None
-            if turned is not None:
-                found.append((self._energy(turned), turned))
+            found += [turned] if turned is not None else []
             first += vector("r", u).channels
-        return min(found, key=lambda pair: pair[0])[1]
+        return found[0] if len(found) == 1 else min(found, key=self._energy)
 
     def _rotations(self, u: Field, first: int) -> NDArray[Any] | None:
         """The candidates with rotations of ``u``, whose channels begin at ``first``; None where it is no place."""
         axes = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}.get(u.channels, ())
         own = np.arange(first, first + u.channels)
-        others = np.setdiff1d(np.arange(self._channels), own)
+        others = np.setdiff1d(np.arange(self._assembly.channels), own)
         if not axes or len(axes) > len(others):
             return None
-        places = self._buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
+        places = self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order].astype(np.float64)
         places = places - places.mean(axis=0)
-        candidates = np.array(np.broadcast_to(np.eye(self._channels), self._levels.candidates.shape))
+        candidates = np.array(np.broadcast_to(np.eye(self._assembly.channels), self._levels.candidates.shape))
         turning = others[: len(axes)]
         candidates[:, :, turning] = 0
         for k, (a, b) in zip(turning, axes, strict=True):
             candidates[:, own[a], k], candidates[:, own[b], k] = -places[:, b], places[:, a]
-        # What the other channels add to the energy is least where D_oo x_o = -(A x)_o.
+        # The energy is least in the other channels where D_oo x_o = -(A x)_o.
         pulled = self._times(candidates[:, :, turning])[:, others]
         inverses = _inverses(self._diagonal()[:, others[:, None], others])
         candidates[:, others[:, None], turning] = -inverses @ pulled
@@ -127,11 +125,12 @@ class AssembledSolvers:
 
     def _times(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """A x, of several vectors: (nodes, channels, vectors)."""
-        product = self.matrix.as_scipy() @ vectors.reshape(self.size, -1)
-        return np.asarray(product).reshape(vectors.shape)
+        A = self.matrix.as_scipy()
+        return np.asarray(A @ vectors.reshape(A.shape[0], -1).astype(A.dtype)).reshape(vectors.shape)
 
     def _diagonal(self) -> NDArray[Any]:
-        rows = np.repeat(np.arange(len(self.matrix.order)), np.diff(self.matrix.rows))
+        """The blocks on the diagonal."""
+        rows = np.repeat(np.arange(self._assembly.nodes), np.diff(self.matrix.rows))
         return self.matrix.values[self.matrix.columns == rows].astype(np.float64)
 
     def _energy(self, candidates: NDArray[Any]) -> float:
@@ -141,37 +140,50 @@ class AssembledSolvers:
         bottom = (candidates**2 * diagonal).sum(axis=(0, 1))
         return float(np.mean(top / np.where(bottom > 0, bottom, 1)))
 
-    # -- factorisation -------------------------------------------------------------------------------------------------
 
-    def build_factor(self, damped: bool) -> bool:
-        """A factorisation of the matrix as it now is (by SuperLU, ordered by minimum degree); whether there is one."""
-        self._bound.assemble(self.matrix, damped)
-        A = self.matrix.as_scipy().astype(np.float64).tocsc()
-        diagonal = A.diagonal()
-        for shift in _SHIFTS:
-            A.setdiag(np.where(diagonal > 0, diagonal * (1 + shift), 1))
-            self._factor = _factorised(A)
-            if self._factor is not None:
-                self.matrix.state.solve = self._solve
-                return True
-        return False
+@final
+class CholeskyFactor:
+    """A factorisation of the assembled matrix (``kernels.cholesky``): with it, conjugate gradients only refine."""
 
-    def _substitute(self) -> None:
-        """Called by the native loop."""
-        if self._factor is None:
-            raise InternalError("there is no factorisation")
-        self.matrix.left.ravel()[:] = self._factor.solve(self.matrix.right.ravel())
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._rows = assembly.pattern.indptr.astype(np.int64)
+        self._columns = assembly.pattern.indices.astype(np.int32)
+        self._factor = Factorisation(self._rows, self._columns, assembly.channels)
+        self._matrix: AssembledMatrix | None = None
 
+    @property
+    def operations(self) -> float:
+        """Multiplications of one factorisation."""
+        return self._factor.operations
 
-def _factorised(A: csc_matrix) -> SuperLU | None:
-    """None where a pivot is 0 or below, or not a number."""
-    if not np.isfinite(A.data).all():
-        return None
-    try:
-        factor = splu(A, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
-    except RuntimeError:  # "Factor is exactly singular"
-        return None
-    return factor if bool((factor.U.diagonal() > 0).all()) else None
+    @property
+    def nbytes(self) -> int:
+        """Of the factor, which has its memory once it is first built."""
+        return self._factor.nbytes + (self._matrix.nbytes if self._matrix is not None else 0)
+
+    @property
+    def matrix(self) -> AssembledMatrix:
+        """The matrix, in the order of the nodes."""
+        if self._matrix is None:
+            channels, order = self._assembly.channels, np.arange(self._assembly.nodes)
+            values = np.zeros((len(self._columns), channels, channels), self._assembly.bound.program.dtype)
+            self._matrix = self._assembly.in_order(order, self._rows, self._columns, values)
+        return self._matrix
+
+    def kernels(self, damped: bool) -> PcgKernels:
+        """The lines of conjugate gradients with what was factorised last."""
+        return self._assembly.bound.assembled_kernels(self._assembly.steps, damped, self.matrix, self._factor)
+
+    def build(self, damped: bool) -> None:
+        """Factorise the matrix as it now is.
+
+        Raises:
+            MemoryError: there is not enough.
+        """
+        self._factor.allocate()
+        self._assembly.bound.assemble(self.matrix, damped)
+        self._assembly.bound.factorise(self._factor, self.matrix)
 
 
 def _inverses(blocks: NDArray[Any]) -> NDArray[Any]:

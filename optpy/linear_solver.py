@@ -11,9 +11,10 @@ from typing import Literal, final
 
 import numpy as np
 
+from .assembled import MOST_BLOCKS, AlgebraicMultigrid, Assembly, CholeskyFactor
 from .energy.vectors import vector
 from .errors import OptionError
-from .ir import Coupling, Field, Graph
+from .ir import Coupling, Field, Graph, Uncoupled
 from .kernels.buffers import Buffers
 from .kernels.library import BoundProgram, PcgKernels, PcgState
 from .kernels.multigrid import Multigrid, too_long_edge
@@ -38,17 +39,26 @@ _CAREFUL = 1e-5
 _HOPELESS = 80
 """Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid"]
+_ANALYSED = 20_000
+"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
+_CHEAP = 500
+"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
+_AFFORDED = 2e11
+"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: about a minute."""
+
+Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
 
 
 @final
 class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
-    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations; where multigrid
-    does not apply, as on most graphs, it is block-Jacobi. It goes back to Jacobi for good where multigrid turns out to
-    miss errors. The levels of multigrid are kept from one solve to the next as long as they do about as well as when
-    they were new.
+    "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations. Where the
+    unknowns stand on one grid that is the multigrid of that grid, whose finest level is matrix-free; it goes back to
+    Jacobi for good where it turns out to miss errors. Elsewhere, as on most graphs, J^T J is assembled: "auto" begins
+    with block-Jacobi, and goes on with a Cholesky factorisation where that is cheap, else with algebraic multigrid, and
+    with a factorisation after all where that is slow. Levels are kept from one solve to the next as long as they do
+    about as well as when they were new.
 
     Args:
         bound: the energy's program with its memory.
@@ -61,8 +71,10 @@ class LinearSolver:
         self._unknowns = unknowns
         self._steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
         self._multigrid: Multigrid | None = None
+        self._assembly: Assembly | None = None
+        self._assembled: AlgebraicMultigrid | CholeskyFactor | None = None
+        self._graphs: Mapping[Graph, Connectivity] = {}
         self._asked: Preconditioner = None
-        self._obstacle = self._obstacle_in({})
         self._kind: Kind = "jacobi"  # what the next solve begins with
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
@@ -76,11 +88,11 @@ class LinearSolver:
         """Take an option.
 
         Raises:
-            OptionError: multigrid does not apply to the energy, or to its graphs.
+            OptionError: it does not apply to the energy, or to its graphs.
         """
-        self._check(preconditioner, self._obstacle)
+        self._check(preconditioner, self._graphs)
         self._asked = preconditioner
-        self._may_change = preconditioner == "auto" and self._obstacle is None
+        self._may_change = preconditioner == "auto" and self._applies("multigrid")
         if preconditioner is None:
             self._kind = "jacobi"
         else:
@@ -88,33 +100,54 @@ class LinearSolver:
         self._used = {}
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """Take over the edges: whether multigrid applies depends on how long they are.
+        """Take over the edges: what applies depends on them.
 
         Raises:
-            OptionError: it was asked for by name, and they are too long; nothing has changed then.
+            OptionError: what was asked for by name does not apply; nothing has changed then.
         """
-        obstacle, before = self._obstacle_in(graphs), self._obstacle
-        self._check(self._asked, obstacle)
-        self._obstacle = obstacle
-        if (obstacle is None) != (before is None):
+        self._check(self._asked, graphs)
+        before = self._applies("multigrid"), self.first
+        self._graphs, self._assembly, self._assembled = graphs, None, None
+        if before != (self._applies("multigrid"), self.first):
             self.set_preconditioner(self._asked)
 
-    def _obstacle_in(self, graphs: Mapping[Graph, Connectivity]) -> str | None:
-        """Why multigrid does not apply; None if it does."""
+    def _applies(self, kind: Kind) -> bool:
+        return self._obstacle(kind, self._graphs) is None
+
+    def _obstacle(self, kind: Kind, graphs: Mapping[Graph, Connectivity]) -> str | None:
+        """Why a preconditioner does not apply; None if it does."""
+        matrix = self._matrix_obstacle()
+        if kind not in ("multigrid", "cholesky") or matrix is None:
+            return None
+        grid = self._grid_obstacle(graphs)
+        if kind == "cholesky" or grid is None:
+            return matrix if kind == "cholesky" else None
+        return grid if isinstance(self._bound.program.coupling, Coupling) else f"{grid}; and {matrix}"
+
+    def _grid_obstacle(self, graphs: Mapping[Graph, Connectivity]) -> str | None:
+        """Why the multigrid of a grid does not apply."""
         coupling = self._bound.program.coupling
         if not isinstance(coupling, Coupling):
             return coupling.reason
         return too_long_edge(coupling, graphs) if graphs else None
 
-    @staticmethod
-    def _check(preconditioner: Preconditioner, obstacle: str | None) -> None:
-        if preconditioner == "multigrid" and obstacle is not None:
-            raise OptionError(f"preconditioner='multigrid' does not apply: {obstacle}; use 'auto'")
+    def _matrix_obstacle(self) -> str | None:
+        """Why J^T J is not assembled."""
+        normal = self._bound.program.normal
+        if isinstance(normal, Uncoupled):
+            return f"J^T J is not assembled: {normal.reason}"
+        blocks = Assembly.blocks(self._bound, self._buffers)
+        return f"J^T J has up to {blocks:,} blocks, too many to assemble" if blocks > MOST_BLOCKS else None
+
+    def _check(self, asked: Preconditioner, graphs: Mapping[Graph, Connectivity]) -> None:
+        obstacle = self._obstacle(asked, graphs) if asked in ("multigrid", "cholesky") else None
+        if obstacle is not None:
+            raise OptionError(f"preconditioner={asked!r} does not apply: {obstacle}; use 'auto'")
 
     @property
     def first(self) -> Literal["jacobi", "block_jacobi"]:
         """What "auto" begins with."""
-        return "jacobi" if self._obstacle is None else "block_jacobi"
+        return "jacobi" if self._grid_obstacle(self._graphs) is None else "block_jacobi"
 
     def data_changed(self) -> None:
         """The levels of multigrid no longer belong to the problem."""
@@ -124,7 +157,8 @@ class LinearSolver:
     @property
     def blocks(self) -> bool:
         """Whether the blocks of J^T J are asked for, not only its diagonal."""
-        return self._kind == "block_jacobi" and "evalJTF_block" in self._bound.program.groups
+        asked = self._kind == "block_jacobi" or (self._kind != "jacobi" and self._matrix_obstacle() is None)
+        return asked and "evalJTF_block" in self._bound.program.groups
 
     @property
     def used(self) -> str:
@@ -133,7 +167,7 @@ class LinearSolver:
 
     @property
     def nbytes(self) -> int:
-        return self._multigrid.nbytes if self._multigrid is not None else 0
+        return sum(x.nbytes for x in (self._multigrid, self._assembled) if x is not None)
 
     def solve(self, limits: LinearLimits, damped: bool) -> LinearSummary:
         """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``."""
@@ -143,12 +177,10 @@ class LinearSolver:
             reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance, slice=_SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
-        if self._kind != "multigrid":
-            summary = self._with_jacobi(state, limits, damped)
-        if self._kind == "multigrid":
-            summary = self._with_multigrid(state, limits, damped)
-            if state.status == 0:
-                summary = self._with_jacobi(state, limits, damped)
+        ways = {"multigrid": self._with_multigrid, "cholesky": self._with_factor}
+        summary = None
+        while summary is None or state.status == 0:
+            summary = ways.get(self._kind, self._with_jacobi)(state, limits, damped)
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
         return summary
@@ -160,20 +192,20 @@ class LinearSolver:
         summary = self._run(kernels, state, limited)
         self._used["block_jacobi" if self.blocks else "jacobi"] = None
         if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
-            self._kind = "multigrid"
+            self._kind = "cholesky" if self._applies("cholesky") and self._factor_is_cheap() else "multigrid"
             state.status, state.resume = 0, 1
         return summary
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
-        """Ends with ``state.status`` 0 where Jacobi is to go on."""
+        """Ends with ``state.status`` 0 where another preconditioner is to go on."""
         kernels = self._multigrid_kernels(damped)
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
-            self._build(kernels)
+            self._build(kernels, damped)
         summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
         if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
             # The levels belong to another linearisation: with those of this one M is positive definite.
-            self._build(kernels)
+            self._build(kernels, damped)
             state.status, state.resume = 0, 1
             summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
         if state.status == Ending.MODEL and limits.eta is None:
@@ -194,8 +226,22 @@ class LinearSolver:
             if failed:
                 state.status, state.resume, state.rho, state.rho_0 = 0, 1, 1.0, 1.0
             if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations)):
-                self._kind, self._may_change = "jacobi", False
+                self._give_up_multigrid()
         return summary
+
+    def _give_up_multigrid(self) -> None:
+        """ "auto" goes on with something else, for good."""
+        self._may_change = False
+        if self._grid_obstacle(self._graphs) is None:
+            self._kind = "jacobi"
+        else:
+            self._kind = "cholesky" if self._factor().operations <= _AFFORDED else "block_jacobi"
+
+    def _with_factor(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        factor = self._factor()
+        factor.build(damped)
+        self._used["cholesky"] = None
+        return self._run(factor.kernels(damped), state, replace(limits, eta=limits.forcing()))
 
     def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
         """eta, or its default for multigrid as it has proved to be."""
@@ -209,7 +255,7 @@ class LinearSolver:
         Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
         have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
         """
-        norms = self._bound.run("residual_multigrid")
+        norms = self._bound.run("residual_multigrid" if self._matrix_obstacle() else "residual_stored")
         misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
         return (slow or misjudged) and norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
 
@@ -217,11 +263,18 @@ class LinearSolver:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""
         return self._first_iterations is None or self._excess > _BUILDING
 
-    def _build(self, kernels: PcgKernels) -> None:
-        self._bound.build_multigrid(kernels)
+    def _build(self, kernels: PcgKernels, damped: bool) -> None:
+        if isinstance(self._assembled, AlgebraicMultigrid):
+            self._assembled.build(damped)
+        else:
+            self._bound.build_multigrid(kernels)
         self._first_iterations = None
 
     def _multigrid_kernels(self, damped: bool) -> PcgKernels:
+        if self._matrix_obstacle() is None:
+            if not isinstance(self._assembled, AlgebraicMultigrid):
+                self._assembled, self._first_iterations = AlgebraicMultigrid(self.assembly), None
+            return self._assembled.kernels(damped)
         coupling = self._bound.program.coupling
         assert isinstance(coupling, Coupling)
         if self._multigrid is None:
@@ -229,6 +282,23 @@ class LinearSolver:
             self._multigrid = Multigrid(coupling, shape, self._buffers.pitch[coupling.dims], self._bound.program.dtype)
         z = [vector("z", u) for u in self._unknowns]
         return self._bound.multigrid_kernels(self._steps, damped, z, self._multigrid)
+
+    @property
+    def assembly(self) -> Assembly:
+        """The sparsity of J^T J, which belongs to the graphs."""
+        if self._assembly is None:
+            self._assembly = Assembly(self._bound, self._buffers, self._unknowns, self._graphs)
+        return self._assembly
+
+    def _factor(self) -> CholeskyFactor:
+        if not isinstance(self._assembled, CholeskyFactor):
+            self._assembled = CholeskyFactor(self.assembly)
+        return self._assembled
+
+    def _factor_is_cheap(self) -> bool:
+        assembly = self.assembly
+        numbers = assembly.pattern.nnz * assembly.channels**2
+        return assembly.nodes <= _ANALYSED and self._factor().operations <= _CHEAP * numbers
 
     def _run(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
         state.max_iterations, state.eta = limits.max_iterations, limits.eta

@@ -93,7 +93,7 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             np.copyto(self._buffers.view(candidate(u)), self._buffers.view(u))
-        self._linear_solver.data_changed(graphs)
+        self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_segments()
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy import ir
+from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
@@ -105,18 +106,18 @@ class Operators:
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        if self.problem._bound.program.normal is None:
+        if isinstance(self.problem._bound.program.normal, ir.Uncoupled):
             return None
-        solvers = self.problem._linear_solver.assembled
-        self.problem._bound.assemble(solvers.matrix, damped)
+        multigrid = AlgebraicMultigrid(self.problem._linear_solver.assembly)
+        self.problem._bound.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels
             columns.append(first + np.arange(n * channels).reshape(n, channels))
             first += n * channels
-        place = np.concatenate(columns, axis=1)[solvers.matrix.order].ravel()
+        place = np.concatenate(columns, axis=1)[multigrid.matrix.order].ravel()
         dense = np.zeros((first, first))
-        dense[np.ix_(place, place)] = solvers.matrix.as_scipy().toarray()
+        dense[np.ix_(place, place)] = multigrid.matrix.as_scipy().toarray()
         return dense
 
     def elements(self, u: ir.Field) -> int:

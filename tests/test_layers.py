@@ -27,16 +27,17 @@ def rule(rooms: str = "", libraries: str = "") -> Rule:
     return Rule(frozenset(rooms.split()), frozenset(libraries.split()))
 
 
-EVERYTHING = "symbolic ir energy pipeline kernels solver linear_solver problem session plan"
+EVERYTHING = "symbolic ir energy pipeline kernels solver assembled linear_solver problem session plan"
 RULES = {
     "errors": rule(),
     "symbolic": rule("", "numpy sympy"),
     "ir": rule("symbolic", "numpy"),
     "energy": rule("symbolic ir", "numpy scipy sympy"),
     "pipeline": rule("symbolic ir energy", "numpy"),
-    "kernels": rule("symbolic ir", "numpy platformdirs filelock ziglang cupy"),
+    "kernels": rule("symbolic ir", "numpy scipy platformdirs filelock ziglang cupy"),
     "solver": rule("", "numpy"),
-    "linear_solver": rule("ir energy kernels solver", "numpy"),
+    "assembled": rule("ir energy kernels", "numpy"),
+    "linear_solver": rule("ir energy kernels solver assembled", "numpy"),
     "problem": rule("symbolic ir energy kernels solver linear_solver", "numpy"),
     "session": rule("symbolic ir energy kernels solver problem", "numpy"),
     "plan": rule(EVERYTHING, "numpy scipy"),

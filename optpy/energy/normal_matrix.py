@@ -61,7 +61,7 @@ def nodes_read(term: NormalTerm, dims: tuple[Dim, ...], places: Places) -> NDArr
     return np.concatenate(parts)
 
 
-_MOST_CHANNELS = 16
+_MOST_CHANNELS = 12
 """Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time."""
 
 

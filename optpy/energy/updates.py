@@ -81,20 +81,26 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
         "smooth": _smooth,
         "power": _power,
     }
-    return {**_sweeps(unknowns, builders, _jacobi, "_multigrid"), "residual": _residual_norms(unknowns)}
+    return {
+        **_sweeps(unknowns, builders, _jacobi, "_multigrid"),
+        "residual": _residual_norms(unknowns, "_multigrid"),
+    }
 
 
-def _residual_norms(unknowns: Sequence[Field]) -> list[Routine]:
+def _residual_norms(unknowns: Sequence[Field], suffix: str) -> list[Routine]:
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
         reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
-        routines.append(Routine(f"pcg_residual_multigrid_{n}", canonical_domain(dims), reductions=reductions))
+        routines.append(Routine(f"pcg_residual{suffix}_{n}", canonical_domain(dims), reductions=reductions))
     return routines
 
 
 def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
-    """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix."""
+    """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix.
+
+    ``residual`` is as for multigrid.
+    """
     builders = {
         "start": _without_dot(_start),
         "direction": _direction_stored,
@@ -102,7 +108,7 @@ def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
         "flush": _flush,
         "restart": _without_dot(_restart),
     }
-    return _sweeps(unknowns, builders, _jacobi, "_stored")
+    return {**_sweeps(unknowns, builders, _jacobi, "_stored"), "residual": _residual_norms(unknowns, "_stored")}
 
 
 def _sweeps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import CFUNCTYPE, POINTER, c_double, c_int64, c_void_p
+from ctypes import POINTER, c_int64, c_void_p
 from typing import Any, final
 
 import numpy as np
@@ -128,9 +128,6 @@ class _Visits(ctypes.Structure):
     _fields_ = [("first", c_void_p), ("place", c_void_p), ("block", c_void_p)]
 
 
-SOLVE = CFUNCTYPE(None)
-
-
 class AssembledState(ctypes.Structure):
     """NormalMatrix of native/assembly.h."""
 
@@ -144,9 +141,6 @@ class AssembledState(ctypes.Structure):
         ("b", c_void_p),
         ("x", c_void_p),
         ("partial", c_void_p),
-        ("solve", SOLVE),
-        ("right", c_void_p),
-        ("left", c_void_p),
     ]
 
 
@@ -183,8 +177,6 @@ class AssembledMatrix:
         blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))
         visits = [v for term, nodes in zip(matrix.terms, reads, strict=True) for v in self._visits(term, nodes, blocks)]
         self._visit_table = (_Visits * max(len(visits), 1))(*visits)
-        self.right, self.left = np.zeros((n, channels)), np.zeros((n, channels))
-        (first, _), *_ = matrix.elements
         self.state = AssembledState(
             nodes=n,
             row=self._kept(rows, np.int64),
@@ -192,9 +184,9 @@ class AssembledMatrix:
             place=self._kept(self._places(matrix.vectors["r"][0][0], order), np.int64),
             visits=self._visit_table,
             matrix=self._kept(values, values.dtype),
+            b=self._kept(np.zeros(n * channels), values.dtype),
+            x=self._kept(np.zeros(n * channels), values.dtype),
             partial=self._kept(np.zeros(-(-n // _CHUNK) + 1), np.float64),
-            right=self._kept(self.right, np.float64),
-            left=self._kept(self.left, np.float64),
         )
 
     def _kept(self, array: NDArray[Any], dtype: Any) -> int:

@@ -15,6 +15,7 @@ from ..ir import Field, Graph
 from .aggregation import Aggregation, AggregationState
 from .assembly import AssembledMatrix, AssembledState
 from .buffers import Buffers
+from .cholesky import Factorisation, FactorState
 from .multigrid import Multigrid, MultigridState
 from .program import Program
 from .slots import SegmentList
@@ -59,6 +60,7 @@ class PcgKernels(ctypes.Structure):
         ("power", POINTER(c_int)),
         ("normal", POINTER(AssembledState)),
         ("aggregation", POINTER(AggregationState)),
+        ("cholesky", POINTER(FactorState)),
     ]
 
 
@@ -102,6 +104,8 @@ def load(library: ctypes.CDLL) -> None:
         library.optpy_assemble.restype = None
         library.optpy_aggregate.argtypes = [POINTER(AggregationState), c_int]
         library.optpy_aggregate.restype = None
+        library.optpy_factorise.argtypes = [POINTER(FactorState), POINTER(AssembledState), c_int]
+        library.optpy_factorise.restype = None
 
 
 @final
@@ -258,20 +262,18 @@ class BoundProgram:
         unknowns: Sequence[tuple[Field, Field]],
         damped: bool,
         matrix: AssembledMatrix,
-        aggregation: Aggregation,
+        solver: Aggregation | Factorisation,
     ) -> PcgKernels:
         """The lines of the conjugate gradient loop with a solver that works on the assembled matrix.
 
         Args:
             unknowns, damped: as for ``pcg_kernels``.
             matrix: J^T J + D.
-            aggregation: its multigrid, for where the matrix has no solver of its own.
+            solver: what has been built from it.
         """
-        return PcgKernels(
-            **self._lines(unknowns, damped, "_stored"),
-            normal=ctypes.pointer(matrix.state),
-            aggregation=ctypes.pointer(aggregation.state),
-        )
+        kernels = self._lines(unknowns, damped, "_stored")
+        kind = "aggregation" if isinstance(solver, Aggregation) else "cholesky"
+        return PcgKernels(**kernels, normal=ctypes.pointer(matrix.state), **{kind: ctypes.pointer(solver.state)})
 
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
@@ -318,6 +320,11 @@ class BoundProgram:
     def aggregate(self, aggregation: Aggregation) -> None:
         """Compute all levels of an assembled matrix's multigrid."""
         self._library.optpy_aggregate(ctypes.byref(aggregation.state), self._threads_for_products())
+
+    def factorise(self, factor: Factorisation, matrix: AssembledMatrix) -> None:
+        """Compute the factor of an assembled matrix."""
+        threads = self._threads_for_products()
+        self._library.optpy_factorise(ctypes.byref(factor.state), ctypes.byref(matrix.state), threads)
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -9,6 +9,7 @@ from typing import final
 from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .aggregation import aggregation_source
 from .assembly import assembly_source
+from .cholesky import cholesky_source
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel, lower
@@ -116,6 +117,7 @@ def _preconditioners(
     if isinstance(normal, NormalMatrix):
         yield assembly_source(normal, slots, dialect)
         yield aggregation_source(len(normal.elements), dialect)
+        yield cholesky_source(len(normal.elements), dialect)
 
 
 @final

@@ -1,5 +1,5 @@
-/* J^T J + D as a sparse matrix of dense blocks, assembled row by row from what the residuals have stored, and z = M^-1 r
- * by a solver that works on it.
+/* J^T J + D as a sparse matrix of dense blocks, assembled row by row from what the residuals have stored, and the way
+ * of r to a solver that works on the matrix, and of z back.
  *
  * A row is visited by one thread alone and goes through the residuals around its node in a fixed order, so the sums do not
  * depend on the number of threads. */
@@ -20,10 +20,8 @@ typedef struct NormalMatrix {
     const int64_t *place;     /* [row]: where its node stands in the solver's vectors */
     const NormalVisits *visits;
     OPTPY_REAL *matrix;       /* [block][channel][channel] */
-    OPTPY_REAL *b, *x;        /* [row][channel]: the right-hand side and the solution of what follows, or null */
+    OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
     double *partial;          /* [chunk of rows] */
-    void (*solve)(void);      /* z = M^-1 r by the caller, from `right` to `left`; or null */
-    double *right, *left;     /* [row][channel] */
 } NormalMatrix;
 
 OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[2], int64_t place) {
@@ -76,23 +74,21 @@ OPTPY_EXPORT void optpy_assemble(const Context *c, NormalMatrix *n, int damped, 
 #define NORMAL_ROWS(n)                                                                                          \
     for (int64_t i = chunk * NORMAL_CHUNK; i < (chunk + 1) * NORMAL_CHUNK && i < (n)->nodes; i++)
 
+/* b = r */
 OPTPY_FN void normal_take(const Context *c, const NormalMatrix *n, Team *team, int thread) {
     NORMAL_CHUNKS(n, team, thread) NORMAL_ROWS(n)
-        for (int a = 0; a < NORMAL_CHANNELS; a++) {
-            const OPTPY_REAL r = *normal_field(c, normal_r[a], n->place[i]);
-            if (n->solve) n->right[i * NORMAL_CHANNELS + a] = (double)r;
-            else n->b[i * NORMAL_CHANNELS + a] = r;
-        }
+        for (int a = 0; a < NORMAL_CHANNELS; a++)
+            n->b[i * NORMAL_CHANNELS + a] = *normal_field(c, normal_r[a], n->place[i]);
     team_barrier(team);
 }
 
-/* z, and r.z */
+/* z = x; r.z */
 OPTPY_FN double normal_give(const Context *c, const NormalMatrix *n, Team *team, int thread) {
     NORMAL_CHUNKS(n, team, thread) {
         double sum = 0;
         NORMAL_ROWS(n)
             for (int a = 0; a < NORMAL_CHANNELS; a++) {
-                const OPTPY_REAL z = n->solve ? (OPTPY_REAL)n->left[i * NORMAL_CHANNELS + a] : n->x[i * NORMAL_CHANNELS + a];
+                const OPTPY_REAL z = n->x[i * NORMAL_CHANNELS + a];
                 *normal_field(c, normal_z[a], n->place[i]) = z;
                 sum += (double)z * (double)*normal_field(c, normal_r[a], n->place[i]);
             }

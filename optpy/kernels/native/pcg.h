@@ -81,7 +81,8 @@ typedef struct {
     const int *z, *smooth, *power;
     /* With an assembled matrix, z is what a solver that works on it makes of r. */
     struct NormalMatrix *normal; /* or null */
-    struct Aggregation *aggregation;
+    struct Aggregation *aggregation; /* this or ... */
+    struct Cholesky *cholesky;       /* ... this */
 } PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
@@ -268,19 +269,37 @@ OPTPY_FN double pcg_multigrid(const Context *c, const PcgKernels *m, double *sca
 /* z = M^-1 r of the assembled matrix; r.z. */
 static double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
     normal_take(c, m->normal, team, thread);
-    if (!m->normal->solve) {
-        amg_cycle(m->aggregation, team, thread);
-    } else {
-        if (thread == 0) m->normal->solve();
-        team_barrier(team);
-    }
+    if (m->cholesky) chol_solve(m->cholesky, m->normal->b, m->normal->x, team, thread);
+    else amg_cycle(m->aggregation, team, thread);
     return normal_give(c, m->normal, team, thread);
 }
 
-static void amg_build_body(void *argument, Team *team, int thread) { amg_build((Aggregation *)argument, team, thread); }
+typedef struct {
+    Aggregation *aggregation;
+    Cholesky *cholesky;
+    const OPTPY_REAL *matrix;
+} SolverCall;
+
+static void amg_build_body(void *argument, Team *team, int thread) {
+    amg_build(((SolverCall *)argument)->aggregation, team, thread);
+}
+
+static void chol_build_body(void *argument, Team *team, int thread) {
+    const SolverCall *call = (const SolverCall *)argument;
+    chol_build(call->cholesky, call->matrix, team, thread);
+}
 
 /* All levels of the algebraic multigrid, from the matrix as it has been assembled. */
-OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) { team_run(threads, amg_build_body, g); }
+OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) {
+    SolverCall call = {g, NULL, NULL};
+    team_run(threads, amg_build_body, &call);
+}
+
+/* The factorisation of the matrix as it has been assembled. */
+OPTPY_EXPORT void optpy_factorise(Cholesky *f, const NormalMatrix *n, int threads) {
+    SolverCall call = {NULL, f, n->matrix};
+    team_run(threads, chol_build_body, &call);
+}
 #else
 /* Without an assembled matrix nothing is solved with it. */
 OPTPY_FN double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
