@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
@@ -22,11 +21,11 @@ class CeresProgram:
 
     Args:
         source: in native/.
-        write: writes what the program reads.
+        arrays: of the energy's data, in the order in which the program reads them.
     """
 
     source: str
-    write: Callable[[Path, Data], None]
+    arrays: tuple[str, ...]
 
 
 @final
