@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.case import Case, CeresProgram, CeresRun, Data, Famous
+from bench.case import Case, CeresProgram, Data, Famous
 from bench.torus import torus, vertices_and_edges
 from bench.traffic import Operand, Traffic
 from problems import mesh_deformation as problem
@@ -36,7 +36,7 @@ CASE = Case(
         "ceres_mesh_deformation.cc",
         ("w_fit", "w_reg", "Offset", "Angle", "UrShape", "Constraints", "Handle", "edges"),
     ),
-    famous=Famous("koala", koala, target=None, runs=(CeresRun("cholesky"),)),
+    famous=Famous("koala", koala),
     elements=vertices_and_edges,
     unit="edge",
     largest=1024,

@@ -10,7 +10,8 @@ from bench.case import Data
 
 def torus(size: int) -> Trimesh:
     """`size` rings of `size` vertices: six neighbours at every vertex, and no border."""
-    return trimesh.creation.torus(major_radius=1.0, minor_radius=0.4, major_sections=size, minor_sections=size)
+    mesh: Trimesh = trimesh.creation.torus(major_radius=1.0, minor_radius=0.4, major_sections=size, minor_sections=size)
+    return mesh
 
 
 def vertices_and_edges(data: Data) -> tuple[int, int]:
