@@ -59,8 +59,9 @@ class AssembledProblem:
         """J(x), (M, N), a CSR matrix."""
         begin = time.perf_counter()
         J = self._energy.jacobian(self._with(x))
-        charts = [_chart(u, self._data[u.name], step) for u, step in self._steps(x)]
-        J = sparse.csr_matrix((J @ sparse.block_diag(charts)).tocsc()[:, self._free])
+        if any(u.manifold is not None for u in self._energy.unknown_fields):
+            J = J @ sparse.block_diag([_chart(u, self._data[u.name], step) for u, step in self._steps(x)])
+        J = sparse.csr_matrix(J.tocsc()[:, self._free])
         self.seconds += time.perf_counter() - begin
         return J
 
