@@ -20,7 +20,16 @@ from bench.race import Race
 # matplotlib is in the extra "bench" only.
 CAN_PLOT = importlib.util.find_spec("matplotlib") is not None
 
-CASES = ("image_warping", "poisson", "laplacian", "mesh_deformation")
+CASES = (
+    "image_warping",
+    "sparse_warping",
+    "poisson",
+    "laplacian",
+    "mesh_deformation",
+    "embedded_deformation",
+    "cotangent_smoothing",
+    "nonrigid_alignment",
+)
 PARTS = ("throughput", "compile", "race")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
@@ -22,11 +21,11 @@ class CeresProgram:
 
     Args:
         source: in native/.
-        write: writes what the program reads.
+        arrays: of the energy's data, in the order in which the program reads them.
     """
 
     source: str
-    write: Callable[[Path, Data], None]
+    arrays: tuple[str, ...]
 
 
 @final
@@ -47,18 +46,18 @@ class CeresRun:
 @final
 @dataclass(frozen=True, slots=True)
 class Famous:
-    """Data that are raced against Ceres only.
+    """Real data.
 
     Args:
         data: None where its files are not there.
-        target: the cost to reach, where others have figures for it; None: the lowest of any peer.
-        runs: of Ceres.
+        target: the cost to reach, where others have figures for it.
+        runs: of Ceres, to this cost.
     """
 
     name: str
     data: Callable[[], Data | None]
-    target: float | None
-    runs: tuple[CeresRun, ...]
+    target: float | None = None
+    runs: tuple[CeresRun, ...] = ()
 
 
 def elements(data: Data) -> tuple[int, int]:
@@ -76,7 +75,7 @@ class Case:
             of as many vertices.
         method: of the solves.
         ceres: the same energy for Ceres, if native/ has it.
-        famous: raced against Ceres.
+        famous: real data.
         elements: of some data: how many elements its unknowns stand at, and its (directed) edges.
         unit: what is counted in a second: the elements, "pixel", or the edges, "edge".
         largest: size of the kernels' measurements; this one is taken in the place of larger ones.

@@ -61,7 +61,7 @@ class Recorder:
     """Collects a curve while a peer runs.
 
     Args:
-        budget: seconds after which `cost` raises TimeIsUpError.
+        budget: seconds after which `cost` and `check` raise TimeIsUpError.
     """
 
     def __init__(self, budget: float) -> None:
@@ -86,5 +86,13 @@ class Recorder:
         seconds = self.elapsed
         if not self.points or cost < self.points[-1].cost:
             self.points.append(Point(seconds, cost, assembly))
-        if seconds > self._budget:
+        self.check()
+
+    def check(self) -> None:
+        """Looks at the clock.
+
+        Raises:
+            TimeIsUpError: the budget is spent.
+        """
+        if self.elapsed > self._budget:
             raise TimeIsUpError

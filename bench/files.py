@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -157,26 +157,20 @@ def _ceres(problem: Bundle | PoseGraph, threads: int, budget: float) -> Curve:
     options |= {"max_num_iterations": MAX_ITERATIONS, "max_solver_time_in_seconds": budget}
     if isinstance(problem, PoseGraph):
         options |= {"linear_solver": "cholesky"}
-        return ceres.run("ceres_pose_graph.cc", lambda p: write_graph(p, problem), options, "Ceres, sparse Cholesky")
-    schur: list[Callable[[], Curve]] = [
-        lambda kind=kind: ceres.run(  # type: ignore[misc]
+        return ceres.run("ceres_pose_graph.cc", graph_arrays(problem), options, "Ceres, sparse Cholesky")
+    schur = (
+        ceres.run(
             "ceres_bundle_adjustment.cc",
-            lambda p: write_bundle(p, problem),
+            [problem.cameras, problem.points, problem.seen, problem.pairs],
             options | {"linear_solver": f"{kind}_schur"},
             f"Ceres, {kind} Schur",
         )
         for kind in ("dense", "sparse")
-    ]
-    return min((run() for run in schur), key=lambda curve: curve.facts["total_seconds"])
+    )
+    return min(schur, key=lambda curve: curve.facts["total_seconds"])
 
 
-def write_bundle(path: Path, bundle: Bundle) -> None:
-    """What ceres_bundle_adjustment.cc reads."""
-    sizes = [len(bundle.cameras), len(bundle.points), len(bundle.seen)]
-    _write(path, sizes, [bundle.cameras, bundle.points, bundle.seen], bundle.pairs)
-
-
-def write_graph(path: Path, graph: PoseGraph) -> None:
+def graph_arrays(graph: PoseGraph) -> list[NDArray[Any]]:
     """What ceres_pose_graph.cc reads."""
     if graph.fixed.nonzero()[0].tolist() != [0]:
         raise PeerMissingError("the Ceres program fixes the first pose, and no other")
@@ -184,17 +178,11 @@ def write_graph(path: Path, graph: PoseGraph) -> None:
     S = np.zeros((len(graph.edges), n, n))
     rows, columns = np.triu_indices(n)
     S[:, rows, columns] = graph.root
-    poses, measured = (_plain(graph, T) for T in (graph.poses, graph.measured))
-    _write(path, [graph.dimension, len(poses), len(measured)], [poses, measured, S], graph.edges)
+    return [_plain(graph, graph.poses), _plain(graph, graph.measured), S, graph.edges]
 
 
 def _plain(graph: PoseGraph, T: NDArray[np.float64]) -> NDArray[np.float64]:
     return T if graph.dimension == 3 else np.stack([T[:, 2], T[:, 3], np.arctan2(T[:, 1], T[:, 0])], axis=1)
-
-
-def _write(path: Path, sizes: list[int], numbers: list[NDArray[np.float64]], pairs: NDArray[np.int64]) -> None:
-    parts = [np.array(sizes, "<i8"), *(np.ascontiguousarray(a, "<f8") for a in numbers), pairs.astype("<i8")]
-    path.write_bytes(b"".join(part.tobytes() for part in parts))
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

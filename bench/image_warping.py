@@ -5,10 +5,6 @@ The kernels are measured on a photograph of which every pixel takes part, so tha
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-
 from bench.case import Case, CeresProgram, CeresRun, Data, Famous
 from bench.traffic import Operand, Traffic
 from problems import image_warping as problem
@@ -25,17 +21,6 @@ def cat512() -> Data | None:
     if data_file("image_warping/cat512.png") is None:
         return None
     return problem.cat512().data
-
-
-def write_data(path: Path, data: Data) -> None:
-    """Writes what the Ceres program reads; the format stands at its top."""
-    height, width = data["Mask"].shape
-    with path.open("wb") as file:
-        file.write(np.array([height, width], "<i8").tobytes())
-        file.write(np.array([data["w_fit"], data["w_reg"]], "<f8").tobytes())
-        for name in ("Offset", "Angle", "UrShape", "Constraints"):
-            file.write(np.ascontiguousarray(data[name], "<f8").tobytes())
-        file.write(np.ascontiguousarray(data["Mask"], np.uint8).tobytes())
 
 
 CERES_RUNS = (
@@ -60,6 +45,8 @@ CASE = Case(
         damped=True,
     ),
     method="lm",
-    ceres=CeresProgram("ceres_image_warping.cc", write_data),
+    ceres=CeresProgram(
+        "ceres_image_warping.cc", ("w_reg", "Offset", "Angle", "UrShape", "Mask", "w_fit", "Constraints")
+    ),
     famous=Famous("cat512", cat512, target=38.2, runs=CERES_RUNS),
 )

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-import trimesh
-
-from bench.case import Case, CeresProgram, CeresRun, Data, Famous
+from bench.case import Case, CeresProgram, Data, Famous
+from bench.torus import torus, vertices_and_edges
 from bench.traffic import Operand, Traffic
 from problems import mesh_deformation as problem
 from problems import meshes
 
 
-def torus(size: int) -> Data:
-    """A torus of `size` rings of `size` vertices that stands upright: six neighbours at every vertex."""
-    ring = trimesh.creation.torus(major_radius=1.0, minor_radius=0.4, major_sections=size, minor_sections=size)
-    return problem.deformation(ring).data("euler")
+def bent_torus(size: int) -> Data:
+    """A torus of `size` x `size` vertices that stands upright."""
+    return problem.deformation(torus(size)).data("euler")
 
 
 def koala() -> Data | None:
@@ -25,26 +20,10 @@ def koala() -> Data | None:
     return None if mesh is None else problem.deformation(mesh).data("euler")
 
 
-def vertices_and_edges(data: Data) -> tuple[int, int]:
-    """The mesh's vertices, and its directed edges."""
-    return len(data["Offset"]), len(data["edges"])
-
-
-def write_data(path: Path, data: Data) -> None:
-    """Writes what the Ceres program reads; the format stands at its top."""
-    with path.open("wb") as file:
-        file.write(np.array(vertices_and_edges(data), "<i8").tobytes())
-        file.write(np.array([data["w_fit"], data["w_reg"]], "<f8").tobytes())
-        for name in ("Offset", "Angle", "UrShape", "Constraints"):
-            file.write(np.ascontiguousarray(data[name], "<f8").tobytes())
-        file.write(np.ascontiguousarray(data["Handle"], np.uint8).tobytes())
-        file.write(np.ascontiguousarray(data["edges"], "<i4").tobytes())
-
-
 CASE = Case(
     name="mesh_deformation",
     energy=problem.euler,
-    data=torus,
+    data=bent_torus,
     # J depends on Offset and Constraints nowhere.
     traffic=Traffic(
         unknown_channels=6,
@@ -53,8 +32,11 @@ CASE = Case(
         edge_slots=2,
     ),
     method="lm",
-    ceres=CeresProgram("ceres_mesh_deformation.cc", write_data),
-    famous=Famous("koala", koala, target=None, runs=(CeresRun("cholesky"),)),
+    ceres=CeresProgram(
+        "ceres_mesh_deformation.cc",
+        ("w_fit", "w_reg", "Offset", "Angle", "UrShape", "Constraints", "Handle", "edges"),
+    ),
+    famous=Famous("koala", koala),
     elements=vertices_and_edges,
     unit="edge",
     largest=1024,

@@ -26,6 +26,8 @@ from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 
 SLACKS = (1e-2, 1e-3, 1e-4)
 END_SLACK = 1e-6
+DIRECT_AND_ITERATIVE = (CeresRun("cholesky"), CeresRun("cg"))
+"""Which of them is the faster one differs from problem to problem."""
 MAX_ITERATIONS = 500
 _REPEATS = range(3, 26)  # of everybody; the run of median time counts
 _REPEAT_SECONDS = 2.0  # short solves are repeated until so much time has gone
@@ -78,35 +80,38 @@ Peer = Callable[[], Curve]
 
 def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race:
     """Against all peers, on a picture of `size` x `size`, or a mesh of as many vertices."""
-    data = case.data(size)
-    peers: list[Peer] = [
-        lambda: least_squares.solve(case.energy, data, budget),
-        lambda: cholesky.solve(case.energy, data, budget),
-    ]
-    program = case.ceres
-    if program is not None:
-        peers.append(lambda: ceres.solve(program, data, budget, threads, CeresRun()))
-    curves, absent = _peer_curves(peers, budget)
-    ours = optpy_curve(case, data, dtype, threads, (1 + END_SLACK) * _lowest(curves), budget)
-    duels = tuple(duel for curve in curves for duel in _duels(curve, ours))
-    return Race(case.name, f"{size} x {size}", dtype, (ours, *curves), duels, absent)
+    return _race(case, f"{size} x {size}", case.data(size), dtype, threads, budget)
 
 
 def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> Race | None:
-    """Against Ceres, to the cost in `famous`; None where its files are missing.
+    """On the data in `famous`; None where their files are missing.
 
-    optpy is used as anyone would: no option is given, so it takes all cores and ends when it thinks fit, be that before
-    the cost in question.
+    Where a cost is given, the race is against Ceres, and optpy is used as anyone would: no option is given, so it takes
+    all cores and ends when it thinks fit, be that before the cost in question.
     """
     data, program = famous.data(), case.ceres
     if data is None or program is None:
         return None
+    if famous.target is None:
+        return _race(case, famous.name, data, dtype, threads, budget)
     peers: list[Peer] = [partial(ceres.solve, program, data, budget, threads, run) for run in famous.runs]
     curves, absent = _peer_curves(peers, budget)
     ours = default_curve(case, data, dtype, budget)
-    target = (1 + END_SLACK) * _lowest(curves) if famous.target is None else famous.target
-    duels = tuple(_to_target(curve, ours, target) for curve in curves)
+    duels = tuple(_to_target(curve, ours, famous.target) for curve in curves)
     return Race(case.name, famous.name, dtype, (ours, *curves), duels, absent)
+
+
+def _race(case: Case, problem: str, data: Data, dtype: str, threads: int, budget: float) -> Race:
+    peers: list[Peer] = [
+        lambda: least_squares.solve(case.energy, data, budget),
+        lambda: cholesky.solve(case.energy, data, budget),
+    ]
+    if case.ceres is not None:
+        peers += [partial(ceres.solve, case.ceres, data, budget, threads, run) for run in DIRECT_AND_ITERATIVE]
+    curves, absent = _peer_curves(peers, budget)
+    ours = optpy_curve(case, data, dtype, threads, (1 + END_SLACK) * _lowest(curves), budget)
+    duels = tuple(duel for curve in curves for duel in _duels(curve, ours))
+    return Race(case.name, problem, dtype, (ours, *curves), duels, absent)
 
 
 def _lowest(curves: list[Curve]) -> float:

@@ -80,7 +80,7 @@ def measure(case: Case, size: int, dtype: str, threads: int, meter: CopyMeter) -
     session = solver.start(data, method=case.method, threads=threads)
     itemsize = np.dtype(dtype).itemsize
     counts = {"applyJTJ": case.traffic.apply_jtj(itemsize), "pcg": case.traffic.pcg(itemsize)}
-    of_edge = case.traffic.bytes_per_edge
+    of_edge = case.traffic.bytes_per_edge(itemsize)
     for routine, count in counts.items():
         bytes_moved = pixels * bytes_per_pixel(count) + edges * of_edge
         runs, (memory, same_size) = _alternate(session, routine, bytes_moved, meter)

@@ -59,18 +59,19 @@ class Traffic:
         operands: what J depends on, the unknowns among them; an array that only the residual's value depends
             on is none, as no product with J^T J reads it.
         damped: Levenberg-Marquardt, so the diagonal D is added.
+        edge_slots: indices of 4 bytes that every edge of the graph has.
+        edge_operands: what J depends on that stands at the edges.
     """
 
     unknown_channels: int
     operands: tuple[Operand, ...]
     damped: bool
     edge_slots: int = 0
-    """Of the graph: the indices that every edge has, of 4 bytes each."""
+    edge_operands: tuple[Operand, ...] = ()
 
-    @property
-    def bytes_per_edge(self) -> int:
+    def bytes_per_edge(self, itemsize: int) -> int:
         """Read in every product with J^T J; nothing else needs to be there for an edge."""
-        return 4 * self.edge_slots
+        return 4 * self.edge_slots + sum(operand.nbytes(itemsize) for operand in self.edge_operands)
 
     def apply_jtj(self, itemsize: int) -> tuple[Movement, ...]:
         """Ap = (J^T J + D) p."""
@@ -99,4 +100,4 @@ def bytes_per_pixel(movements: tuple[Movement, ...]) -> int:
 def explain(movements: tuple[Movement, ...], bytes_per_edge: int = 0) -> str:
     """The count as a sum, for tables: "p 12 + Ap 12 + Mask 1 = 25 bytes/pixel"."""
     total = " + ".join(map(str, movements)) + f" = {bytes_per_pixel(movements)} bytes/"
-    return f"{total}vertex, and {bytes_per_edge} bytes/edge" if bytes_per_edge else f"{total}pixel"
+    return f"{total}element, and {bytes_per_edge} bytes/edge" if bytes_per_edge else f"{total}pixel"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, final
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .energy.normal_matrix import Places, nodes_read
 from .energy.vectors import vector
+from .errors import InternalError
 from .ir import Field, Graph, NormalMatrix
 from .kernels.aggregation import Aggregation
 from .kernels.assembly import AssembledMatrix, sparsity
@@ -18,6 +19,10 @@ from .kernels.buffers import Buffers
 from .kernels.cholesky import Factorisation
 from .kernels.library import BoundProgram, PcgKernels
 from .kernels.tables import Connectivity
+
+_AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
+"""The planes of infinitesimal rotations of places with so many coordinates."""
+_NO_PLACE = range(0)
 
 MOST_BLOCKS = 2**28
 """Blocks that residuals add to a matrix at most, for it to be assembled: its tables take about ten bytes for each."""
@@ -66,6 +71,7 @@ class AlgebraicMultigrid:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
+        self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
         levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype)
         self._levels = levels
         self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, levels.matrix)
@@ -92,52 +98,66 @@ class AlgebraicMultigrid:
         A constant in each channel; and where some unknown is a place, or moves as one, infinitesimal rotations of all
         places instead of constants in as many other channels, which follow as the energy asks: the rigid motions of
         Vanek, Mandel and Brezina (1996) for elasticity. Of several such unknowns, and the constants alone, what has
-        the least energy is taken.
+        the least energy when the levels are first built is taken.
         """
-        channels = self._assembly.channels
-        found: list[NDArray[Any]] = [np.broadcast_to(np.eye(channels), self._levels.candidates.shape)]
+        diagonal = self._diagonal()
+        if self._turning is None:
+            choices = {place: self._candidates(place, diagonal) for place in [_NO_PLACE, *self._places()]}
+            self._turning = min(choices, key=lambda place: self._energy(choices[place], diagonal))
+            return choices[self._turning]
+        return self._candidates(self._turning, diagonal)
+
+    def _places(self) -> Iterator[range]:
+        """The channels of unknowns that may be places in the plane or in space."""
         first = 0
         for u in self._assembly.unknowns:
-            turned = self._rotations(u, first) if u.manifold is None else None
-            found += [turned] if turned is not None else []
-            first += vector("r", u).channels
-        return found[0] if len(found) == 1 else min(found, key=self._energy)
+            own = range(first, first + vector("r", u).channels)
+            first = own.stop
+            others = self._assembly.channels - len(own)
+            if u.manifold is None and len(own) in _AXES and others >= len(_AXES[len(own)]):
+                yield own
 
-    def _rotations(self, u: Field, first: int) -> NDArray[Any] | None:
-        """The candidates with rotations of ``u``, whose channels begin at ``first``; None where it is no place."""
-        axes = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}.get(u.channels, ())
-        own = np.arange(first, first + u.channels)
-        others = np.setdiff1d(np.arange(self._assembly.channels), own)
-        if not axes or len(axes) > len(others):
-            return None
-        places = self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order].astype(np.float64)
-        places = places - places.mean(axis=0)
-        candidates = np.array(np.broadcast_to(np.eye(self._assembly.channels), self._levels.candidates.shape))
+    def _candidates(self, place: range, diagonal: NDArray[Any]) -> NDArray[Any]:
+        """The candidates with rotations of the unknown in the given channels, if any."""
+        channels = self._assembly.channels
+        candidates = np.array(np.broadcast_to(np.eye(channels, dtype=diagonal.dtype), self._levels.candidates.shape))
+        if not place:
+            return candidates
+        axes, others = _AXES[len(place)], [a for a in range(channels) if a not in place]
         turning = others[: len(axes)]
-        candidates[:, :, turning] = 0
-        for k, (a, b) in zip(turning, axes, strict=True):
-            candidates[:, own[a], k], candidates[:, own[b], k] = -places[:, b], places[:, a]
+        x = self._values(place)
+        x -= x.mean(axis=0)
+        turned = np.zeros((len(x), channels, len(axes)), x.dtype)
+        for k, (a, b) in enumerate(axes):
+            turned[:, place[a], k], turned[:, place[b], k] = -x[:, b], x[:, a]
         # The energy is least in the other channels where D_oo x_o = -(A x)_o.
-        pulled = self._times(candidates[:, :, turning])[:, others]
-        inverses = _inverses(self._diagonal()[:, others[:, None], others])
-        candidates[:, others[:, None], turning] = -inverses @ pulled
+        pulled = self._times(turned)[:, others]
+        turned[:, others] = -_inverses(diagonal[:, others][:, :, others]) @ pulled
+        candidates[:, :, turning] = turned
         return candidates
+
+    def _values(self, place: range) -> NDArray[Any]:
+        """The unknown whose channels these are, in the order of the rows."""
+        first = 0
+        for u in self._assembly.unknowns:
+            if first == place.start:
+                return self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
+            first += vector("r", u).channels
+        raise InternalError(f"no unknown begins with channel {place.start}")
 
     def _times(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """A x, of several vectors: (nodes, channels, vectors)."""
         A = self.matrix.as_scipy()
-        return np.asarray(A @ vectors.reshape(A.shape[0], -1).astype(A.dtype)).reshape(vectors.shape)
+        return np.asarray(A @ vectors.reshape(A.shape[0], -1)).reshape(vectors.shape)
 
     def _diagonal(self) -> NDArray[Any]:
         """The blocks on the diagonal."""
-        rows = np.repeat(np.arange(self._assembly.nodes), np.diff(self.matrix.rows))
-        return self.matrix.values[self.matrix.columns == rows].astype(np.float64)
+        return self.matrix.values[self.matrix.diagonal]
 
-    def _energy(self, candidates: NDArray[Any]) -> float:
+    def _energy(self, candidates: NDArray[Any], diagonal: NDArray[Any]) -> float:
         """The mean of x^T A x / x^T D x over the candidates, D the diagonal of A."""
-        diagonal = self._diagonal().diagonal(axis1=1, axis2=2)[:, :, None]
-        top = (candidates * self._times(candidates)).sum(axis=(0, 1))
-        bottom = (candidates**2 * diagonal).sum(axis=(0, 1))
+        top = np.einsum("nak,nak->k", candidates, self._times(candidates), dtype=np.float64)
+        bottom = np.einsum("nak,naa->k", candidates**2, diagonal, dtype=np.float64)
         return float(np.mean(top / np.where(bottom > 0, bottom, 1)))
 
 
@@ -188,6 +208,6 @@ class CholeskyFactor:
 
 def _inverses(blocks: NDArray[Any]) -> NDArray[Any]:
     """Of symmetric positive semidefinite blocks, each made regular by a little on its diagonal."""
-    n = blocks.shape[-1]
+    unit = np.eye(blocks.shape[-1], dtype=blocks.dtype)
     scale = blocks.trace(axis1=1, axis2=2)[:, None, None]
-    return np.asarray(np.linalg.inv(blocks + np.eye(n) * np.where(scale > 0, 1e-10 * scale, 1)))
+    return np.asarray(np.linalg.inv(blocks + unit * np.where(scale > 0, 10 * np.finfo(blocks.dtype).eps * scale, 1)))

@@ -202,12 +202,12 @@ class LinearSolver:
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
         if self._worn():
             self._build(kernels, damped)
-        summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
-        if summary.status is LinearStatus.BREAKDOWN and self._first_iterations is not None:
-            # The levels belong to another linearisation: with those of this one M is positive definite.
+        forced = replace(limits, eta=self._forcing(limits))
+        summary = self._run(kernels, state, replace(forced, max_iterations=self._patience(state, limits)))
+        if self._old_levels_failed(summary, state, limits):
             self._build(kernels, damped)
             state.status, state.resume = 0, 1
-            summary = self._run(kernels, state, replace(limits, eta=self._forcing(limits)))
+            summary = self._run(kernels, state, forced)
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
             self._misses_errors |= self._errors_are_missed(state, slow)
@@ -229,8 +229,21 @@ class LinearSolver:
                 self._give_up_multigrid()
         return summary
 
+    def _patience(self, state: PcgState, limits: LinearLimits) -> int:
+        """After how many iterations levels of another linearisation count as worn in the midst of a solve."""
+        if self._first_iterations is None:
+            return limits.max_iterations
+        return min(state.k + self._first_iterations + 2 * _BUILDING, limits.max_iterations)
+
+    def _old_levels_failed(self, summary: LinearSummary, state: PcgState, limits: LinearLimits) -> bool:
+        if self._first_iterations is None:
+            return False
+        worn = summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations
+        # With the levels of this linearisation M is positive definite.
+        return worn or summary.status is LinearStatus.BREAKDOWN
+
     def _give_up_multigrid(self) -> None:
-        """ "auto" goes on with something else, for good."""
+        """Under "auto": something else goes on, for good."""
         self._may_change = False
         if self._grid_obstacle(self._graphs) is None:
             self._kind = "jacobi"

@@ -104,9 +104,14 @@ class Alignment:
 
 def default_alignment() -> Alignment:
     """A man and a woman where the data folder is there, a pebble and a bent one elsewhere."""
+    return human_alignment() or Alignment(meshes.pebble(3), Surface(bent(meshes.pebble())))
+
+
+def human_alignment() -> Alignment | None:
+    """A man and a woman; None where the data folder is missing."""
     man, woman = (pictures.data_file(f"nonrigid_registration/human_{name}.obj") for name in ("man", "woman"))
     if man is None or woman is None:
-        return Alignment(meshes.pebble(3), Surface(bent(meshes.pebble())))
+        return None
     return Alignment(meshes.read_mesh(man), Surface(meshes.read_mesh(woman)))
 
 

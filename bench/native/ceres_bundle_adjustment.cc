@@ -2,8 +2,8 @@
 //
 //   P = R(a) X + t, p = -P.xy / P.z, r = f (1 + k1 |p|^2 + k2 |p|^4) p - seen
 //
-// DATA.bin: int64 cameras, points, observations; float64 cameras (C, 9): a, t, f, k1, k2; float64 points (P, 3);
-// float64 seen (O, 2); int64 camera and point of each observation (O, 2).
+// DATA.bin: float64 cameras (C, 9): a, t, f, k1, k2; points (P, 3); seen (O, 2); int64 camera and point of each
+// observation (O, 2).
 #include "ceres_program.h"
 
 #include <ceres/rotation.h>
@@ -29,18 +29,14 @@ struct Reprojection {
 };
 
 void adjust(int argc, char** argv) {
-    std::ifstream file = open(argv[1]);
-    const std::vector<int64_t> sizes = read<int64_t>(file, 3);
-    std::vector<double> cameras = read<double>(file, 9 * sizes[0]);
-    std::vector<double> points = read<double>(file, 3 * sizes[1]);
-    const std::vector<double> seen = read<double>(file, 2 * sizes[2]);
-    const std::vector<int64_t> pairs = read<int64_t>(file, 2 * sizes[2]);
+    Data data(argv[1]);
+    Array<double> cameras = data.next<double>(), points = data.next<double>();
+    const Array<double> seen = data.next<double>();
+    const Array<int64_t> pairs = data.next<int64_t>();
     solve([&](ceres::Problem& problem) {
-        for (int64_t n = 0; n < sizes[2]; ++n) {
-            auto* cost = new ceres::AutoDiffCostFunction<Reprojection, 2, 9, 3>(
-                new Reprojection{seen[2 * n], seen[2 * n + 1]});
-            problem.AddResidualBlock(cost, nullptr, &cameras[9 * pairs[2 * n]], &points[3 * pairs[2 * n + 1]]);
-        }
+        for (int64_t n = 0; n < pairs.rows(); ++n)
+            add<2, 9, 3>(problem, Reprojection{seen.row(n)[0], seen.row(n)[1]}, cameras.row(pairs.row(n)[0]),
+                         points.row(pairs.row(n)[1]));
     }, argc, argv);
 }
 

@@ -6,22 +6,11 @@
 //
 // R(a, b, c) = Rz(c) Ry(b) Rx(a).
 //
-// DATA.bin: int64 V, E; float64 w_fit, w_reg; then, row by row, float64 Offset (V, 3), Angle (V, 3), UrShape (V, 3),
-// Constraints (V, 3), uint8 Handle (V), int32 edges (E, 2).
+// DATA.bin: float64 w_fit, w_reg, Offset (V, 3), Angle (V, 3), UrShape (V, 3), Constraints (V, 3), uint8 Handle (V),
+// int64 edges (E, 2).
 #include "ceres_program.h"
 
 namespace {
-
-struct Fit {
-    double weight;
-    const double* target;
-
-    template <typename T>
-    bool operator()(const T* x, T* residual) const {
-        for (int k = 0; k < 3; ++k) residual[k] = weight * (x[k] - target[k]);
-        return true;
-    }
-};
 
 struct Arap {
     double weight, u[3];  // u = u_a - u_b
@@ -42,44 +31,22 @@ struct Arap {
     }
 };
 
-struct Data {
-    double w_fit = 0, w_reg = 0;
-    std::vector<double> offset, angle, urshape, constraints;
-    std::vector<uint8_t> handle;
-    std::vector<int32_t> edges;
-};
-
-Data load(const char* path) {
-    std::ifstream file = open(path);
-    int64_t vertices = 0, edges = 0;
-    Data data;
-    read(file, &vertices, 1);
-    read(file, &edges, 1);
-    read(file, &data.w_fit, 1);
-    read(file, &data.w_reg, 1);
-    for (auto* values : {&data.offset, &data.angle, &data.urshape, &data.constraints})
-        *values = read<double>(file, 3 * static_cast<size_t>(vertices));
-    data.handle = read<uint8_t>(file, static_cast<size_t>(vertices));
-    data.edges = read<int32_t>(file, 2 * static_cast<size_t>(edges));
-    return data;
-}
-
-void add_edge(Data& data, int64_t a, int64_t b, ceres::Problem& problem) {
-    const double *ua = &data.urshape[3 * a], *ub = &data.urshape[3 * b];
-    auto* arap = new Arap{data.w_reg, {ua[0] - ub[0], ua[1] - ub[1], ua[2] - ub[2]}};
-    problem.AddResidualBlock(new ceres::AutoDiffCostFunction<Arap, 3, 3, 3, 3>(arap), nullptr, &data.offset[3 * a],
-                             &data.offset[3 * b], &data.angle[3 * a]);
-}
-
 void deform(int argc, char** argv) {
-    Data data = load(argv[1]);
+    Data data(argv[1]);
+    const double w_fit = data.number(), w_reg = data.number();
+    Array<double> offset = data.next<double>(), angle = data.next<double>();
+    const Array<double> urshape = data.next<double>(), constraints = data.next<double>();
+    const Array<uint8_t> handle = data.next<uint8_t>();
+    const Array<int64_t> edges = data.next<int64_t>();
     solve([&](ceres::Problem& problem) {
-        for (size_t v = 0; v < data.handle.size(); ++v)
-            if (data.handle[v])
-                problem.AddResidualBlock(
-                    new ceres::AutoDiffCostFunction<Fit, 3, 3>(new Fit{data.w_fit, &data.constraints[3 * v]}),
-                    nullptr, &data.offset[3 * v]);
-        for (size_t e = 0; e < data.edges.size(); e += 2) add_edge(data, data.edges[e], data.edges[e + 1], problem);
+        for (int64_t v = 0; v < handle.rows(); ++v)
+            if (*handle.row(v)) add<3, 3>(problem, Pull<3>{w_fit, constraints.row(v)}, offset.row(v));
+        for (int64_t e = 0; e < edges.rows(); ++e) {
+            const int64_t a = edges.row(e)[0], b = edges.row(e)[1];
+            const double *ua = urshape.row(a), *ub = urshape.row(b);
+            add<3, 3, 3, 3>(problem, Arap{w_reg, {ua[0] - ub[0], ua[1] - ub[1], ua[2] - ub[2]}}, offset.row(a),
+                            offset.row(b), angle.row(a));
+        }
     }, argc, argv);
 }
 

@@ -1,8 +1,9 @@
-// What the Ceres programs have in common: reading numbers, options by name, the log of a solve.
+// What the Ceres programs have in common: reading arrays, adding residuals, options by name, the log of a solve.
 //
-// Each is called as PROGRAM DATA.bin LOG.csv [option=value ...]. DATA.bin is little-endian; its format stands at the
-// top of each program. `linear_solver` is cholesky, cg, dense_schur, sparse_schur or iterative_schur, the other
-// options are Ceres' Solver::Options by name. LOG.csv gets one row for each nonlinear iteration, and
+// Each is called as PROGRAM DATA.bin LOG.csv [option=value ...]. DATA.bin holds arrays, one after the other: int64 bytes
+// of a number, dimensions, size along each of them, and the numbers row by row; all little-endian. Which they are stands
+// at the top of each program. `linear_solver` is cholesky, cg, dense_schur, sparse_schur or iterative_schur,
+// the other options are Ceres' Solver::Options by name. LOG.csv gets one row for each nonlinear iteration, and
 // `# key: value` lines at the end.
 #pragma once
 
@@ -19,24 +20,67 @@
 #include <string>
 #include <vector>
 
+// An array of DATA.bin; a row is all that stands at one index of its first dimension.
 template <typename T>
-void read(std::ifstream& file, T* target, size_t count) {
-    file.read(reinterpret_cast<char*>(target), static_cast<std::streamsize>(count * sizeof(T)));
-    if (!file) throw std::runtime_error("the data file is too short");
+struct Array {
+    std::vector<int64_t> shape;
+    std::vector<T> values;
+
+    int64_t rows() const { return shape.at(0); }
+    T* row(int64_t n) { return values.data() + n * (values.size() / rows()); }
+    const T* row(int64_t n) const { return values.data() + n * (values.size() / rows()); }
+};
+
+class Data {
+  public:
+    explicit Data(const char* path) : file_(path, std::ios::binary) {
+        if (!file_) throw std::runtime_error(std::string("cannot open ") + path);
+    }
+
+    template <typename T>
+    Array<T> next() {
+        if (read<int64_t>(1)[0] != sizeof(T)) throw std::runtime_error("the data file has other arrays");
+        Array<T> array;
+        array.shape = read<int64_t>(read<int64_t>(1)[0]);
+        size_t count = 1;
+        for (const int64_t size : array.shape) count *= size;
+        array.values = read<T>(count);
+        return array;
+    }
+
+    double number() { return next<double>().values.at(0); }
+
+  private:
+    template <typename T>
+    std::vector<T> read(size_t count) {
+        std::vector<T> values(count);
+        file_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(count * sizeof(T)));
+        if (!file_) throw std::runtime_error("the data file is too short");
+        return values;
+    }
+
+    std::ifstream file_;
+};
+
+// Adds the residuals of a functor, differentiated automatically; `Sizes` are those of the blocks of unknowns.
+template <int Residuals, int... Sizes, typename Functor, typename... Blocks>
+void add(ceres::Problem& problem, const Functor& functor, Blocks*... blocks) {
+    problem.AddResidualBlock(new ceres::AutoDiffCostFunction<Functor, Residuals, Sizes...>(new Functor(functor)),
+                             nullptr, blocks...);
 }
 
-template <typename T>
-std::vector<T> read(std::ifstream& file, size_t count) {
-    std::vector<T> values(count);
-    read(file, values.data(), count);
-    return values;
-}
+// w (x - target), of N numbers.
+template <int N>
+struct Pull {
+    double weight;
+    const double* target;
 
-inline std::ifstream open(const char* path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw std::runtime_error(std::string("cannot open ") + path);
-    return file;
-}
+    template <typename T>
+    bool operator()(const T* x, T* residual) const {
+        for (int k = 0; k < N; ++k) residual[k] = weight * (x[k] - target[k]);
+        return true;
+    }
+};
 
 class Log : public ceres::IterationCallback {
   public:

@@ -6,10 +6,13 @@ import csv
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from bench.build import BuildError, build
 from bench.case import CeresProgram, CeresRun, Data
@@ -34,15 +37,15 @@ def solve(program: CeresProgram, data: Data, budget: float, threads: int, chosen
         "max_solver_time_in_seconds": budget,
     }
     inner = {"cholesky": "sparse Cholesky", "cg": f"CG, eta {chosen.eta:g}"}[chosen.linear_solver]
-    return run(program.source, lambda path: program.write(path, data), options, f"Ceres, {inner}")
+    return run(program.source, [data[name] for name in program.arrays], options, f"Ceres, {inner}")
 
 
-def run(source: str, write: Callable[[Path], None], options: Mapping[str, object], name: str) -> Curve:
+def run(source: str, arrays: Iterable[ArrayLike], options: Mapping[str, object], name: str) -> Curve:
     """Builds a program of native/, and runs it.
 
     Args:
         source: its file.
-        write: writes the data that it reads to a path.
+        arrays: what it reads.
         options: see ceres_program.h.
         name: of the curve.
 
@@ -51,13 +54,25 @@ def run(source: str, write: Callable[[Path], None], options: Mapping[str, object
     """
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        write(folder / "data.bin")
+        write_arrays(folder / "data.bin", arrays)
         command = [str(_build(source)), str(folder / "data.bin"), str(folder / "log.csv")]
         command += [f"{key}={value}" for key, value in options.items()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}:\n{done.stderr}")
         return read_log(folder / "log.csv", name)
+
+
+_KINDS = {"f": "<f8", "i": "<i8", "u": "u1", "b": "u1"}
+
+
+def write_arrays(path: Path, arrays: Iterable[ArrayLike]) -> None:
+    """The format that stands at the top of ceres_program.h: floats as float64, indices as int64, masks as uint8."""
+    with path.open("wb") as file:
+        for array in map(np.asarray, arrays):
+            numbers = np.ascontiguousarray(array, _KINDS[array.dtype.kind])
+            file.write(np.array([numbers.itemsize, array.ndim, *array.shape], "<i8").tobytes())
+            file.write(numbers.tobytes())
 
 
 def read_log(path: Path, name: str) -> Curve:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 import optpy as op
@@ -17,6 +20,7 @@ def solve(energy: op.Energy, data: Data, budget: float) -> Curve:
     (those are higher, so they are not the lowest known).
     """
     from scipy.optimize import least_squares
+    from scipy.sparse.linalg import LinearOperator
 
     recorder = Recorder(budget)
     problem = AssembledProblem(energy, data)
@@ -26,8 +30,19 @@ def solve(energy: op.Energy, data: Data, budget: float) -> Curve:
         recorder.cost(0.5 * float(np.dot(F, F)), problem.seconds)
         return F
 
+    def jacobian(x: Vector) -> Any:
+        # An operator, so that the clock is looked at in LSMR, too, which may run for longer than the budget.
+        J = problem.jacobian(x)
+        transposed = J.T
+
+        def product(matrix: Any, v: Vector) -> Vector:
+            recorder.check()
+            return np.asarray(matrix @ v)
+
+        return LinearOperator(J.shape, partial(product, J), partial(product, transposed), dtype=np.float64)
+
     try:
-        result = least_squares(residuals, problem.start, jac=problem.jacobian, tr_solver="lsmr")
+        result = least_squares(residuals, problem.start, jac=jacobian, tr_solver="lsmr")
         ending = str(result.message)
     except TimeIsUpError:
         ending = f"stopped after {budget:g} s"

@@ -176,11 +176,12 @@ class AssembledMatrix:
         self._row_of[order] = np.arange(n)
         blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))
         visits = [v for term, nodes in zip(matrix.terms, reads, strict=True) for v in self._visits(term, nodes, blocks)]
+        self.diagonal = _at(blocks, np.arange(n), np.arange(n))
         self._visit_table = (_Visits * max(len(visits), 1))(*visits)
         self.state = AssembledState(
             nodes=n,
             row=self._kept(rows, np.int64),
-            diagonal=self._kept(_at(blocks, np.arange(n), np.arange(n)), np.int64),
+            diagonal=self._kept(self.diagonal, np.int64),
             place=self._kept(self._places(matrix.vectors["r"][0][0], order), np.int64),
             visits=self._visit_table,
             matrix=self._kept(values, values.dtype),
