@@ -29,6 +29,8 @@ _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
 _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
+_PROBATION = 4
+"""Iterations after which levels of another linearisation are looked at."""
 _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
 _UNREDUCED = 0.3
@@ -203,10 +205,11 @@ class LinearSolver:
         if self._worn():
             self._build(kernels, damped)
         forced = replace(limits, eta=self._forcing(limits))
-        summary = self._run(kernels, state, replace(forced, max_iterations=self._patience(state, limits)))
-        if self._old_levels_failed(summary, state, limits):
-            self._build(kernels, damped)
-            state.status, state.resume = 0, 1
+        summary = self._with_old_levels(kernels, state, forced) if self._first_iterations is not None else None
+        if summary is None:
+            if self._first_iterations is not None:
+                self._build(kernels, damped)
+                state.status, state.resume = 0, 1
             summary = self._run(kernels, state, forced)
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
@@ -229,18 +232,17 @@ class LinearSolver:
                 self._give_up_multigrid()
         return summary
 
-    def _patience(self, state: PcgState, limits: LinearLimits) -> int:
-        """After how many iterations levels of another linearisation count as worn in the midst of a solve."""
-        if self._first_iterations is None:
-            return limits.max_iterations
-        return min(state.k + self._first_iterations + 2 * _BUILDING, limits.max_iterations)
-
-    def _old_levels_failed(self, summary: LinearSummary, state: PcgState, limits: LinearLimits) -> bool:
-        if self._first_iterations is None:
-            return False
-        worn = summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations
-        # With the levels of this linearisation M is positive definite.
-        return worn or summary.status is LinearStatus.BREAKDOWN
+    def _with_old_levels(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary | None:
+        """A solve with the levels of another linearisation; None, in its midst, where new ones are needed."""
+        before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
+        for patience in (_PROBATION, self._first_iterations + 2 * _BUILDING):
+            summary = self._run(kernels, state, replace(limits, max_iterations=min(before + patience, limits.max_iterations)))
+            if summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced):
+                return None  # with the levels of this linearisation M is positive definite
+            if summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
+                return summary
+            state.status = 0
+        return None
 
     def _give_up_multigrid(self) -> None:
         """Under "auto": something else goes on, for good."""
