@@ -312,7 +312,8 @@ static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team,
     if (thread == 0) atomic_store(&f->next[0], 0);
 }
 
-/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK]; returns how many of its pivots are singular. */
+/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK], once all of it is there; returns how many of its pivots are
+ * singular. */
 static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thread) {
     if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
@@ -324,7 +325,9 @@ static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thr
         for (int64_t p = 0; p < f->panels; p++) f->all_corrected += f->corrected[p];
     }
     team_barrier(team);
-    return f->all_corrected < INT32_MAX ? (int)f->all_corrected : INT32_MAX;
+    const int corrected = f->all_corrected < INT32_MAX ? (int)f->all_corrected : INT32_MAX;
+    team_barrier(team); /* everyone has read it, before somebody builds again */
+    return corrected;
 }
 
 /* -- solving ------------------------------------------------------------------------------------------------------- */
@@ -415,7 +418,7 @@ static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, T
     if (thread == 0) atomic_store(&f->next[2], 0); /* before the barrier in the next solve that lets others take again */
 }
 
-/* x = A^-1 b, both [node][channel]; they may be the same. */
+/* x = A^-1 b, both [node][channel], once all of b is there; they may be the same. */
 static void chol_solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
     if (team->threads > 1 && f->solve_shared) {
         chol_solve_by_all(f, b, x, team, thread);
