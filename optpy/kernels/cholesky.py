@@ -9,7 +9,6 @@ from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InternalError
@@ -299,10 +298,10 @@ def _check(rows: Offsets, columns: Indices, block: int) -> None:
         raise InternalError("the pattern's row starts do not fit its columns")
     if len(columns) and (columns.min() < 0 or columns.max() >= n):
         raise InternalError(f"the pattern has columns that are not among its {n} nodes")
-    pattern = scipy.sparse.csr_array((np.ones(len(columns), np.int8), columns, rows), shape=(n, n))
-    transposed = pattern.T.tocsr()
-    same = np.array_equal(transposed.indptr, rows) and np.array_equal(transposed.indices, columns)
-    if not same or np.count_nonzero(pattern.diagonal()) != n or not pattern.has_canonical_format:
+    of_row = np.repeat(np.arange(n), np.diff(rows))
+    place, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
+    ascending = (np.diff(place) > 0).all()
+    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), place):
         raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
 
 
