@@ -9,7 +9,6 @@ from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import InternalError
@@ -24,7 +23,7 @@ _SHARED_PANEL = 1 << 18
 """Multiply-adds from which threads do a panel together, ..."""
 _SHARED_BUILD = 1 << 21
 """... and a factorisation; ..."""
-_SHARED_SOLVE = 1 << 19
+_SHARED_SOLVE = 1 << 20
 """... and scalars of L from which they do a solve together. Less is done sooner than threads have met."""
 _PADDING = 16
 """Scalars after the last of L: vectors are read beyond the rows of a panel."""
@@ -36,7 +35,8 @@ Offsets = NDArray[np.int64]
 
 def cholesky_source(block: int, dialect: Dialect) -> str:
     """The code for blocks of a size, which comes after prelude.h and team.h."""
-    return f"#define OPTPY_REAL {dialect.real}\n#define CHOL_BLOCK {block}\n\n{native_header('cholesky.h')}"
+    definitions = f"#define OPTPY_REAL {dialect.real}\n#define CHOL_BLOCK {block}\n"
+    return "\n".join([definitions, native_header("cholesky.h"), native_header("cholesky_solve.h")])
 
 
 class FactorState(ctypes.Structure):
@@ -114,7 +114,7 @@ def _addresses(*arrays: NDArray[Any]) -> list[Any]:
     return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
-def minimum_degree(rows: Offsets, columns: Indices) -> Indices:
+def _minimum_degree(rows: Offsets, columns: Indices) -> Indices:
     """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
 
     Args:
@@ -136,7 +136,7 @@ def minimum_degree(rows: Offsets, columns: Indices) -> Indices:
 class Factorisation:
     """The pattern of L in P A P^T = L L^T, and the memory for its values.
 
-    A has blocks of block x block scalars. The order is that of `minimum_degree`. Numeric work is done by
+    A has blocks of block x block scalars. The order is of approximate minimum degree. Numeric work is done by
     native/cholesky.h in double precision, on `state`, once `allocate` has been called.
 
     Args:
@@ -174,7 +174,7 @@ class Factorisation:
 
     def _analyse(self, rows: Offsets, columns: Indices) -> None:
         n, library = self.nodes, _library()
-        order = minimum_degree(rows, columns)
+        order = _minimum_degree(rows, columns)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
         pattern = (c_int32(n), *_addresses(rows, columns, order, place))
         scratch = np.empty(5 * (n + 1), np.int32)
@@ -298,10 +298,10 @@ def _check(rows: Offsets, columns: Indices, block: int) -> None:
         raise InternalError("the pattern's row starts do not fit its columns")
     if len(columns) and (columns.min() < 0 or columns.max() >= n):
         raise InternalError(f"the pattern has columns that are not among its {n} nodes")
-    pattern = scipy.sparse.csr_array((np.ones(len(columns), np.int8), columns, rows), shape=(n, n))
-    transposed = pattern.T.tocsr()
-    same = np.array_equal(transposed.indptr, rows) and np.array_equal(transposed.indices, columns)
-    if not same or np.count_nonzero(pattern.diagonal()) != n or not pattern.has_canonical_format:
+    of_row = np.repeat(np.arange(n), np.diff(rows))
+    place, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
+    ascending = (np.diff(place) > 0).all()
+    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), place):
         raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
 
 

@@ -75,7 +75,8 @@ OPTPY_FN void chol_store(double *p, CholVec v) { *(CholVec *)p = v; }
 
 /* The columns of the next tile: 1, 1/2 or 1/4 of CHOL_STEP. */
 OPTPY_FN int chol_columns(int64_t left) {
-    return left >= CHOL_STEP ? CHOL_STEP : left >= CHOL_STEP / 2 && CHOL_STEP / 2 % CHOL_BLOCK == 0 ? CHOL_STEP / 2 : CHOL_BLOCK;
+    if (left >= CHOL_STEP) return CHOL_STEP;
+    return left >= CHOL_STEP / 2 && CHOL_STEP / 2 % CHOL_BLOCK == 0 ? CHOL_STEP / 2 : CHOL_BLOCK;
 }
 
 /* Calls with the number of columns as a constant. */
@@ -88,8 +89,8 @@ OPTPY_FN int chol_columns(int64_t left) {
     } while (0)
 
 /* product[column][row] = sum over k of a[row, k] b[column, k]: one tile, and reads beyond the last row. */
-OPTPY_FN void chol_tile(const double *restrict a, const double *restrict b, int64_t ld, int64_t depth, double *restrict product,
-                        const int vectors, const int columns) {
+OPTPY_FN void chol_tile(const double *restrict a, const double *restrict b, int64_t ld, int64_t depth,
+                        double *restrict product, const int vectors, const int columns) {
     CholVec sum[CHOL_STEP][CHOL_VECTORS] = {{{0}}};
     for (int64_t k = 0; k < depth; k++) {
         CholVec rows[CHOL_VECTORS];
@@ -160,8 +161,10 @@ OPTPY_FN void chol_scatter(const CholPanel *p, const double *restrict product, c
             target += row[0] * (int64_t)CHOL_BLOCK;
             for (int64_t r = 0; r < rows * CHOL_BLOCK; r++) target[r] -= from[r];
         } else {
-            for (int64_t r = 0; r < rows; r++)
-                for (int a = 0; a < CHOL_BLOCK; a++) target[row[r] * (int64_t)CHOL_BLOCK + a] -= from[r * CHOL_BLOCK + a];
+            for (int64_t r = 0; r < rows; r++) {
+                double *restrict block = target + row[r] * (int64_t)CHOL_BLOCK;
+                for (int a = 0; a < CHOL_BLOCK; a++) block[a] -= from[r * CHOL_BLOCK + a];
+            }
         }
     }
 }
@@ -194,7 +197,8 @@ static void chol_update(const Cholesky *f, const CholPanel *p, int64_t u, int64_
     }
 }
 
-/* Factors the diagonal at `at`, from which the columns to its left are yet to be subtracted; returns the singular pivots. */
+/* Factors the diagonal at `at`, from which the columns to its left are yet to be subtracted; returns how many of its
+ * pivots are singular. */
 OPTPY_FN int chol_pivots_of(const CholPanel *p, int64_t at, const int columns) {
     double product[CHOL_STEP * CHOL_ROWS], *value = p->value + at * p->ld + at, *inverse = p->inverse + at;
     int singular = 0;
@@ -312,7 +316,8 @@ static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team,
     if (thread == 0) atomic_store(&f->next[0], 0);
 }
 
-/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK]; returns how many of its pivots are singular. */
+/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK], once all of it is there; returns how many of its pivots are
+ * singular. */
 static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thread) {
     if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
@@ -324,106 +329,7 @@ static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thr
         for (int64_t p = 0; p < f->panels; p++) f->all_corrected += f->corrected[p];
     }
     team_barrier(team);
-    return f->all_corrected < INT32_MAX ? (int)f->all_corrected : INT32_MAX;
-}
-
-/* -- solving ------------------------------------------------------------------------------------------------------- */
-
-OPTPY_FN double *chol_front(const Cholesky *f, int64_t p) { return f->front + (f->first[p] + f->start[p]) * CHOL_BLOCK; }
-
-/* L y = front for some columns, and what they send to the elements after them. */
-OPTPY_FN void chol_forward_step(const CholPanel *p, double *restrict front, int64_t at, const int columns) {
-    const double *restrict value = p->value + at * p->ld;
-    double y[CHOL_STEP];
-    for (int c = 0; c < columns; c++) {
-        double sum = front[at + c];
-        for (int k = 0; k < c; k++) sum -= value[k * p->ld + at + c] * y[k];
-        front[at + c] = y[c] = sum * p->inverse[at + c];
-    }
-    for (int64_t r = at + columns; r < p->ld; r++) {
-        double sum = 0;
-#pragma GCC unroll 12
-        for (int c = 0; c < columns; c++) sum += value[c * p->ld + r] * y[c];
-        front[r] -= sum;
-    }
-}
-
-/* L^T x = front for some columns, all elements after them known. */
-OPTPY_FN void chol_backward_step(const CholPanel *p, double *restrict front, int64_t at, const int columns) {
-    const double *restrict value = p->value + at * p->ld;
-    double sum[CHOL_STEP] = {0};
-    for (int64_t r = at + columns; r < p->ld; r++)
-#pragma GCC unroll 12
-        for (int c = 0; c < columns; c++) sum[c] += value[c * p->ld + r] * front[r];
-    for (int c = columns - 1; c >= 0; c--) {
-        for (int k = c + 1; k < columns; k++) sum[c] += value[c * p->ld + at + k] * front[at + k];
-        front[at + c] = (front[at + c] - sum[c]) * p->inverse[at + c];
-    }
-}
-
-static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) {
-    const CholPanel p = chol_panel(f, index);
-    double *front = chol_front(f, index);
-    const int32_t *node = f->order + f->first[index];
-    for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++)
-        for (int a = 0; a < CHOL_BLOCK; a++) front[k * CHOL_BLOCK + a] = (double)b[node[k] * (int64_t)CHOL_BLOCK + a];
-    memset(front + p.columns, 0, (size_t)(p.ld - p.columns) * sizeof *front);
-    for (int64_t u = f->update[index]; u < f->update[index + 1]; u++) {
-        if (f->begin[u] > 0) continue; /* not a child: what it sends has come to one */
-        const int64_t source = f->source[u], count = chol_update_rows(f, u);
-        const double *from = chol_front(f, source) + (f->first[source + 1] - f->first[source]) * (int64_t)CHOL_BLOCK;
-        const int32_t *position = f->position + f->offset[u];
-        for (int64_t k = 0; k < count; k++)
-            for (int a = 0; a < CHOL_BLOCK; a++) front[position[k] * (int64_t)CHOL_BLOCK + a] += from[k * CHOL_BLOCK + a];
-    }
-    int columns;
-    for (int64_t at = 0; at < p.columns; at += columns) {
-        columns = chol_columns(p.columns - at);
-        CHOL_FOR_COLUMNS(columns, chol_forward_step, &p, front, at);
-    }
-}
-
-static void chol_backward(const Cholesky *f, OPTPY_REAL *x, int64_t index) {
-    const CholPanel p = chol_panel(f, index);
-    double *front = chol_front(f, index), *below = front + p.columns;
-    const int32_t *row = f->row + f->start[index], *node = f->order + f->first[index];
-    for (int64_t k = 0; k < (p.ld - p.columns) / CHOL_BLOCK; k++)
-        for (int a = 0; a < CHOL_BLOCK; a++) below[k * CHOL_BLOCK + a] = f->y[row[k] * (int64_t)CHOL_BLOCK + a];
-    for (int64_t at = p.columns; at > 0;) {
-        const int columns = at % CHOL_STEP ? chol_columns(at % CHOL_STEP) : CHOL_STEP;
-        at -= columns;
-        CHOL_FOR_COLUMNS(columns, chol_backward_step, &p, front, at);
-    }
-    memcpy(f->y + f->first[index] * (int64_t)CHOL_BLOCK, front, (size_t)p.columns * sizeof *front);
-    for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++)
-        for (int a = 0; a < CHOL_BLOCK; a++) x[node[k] * (int64_t)CHOL_BLOCK + a] = (OPTPY_REAL)front[k * CHOL_BLOCK + a];
-}
-
-static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
-    for (int64_t t; (t = chol_take(f, 1)) < f->tasks;)
-        for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1]; p++) chol_forward(f, b, p);
-    team_barrier(team);
-    if (thread == 0) {
-        atomic_store(&f->next[1], 0);
-        for (int64_t n = 0; n < f->tops; n++) chol_forward(f, b, f->top[2 * n]);
-        for (int64_t n = f->tops; n-- > 0;) chol_backward(f, x, f->top[2 * n]);
-    }
-    team_barrier(team);
-    for (int64_t t; (t = chol_take(f, 2)) < f->tasks;)
-        for (int64_t p = f->task[2 * t + 1]; p-- > f->task[2 * t];) chol_backward(f, x, p);
-    team_barrier(team);
-    if (thread == 0) atomic_store(&f->next[2], 0); /* before the barrier in the next solve that lets others take again */
-}
-
-/* x = A^-1 b, both [node][channel]; they may be the same. */
-static void chol_solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
-    if (team->threads > 1 && f->solve_shared) {
-        chol_solve_by_all(f, b, x, team, thread);
-        return;
-    }
-    if (thread == 0) {
-        for (int64_t p = 0; p < f->panels; p++) chol_forward(f, b, p);
-        for (int64_t p = f->panels; p-- > 0;) chol_backward(f, x, p);
-    }
-    team_barrier(team);
+    const int corrected = f->all_corrected < INT32_MAX ? (int)f->all_corrected : INT32_MAX;
+    team_barrier(team); /* everyone has read it, before somebody builds again */
+    return corrected;
 }

@@ -3,15 +3,18 @@
  * same; its blocks are stored as one dense panel. */
 
 /* Columns with many zeros in their panel cost less than many small panels: up to a width, the zeros that are let in. */
-static const struct { int32_t width; double zeros; } symbolic_relaxed[] = {{8, 0.8}, {16, 0.4}, {48, 0.1}, {INT32_MAX, 0.05}};
+static const struct {
+    int32_t width;
+    double zeros;
+} symbolic_relaxed[] = {{8, 0.8}, {16, 0.4}, {48, 0.1}, {INT32_MAX, 0.05}};
 
 enum { SYMBOLIC_WIDTH = 96 }; /* of a panel, in scalars, so that a strip of it stays in the cache */
 
 /* -- tree ---------------------------------------------------------------------------------------------------------- */
 
 /* parent[j] = the first row below the diagonal of column j of L, or -1; of A permuted to place[node]. */
-static void symbolic_tree(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order, const int32_t *place,
-                          int32_t *parent, int32_t *ancestor) {
+static void symbolic_tree(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order,
+                          const int32_t *place, int32_t *parent, int32_t *ancestor) {
     for (int32_t i = 0; i < n; i++) {
         parent[i] = ancestor[i] = -1;
         for (int64_t k = rows[order[i]]; k < rows[order[i] + 1]; k++)
@@ -24,8 +27,8 @@ static void symbolic_tree(int32_t n, const int64_t *rows, const int32_t *columns
 }
 
 /* count[j] = the blocks in column j of L. */
-static void symbolic_count(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order, const int32_t *place,
-                           const int32_t *parent, int32_t *count, int32_t *mark) {
+static void symbolic_count(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order,
+                           const int32_t *place, const int32_t *parent, int32_t *count, int32_t *mark) {
     for (int32_t i = 0; i < n; i++) {
         mark[i] = i;
         count[i] = 1;
@@ -38,7 +41,8 @@ static void symbolic_count(int32_t n, const int64_t *rows, const int32_t *column
 }
 
 /* after[k] = the k-th column in a postorder in which the child with the longest column comes last. */
-static void symbolic_postorder(int32_t n, const int32_t *parent, const int32_t *count, int32_t *after, int32_t *scratch) {
+static void symbolic_postorder(int32_t n, const int32_t *parent, const int32_t *count, int32_t *after,
+                               int32_t *scratch) {
     int32_t *first = scratch, *next = scratch + n + 1, *stack = scratch + 2 * (n + 1);
     int32_t depth = 0, k = 0;
     for (int32_t i = 0; i <= n; i++) first[i] = -1;
@@ -72,9 +76,10 @@ static void symbolic_postorder(int32_t n, const int32_t *parent, const int32_t *
     }
 }
 
-/* Brings the order into a postorder of its tree; fills in its tree and the lengths of its columns. `scratch`: 5 (n + 1). */
-OPTPY_EXPORT void optpy_elimination_tree(int32_t n, const int64_t *rows, const int32_t *columns, int32_t *order, int32_t *place,
-                                         int32_t *parent, int32_t *count, int32_t *scratch) {
+/* Brings the order into a postorder of its tree; fills in the tree and the lengths of L's columns. `scratch`: 5 (n + 1)
+ * numbers. */
+OPTPY_EXPORT void optpy_elimination_tree(int32_t n, const int64_t *rows, const int32_t *columns, int32_t *order,
+                                         int32_t *place, int32_t *parent, int32_t *count, int32_t *scratch) {
     for (int32_t k = 0; k < n; k++) place[order[k]] = k;
     symbolic_tree(n, rows, columns, order, place, parent, scratch);
     symbolic_count(n, rows, columns, order, place, parent, count, scratch);
@@ -107,8 +112,8 @@ static int symbolic_may_merge(int32_t from, int32_t to, int32_t below, int64_t f
 
 /* Supernodes, merged with the one before where it is a child, at first only those that are the same. Writes the first
  * column of each, and after the last n; returns how many. `filled`: n numbers. */
-OPTPY_EXPORT int32_t optpy_supernodes(int32_t n, const int32_t *parent, const int32_t *count, int32_t block, int32_t *first,
-                                      int64_t *filled) {
+OPTPY_EXPORT int32_t optpy_supernodes(int32_t n, const int32_t *parent, const int32_t *count, int32_t block,
+                                      int32_t *first, int64_t *filled) {
     int32_t supernodes = n;
     for (int32_t k = 0; k <= n; k++) first[k] = k;
     for (int32_t k = 0; k < n; k++) filled[k] = count[k];
@@ -169,7 +174,7 @@ typedef struct {
     int32_t *source, *begin, *end;
     int64_t *offset;
     int32_t *position;
-    /* Blocks of A in panel p: entry[p] .. entry[p + 1] - 1; from which of A's blocks, and to which place of the panel. */
+    /* Blocks of A in panel p: entry[p] .. entry[p + 1] - 1; which of A's, and to which scalar of the panel each goes. */
     int64_t *entry, *block_of, *target;
 } Symbolic;
 
@@ -184,7 +189,8 @@ OPTPY_EXPORT void optpy_panel_rows(const Symbolic *f, const int32_t *owner, cons
 }
 
 /* update[p + 1] = how many panels update p; entry[p + 1] = how many blocks of A are in p. */
-OPTPY_EXPORT void optpy_panel_counts(const Symbolic *f, const int64_t *rows, const int32_t *columns, const int32_t *place) {
+OPTPY_EXPORT void optpy_panel_counts(const Symbolic *f, const int64_t *rows, const int32_t *columns,
+                                     const int32_t *place) {
     for (int32_t d = 0; d < f->panels; d++)
         for (int64_t k = f->start[d]; k < f->start[d + 1]; k++)
             if (k == f->start[d] || f->panel[f->row[k]] != f->panel[f->row[k - 1]]) f->update[f->panel[f->row[k]] + 1]++;
@@ -219,8 +225,8 @@ OPTPY_EXPORT int64_t optpy_panel_updates(const Symbolic *f, int64_t *next) {
 }
 
 /* position and target. `place_in_panel`: n numbers. */
-OPTPY_EXPORT void optpy_panel_positions(const Symbolic *f, const int64_t *rows, const int32_t *columns, const int32_t *order,
-                                        const int32_t *place, int32_t *place_in_panel) {
+OPTPY_EXPORT void optpy_panel_positions(const Symbolic *f, const int64_t *rows, const int32_t *columns,
+                                        const int32_t *order, const int32_t *place, int32_t *place_in_panel) {
     for (int32_t k = 0; k < f->tallest; k++) f->position[k] = k;
     for (int32_t p = 0; p < f->panels; p++) {
         const int32_t first = f->first[p], width = f->first[p + 1] - first;
@@ -234,7 +240,7 @@ OPTPY_EXPORT void optpy_panel_positions(const Symbolic *f, const int64_t *rows, 
                 f->position[f->offset[u] + k] = place_in_panel[row[k]];
         }
         int64_t at = f->entry[p];
-        for (int32_t c = 0; c < width; c++) /* A is symmetric: its rows are its columns, but for the blocks' transposes */
+        for (int32_t c = 0; c < width; c++) /* A is symmetric: a row of it is this column, but for blocks' transposes */
             for (int64_t k = rows[order[first + c]]; k < rows[order[first + c] + 1]; k++) {
                 const int32_t i = place[columns[k]];
                 if (i < first + c) continue;
