@@ -30,9 +30,10 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small problems have many chunks, and threads share all levels."""
+    """Small problems have many chunks and several levels, and threads share them all."""
     monkeypatch.setattr(aggregation, "_CHUNK", 32)
     monkeypatch.setattr(aggregation, "_ALONE", 0)
+    monkeypatch.setattr(aggregation, "_COARSEST", 20)
 
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
@@ -238,7 +239,8 @@ def test_the_cycle_is_that_of_the_reference(m: int, name: str) -> None:
     b = rng.normal(size=n * m)
     expected = reference(b)
     np.testing.assert_allclose(M(b), expected, atol=1e-10 * np.abs(expected).max())
-    assert name == "none" or len(M.g.sizes) > 1
+    assert name in ("none", "star") or len(M.g.sizes) > 2
+    assert name != "random" or M.level(1).visits > 1
     for k in range(len(M.g.sizes) - 1):
         inverse, _ = inverse_of_blocks(reference.A[k], m, 1e-11)
         largest = np.abs(np.linalg.eigvals(inverse @ reference.A[k])).max()
@@ -447,10 +449,11 @@ def test_unknowns_without_a_row_stay_zero(dtype: str) -> None:
     """Fixed nodes, unused channels, and channels that only occur together: still symmetric, still a few iterations."""
     n, m = 900, 3
     edges, _ = grid(30)
-    fixed = np.zeros((n, m), bool)
-    fixed[::37] = True
-    J = sp.kron(incidence(edges, n), [[1.0, 0, 1]]) @ sp.diags(np.where(fixed.ravel(), 0.0, 1.0))
+    J = sp.kron(incidence(edges, n), [[1.0, 0, 1]])
     A = (J.T @ J).tobsr((m, m))
+    fixed = np.arange(n) % 37 == 0
+    A.data[fixed[A.indices]] = 0  # they stay in the pattern
+    A.data[np.repeat(fixed, np.diff(A.indptr))] = 0
     M = Native(A, m, dtype)
     b = A @ np.random.default_rng(0).normal(size=n * m)
     x = M(b).reshape(n, m)
