@@ -84,7 +84,7 @@ OPTPY_FN void amg_store(OPTPY_REAL *p, AmgRow v) {
     for (int c = 0; c < AMG_BLOCK; c++) p[c] = v[c];
 }
 
-/* A vector of a node: no number beyond it is read, since another thread may be writing there. */
+/* Where another thread may be writing what stands beyond: no more is read than there is. */
 OPTPY_FN AmgRow amg_load_vector(const OPTPY_REAL *p) {
     AmgRow v = {0};
     for (int c = 0; c < AMG_BLOCK; c++) v[c] = p[c];
@@ -115,7 +115,7 @@ OPTPY_FN void amg_add_product(OPTPY_REAL *c, const OPTPY_REAL *A, const OPTPY_RE
     AmgRow row[AMG_BLOCK];
     for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
     for (int i = 0; i < AMG_BLOCK; i++) {
-        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        AmgRow sum = amg_load_vector(c + i * AMG_BLOCK);
         for (int k = 0; k < AMG_BLOCK; k++) sum += A[i * AMG_BLOCK + k] * row[k];
         amg_store(c + i * AMG_BLOCK, sum);
     }
@@ -126,7 +126,7 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
     AmgRow row[AMG_BLOCK];
     for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
     for (int i = 0; i < AMG_BLOCK; i++) {
-        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        AmgRow sum = amg_load_vector(c + i * AMG_BLOCK);
         for (int k = 0; k < AMG_BLOCK; k++) sum += A[k * AMG_BLOCK + i] * row[k];
         amg_store(c + i * AMG_BLOCK, sum);
     }
@@ -272,7 +272,7 @@ OPTPY_FN int amg_is_small(const AmgLevel *l) { return l->rows[l->nodes] * AMG_SQ
 /* x ~ A^-1 b on a level: symmetric, because the sweep after is the adjoint of the one before. */
 static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int thread) {
     const AmgLevel *l = &g->level[level];
-    if (team->threads > 1 && amg_is_small(l)) {
+    if (team->threads > 1 && (amg_is_small(l) || amg_chunks(l) == 1)) {
         Team alone = {.threads = 1};
         if (thread == 0) amg_cycle_from(g, level, &alone, 0);
         team_barrier(team);
@@ -460,8 +460,9 @@ static void amg_smooth_prolongator(const Aggregation *g, const AmgLevel *l, cons
             }
             for (int64_t at = first; at < last; at++) {
                 OPTPY_REAL product[AMG_SQUARE + AMG_LANES] = {0};
-                amg_add_product(product, scaled, l->p + at * AMG_SQUARE);
-                memcpy(l->p + at * AMG_SQUARE, product, AMG_SQUARE * sizeof *product);
+                memcpy(product, l->p + at * AMG_SQUARE, AMG_SQUARE * sizeof *product);
+                memset(l->p + at * AMG_SQUARE, 0, AMG_SQUARE * sizeof *product);
+                amg_add_product(l->p + at * AMG_SQUARE, scaled, product);
             }
         }
         OPTPY_REAL *own = l->p + amg_find(l->p_columns, first, last, l->aggregate[i]) * AMG_SQUARE;
