@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 
-from ..ir import BlockEntry, NormalMatrix, NormalTerm
+from ..ir import BlockEntry, Dim, Field, NormalMatrix, NormalTerm
 from .buffers import Buffers
 from .compiler import native_header
 from .dialect import Dialect
@@ -31,8 +31,8 @@ def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str
     """The code that adds up the blocks of an energy's matrix."""
     lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}"]
     for kind, elements in matrix.vectors.items():
-        places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
-        lines.append(f"static const int normal_{kind}[][2] = {{{places}}};")
+        places = ", ".join(f"{{{slots.fields[f]}, {c}, {_step(f, slots)}}}" for f, c in elements)
+        lines.append(f"static const int normal_{kind}[][3] = {{{places}}};")
     row = [
         "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix) {",
         *(
@@ -43,6 +43,11 @@ def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str
         "}",
     ]
     return "\n".join([*lines, "", native_header("assembly.h"), "", *row])
+
+
+def _step(field: Field, slots: Slots) -> int:
+    """Numbers from one point of a field to the next."""
+    return field.channels if field.dims in slots.interleaved else 1
 
 
 def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
@@ -63,7 +68,8 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dial
     body = []
     if term.stored is not None and used:
         slot = slots.fields[term.stored]
-        body.append(f"const OPTPY_REAL *at = (const OPTPY_REAL *)c->field[{slot}] + v->place[q];")
+        step = _step(term.stored, slots)
+        body.append(f"const OPTPY_REAL *at = (const OPTPY_REAL *)c->field[{slot}] + {step} * v->place[q];")
         body += [f"const OPTPY_REAL v{n} = at[{n} * c->plane[{slot}]];" for n in used]
     body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
     for other in range(len(term.reads)):
@@ -182,7 +188,7 @@ class AssembledMatrix:
             nodes=n,
             row=self._kept(rows, np.int64),
             diagonal=self._kept(self.diagonal, np.int64),
-            place=self._kept(self._places(matrix.vectors["r"][0][0], order), np.int64),
+            place=self._kept(self._places(matrix.dims, order), np.int64),
             visits=self._visit_table,
             matrix=self._kept(values, values.dtype),
             b=self._kept(np.zeros(n * channels), values.dtype),
@@ -196,12 +202,10 @@ class AssembledMatrix:
         self._memory.append(array)
         return array.ctypes.data
 
-    def _places(self, field: Any, points: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where points of a grid, counted in C order, stand in a channel of a field."""
-        length = self._buffers.shape(field.dims)[1]
-        memory = self._buffers.memory[field]
-        step = memory.strides[1] // memory.itemsize
-        return (points // length * self._buffers.pitch[field.dims] + points % length) * step
+    def _places(self, dims: tuple[Dim, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where points of a grid, counted in C order, stand in its rows one after the other."""
+        length = self._buffers.shape(dims)[1]
+        return points // length * self._buffers.pitch[dims] + points % length
 
     def _visits(self, term: NormalTerm, nodes: Reads, blocks: csr_matrix) -> Iterator[_Visits]:
         rows = np.where(nodes >= 0, self._row_of[nodes], -1)
@@ -214,7 +218,7 @@ class AssembledMatrix:
                 inside = own[:, other] >= 0
                 block[inside, other] = _at(blocks, own[inside, read], own[inside, other])
             counts = np.bincount(own[:, read], minlength=len(self.order))
-            place = points if term.stored is None else self._places(term.stored, points)
+            place = points if term.stored is None else self._places(term.stored.dims, points)
             yield _Visits(
                 first=self._kept(np.concatenate([[0], np.cumsum(counts)]), np.int64),
                 place=self._kept(place, np.int64),

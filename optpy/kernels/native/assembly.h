@@ -17,15 +17,16 @@ typedef struct NormalMatrix {
     int64_t nodes;
     const int64_t *row;       /* [row]: its blocks; one more than rows */
     const int64_t *diagonal;  /* [row] */
-    const int64_t *place;     /* [row]: where its node stands in the solver's vectors */
+    const int64_t *place;     /* [row]: where its node stands in its grid */
     const NormalVisits *visits;
     OPTPY_REAL *matrix;       /* [block][channel][channel] */
     OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
     double *partial;          /* [chunk of rows] */
 } NormalMatrix;
 
-OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[2], int64_t place) {
-    return (OPTPY_REAL *)c->field[element[0]] + element[1] * c->plane[element[0]] + place;
+/* A channel of a solver's vector at a place: element is its field, its channel, and the step from place to place. */
+OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[3], int64_t place) {
+    return (OPTPY_REAL *)c->field[element[0]] + element[1] * c->plane[element[0]] + element[2] * place;
 }
 
 /* Adds up a row: generated, since it depends on the energy which numbers a block is made of. */
