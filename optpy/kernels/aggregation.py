@@ -147,8 +147,8 @@ def _join(aggregate: NDArray[np.int64], A: Any) -> None:
     rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
     beside = aggregate[A.indices]
     here = np.flatnonzero((aggregate[rows] < 0) & (beside >= 0))
-    nodes, first = np.unique(rows[here], return_index=True)
-    aggregate[nodes] = beside[here][first]
+    first = here[np.diff(rows[here], prepend=-1) > 0]
+    aggregate[rows[first]] = beside[first]
 
 
 def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
