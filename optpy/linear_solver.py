@@ -27,6 +27,8 @@ _SLICE = 0.05
 """Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
 _PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_ASSEMBLED_PATIENCE = 10
+"""The same with block-Jacobi, where J^T J is assembled: there multigrid also takes better steps than block-Jacobi."""
 _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
 _PROBATION = 4
@@ -41,7 +43,7 @@ _CAREFUL = 1e-5
 _HOPELESS = 80
 """Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
-_ANALYSED = 20_000
+_ANALYSED = 100_000
 """Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
 _CHEAP = 500
 """Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
@@ -188,14 +190,19 @@ class LinearSolver:
         return summary
 
     def _with_jacobi(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
-        patience = _PATIENCE if self._may_change else limits.max_iterations
+        patience = limits.max_iterations
+        if self._may_change:
+            patience = _PATIENCE if self._kind == "jacobi" else _ASSEMBLED_PATIENCE
         kernels = self._bound.pcg_kernels(self._steps, damped, "_block" if self.blocks else "")
         limited = replace(limits, max_iterations=min(patience, limits.max_iterations), eta=limits.forcing())
         summary = self._run(kernels, state, limited)
         self._used["block_jacobi" if self.blocks else "jacobi"] = None
         if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
-            self._kind = "cholesky" if self._applies("cholesky") and self._factor_is_cheap() else "multigrid"
-            state.status, state.resume = 0, 1
+            if self._kind == "jacobi":
+                self._kind, state.status, state.resume = "multigrid", 0, 1
+            else:  # anew: what block-Jacobi gains last says little about what is left
+                self._kind = "cholesky" if self._factor_is_cheap() else "multigrid"
+                state.status, state.k, state.rho_0 = 0, 0, -1.0
         return summary
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
