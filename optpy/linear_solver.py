@@ -110,6 +110,8 @@ class LinearSolver:
             OptionError: what was asked for by name does not apply; nothing has changed then.
         """
         self._check(self._asked, graphs)
+        if graphs.keys() == self._graphs.keys() and all(graphs[g] is c for g, c in self._graphs.items()):
+            return
         before = self._applies("multigrid"), self.first
         self._graphs, self._assembly, self._assembled = graphs, None, None
         if before != (self._applies("multigrid"), self.first):
@@ -212,12 +214,10 @@ class LinearSolver:
         if self._worn():
             self._build(kernels, damped)
         forced = replace(limits, eta=self._forcing(limits))
-        summary = self._with_old_levels(kernels, state, forced) if self._first_iterations is not None else None
-        if summary is None:
-            if self._first_iterations is not None:
-                self._build(kernels, damped)
-                state.status, state.resume = 0, 1
+        if self._first_iterations is None:
             summary = self._run(kernels, state, forced)
+        else:
+            summary = self._with_old_levels(kernels, state, forced, damped, self._first_iterations)
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
             self._misses_errors |= self._errors_are_missed(state, slow)
@@ -239,17 +239,24 @@ class LinearSolver:
                 self._give_up_multigrid()
         return summary
 
-    def _with_old_levels(self, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary | None:
-        """A solve with the levels of another linearisation; None, in its midst, where new ones are needed."""
+    def _with_old_levels(
+        self, kernels: PcgKernels, state: PcgState, limits: LinearLimits, damped: bool, first_iterations: int
+    ) -> LinearSummary:
+        """A solve with the levels of another linearisation, until they prove to be worn; then with new ones."""
         before, reduced = state.k, state.rho / state.rho_0 if state.k else 1.0
-        for patience in (_PROBATION, self._first_iterations + 2 * _BUILDING):
-            summary = self._run(kernels, state, replace(limits, max_iterations=min(before + patience, limits.max_iterations)))
-            if summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced):
-                return None  # with the levels of this linearisation M is positive definite
-            if summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
-                return summary
-            state.status = 0
-        return None
+        for patience in (_PROBATION, first_iterations + 2 * _BUILDING):
+            limited = replace(limits, max_iterations=min(before + patience, limits.max_iterations))
+            summary = self._run(kernels, state, limited)
+            # With the levels of this linearisation M is positive definite.
+            failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
+            if failed or summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
+                break
+            state.status, failed = 0, True
+        if failed and state.k < limits.max_iterations:
+            self._build(kernels, damped)
+            state.status, state.resume = 0, 1
+            summary = self._run(kernels, state, limits)
+        return summary
 
     def _give_up_multigrid(self) -> None:
         """Under "auto": something else goes on, for good."""

@@ -136,7 +136,7 @@ def test_solves_end_where_those_with_block_jacobi_end(kind: str, dtype: str) -> 
     mesh = trimesh.creation.box().subdivide().subdivide().subdivide()
     x = np.asarray(mesh.vertices)
     data = dict(X=x, A=x + 0.3 * np.sin(5 * x[:, ::-1]), held=x[:, 2] > 0.49, springs=mesh.edges_unique)
-    options = dict(function_tolerance=1e-9, max_iterations=300)
+    options: dict[str, Any] = dict(function_tolerance=1e-9, max_iterations=300)
     found = op.solve(energy, data, dtype=dtype, preconditioner=kind, **options)
     other = op.solve(energy, data, dtype="float64", preconditioner="block_jacobi", eta=1e-8, **options)
     assert found.success

@@ -112,19 +112,14 @@ def far() -> op.Energy:
 
 
 REFUSED = {
-    "two grids": (two_grids, r"the unknowns must all stand on one grid, but they are 'X' on \(H, W\), 'Y' on \(W,\);"),
-    "no grid": (no_grid, r"the unknowns must all stand on one grid, but they are 's' on no grid;"),
-    "strides": (
-        stretched,
-        r"the distance between X\[i\] and X\[2\*i\] in the term 'stretch\[0\]' is not the same everywhere;",
+    "two grids": (
+        two_grids,
+        r"the unknowns must all stand on one grid, but they are 'X' on \(H, W\), 'Y' on \(W,\); and J\^T J is not "
+        r"assembled: 'X' and 'Y' stand on different grids;",
     ),
-    "rows": (rows, r"no term couples neighbours on the grid \(H, W\) along H;"),
-    "mesh": (mesh, r"no term couples neighbours on the grid \(W,\) along W;"),
-    "pins": (pins, r"the distance between X\[.*pins.*\] and X\[0, 0\] in the term 'pin' is not the same everywhere;"),
-    "far": (
-        far,
-        r"the stencils are too large: unknowns are coupled up to 9 along H, 7 along W, so that coarse matrices would "
-        r"have 1584 entries for each point; the most is 1024;",
+    "no grid": (
+        no_grid,
+        r"the unknowns must all stand on one grid, but they are 's' on no grid; and J\^T J is not assem",
     ),
 }
 
@@ -134,9 +129,34 @@ def test_a_refusal_says_why_and_auto_does_without(case: str) -> None:
     build, why = REFUSED[case]
     energy = build()
     data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
-    with pytest.raises(op.OptionError, match=f"preconditioner='multigrid' does not apply: {why} use 'auto'"):
+    with pytest.raises(op.OptionError, match=f"preconditioner='multigrid' does not apply: {why}.*use 'auto'"):
         op.solve(energy, data, preconditioner="multigrid")
     assert op.solve(energy, data).facts["Preconditioners used"] in ("jacobi", "block_jacobi")
+
+
+UNCOUPLED = {
+    "strides": (stretched, r"the distance between X\[i\] and X\[2\*i\] in the term 'stretch\[0\]' is not the same"),
+    "rows": (rows, r"no term couples neighbours on the grid \(H, W\) along H"),
+    "mesh": (mesh, r"no term couples neighbours on the grid \(W,\) along W"),
+    "pins": (pins, r"the distance between X\[.*pins.*\] and X\[0, 0\] in the term 'pin' is not the same everywhere"),
+    "far": (
+        far,
+        r"the stencils are too large: unknowns are coupled up to 9 along H, 7 along W, so that coarse matrices",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUPLED)
+def test_without_the_multigrid_of_a_grid_the_matrix_is_assembled(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, why = UNCOUPLED[case]
+    energy = build()
+    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    result = op.solve(energy, data, dtype="float64", preconditioner="multigrid")
+    assert result.facts["Preconditioners used"] == "multigrid"
+    assert result.cost == pytest.approx(op.solve(energy, data, dtype="float64", preconditioner="jacobi").cost, abs=1e-9)
+    monkeypatch.setattr(linear_solver, "MOST_BLOCKS", 1)
+    with pytest.raises(op.OptionError, match=rf"{why}.*; and J\^T J has up to [\d,]+ blocks, too many to assemble"):
+        op.solve(energy, data, preconditioner="multigrid")
 
 
 # -- graphs over the grid ----------------------------------------------------------------------------------------------

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, c_int64, c_void_p
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
 
 from ..ir import BlockEntry, Dim, Field, NormalMatrix, NormalTerm
 from .buffers import Buffers
 from .compiler import native_header
 from .dialect import Dialect
 from .slots import Slots
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
+    from scipy.sparse import bsr_matrix, csr_matrix
 
 _CHUNK = 512
 """Rows whose part of a dot product is added up at a time: NORMAL_CHUNK."""
@@ -113,6 +115,8 @@ def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
         reads: of each term.
         nodes: of the grid.
     """
+    from scipy.sparse import coo_matrix
+
     every = np.arange(nodes, dtype=np.int64)
     rows, columns = [every], [every]
     for nodes_read in reads:
@@ -174,6 +178,8 @@ class AssembledMatrix:
         columns: NDArray[np.int32],
         values: NDArray[Any],
     ) -> None:
+        from scipy.sparse import csr_matrix
+
         self._memory: list[NDArray[Any]] = []
         self._buffers = buffers
         self.order, self.rows, self.columns, self.values = order, rows, columns, values
@@ -227,6 +233,8 @@ class AssembledMatrix:
 
     def as_scipy(self) -> bsr_matrix:
         """The matrix in the order of its rows; it shares the memory of the blocks."""
+        from scipy.sparse import bsr_matrix
+
         size = len(self.order) * self.values.shape[1]
         return bsr_matrix((self.values, self.columns, self.rows), shape=(size, size))
 

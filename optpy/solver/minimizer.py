@@ -28,6 +28,11 @@ from optpy.solver.termination import (
 )
 from optpy.solver.timed import Timed
 
+_ABOUT = 1.001
+"""Costs are equal but for rounding where one is no more times the other, as far as endings at the precision go."""
+_NOTHING = 100.0
+"""So many squares of the precision, of the cost at the start, may be left by rounding where the cost can be 0."""
+
 _RUNNING = Ending(Status.RUNNING, f"{Status.RUNNING.value}.")
 
 
@@ -336,12 +341,20 @@ class Minimizer:
                 continue  # the solve has ended already; the copy must be whole
             self._ending = self._ending_at_best(last)
 
+    def _is_rounding(self, last: Cost, best: Cost) -> bool:
+        """Whether the last point has ended at the precision, and its cost is the best one's but for rounding."""
+        if self._ending.status is not Status.PRECISION:
+            return False
+        assert self._initial is not None
+        nothing = _NOTHING * self._precision**2 * self._initial.total  # what rounding leaves of a cost that can be 0
+        return last.total <= max(_ABOUT * best.total, nothing)
+
     def _ending_at_best(self, last: Cost) -> Ending:
         """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
         as_good = last.total - best.total <= self._options.function_tolerance * best.total
-        if as_good or ending.status is Status.PRECISION or not ending.status.success:
+        if as_good or self._is_rounding(last, best) or not ending.status.success:
             return Ending(ending.status, message)
         return Ending(
             Status.FAILURE,

@@ -27,9 +27,10 @@ class SolveOptions:
         method: "lm", Levenberg-Marquardt: never lets the cost rise; or "gn", Gauss-Newton: takes every full
             step (as Opt does), so the cost may rise on the way; the best point met is the one returned.
         preconditioner: of the conjugate gradients: None, "jacobi" (the diagonal of J^T J + D), "block_jacobi" (the
-            block of each unknown element), "multigrid" (a V-cycle, where all unknowns stand on one grid), or "auto":
-            Jacobi, and multigrid in place of it once a solve takes many iterations; block-Jacobi where multigrid does
-            not apply, as on most graphs.
+            block of each unknown element), "multigrid" (one cycle: on the grid that all unknowns stand on; where they
+            are vertices of graphs, smoothed aggregation on the assembled matrix), "cholesky" (a factorisation of that
+            matrix, so that conjugate gradients only refine), or "auto": on a grid Jacobi, then multigrid once a solve
+            takes many iterations; on graphs block-Jacobi, then a factorisation where that is cheap, else multigrid.
         threads: CPU threads; None: as many as there are cores.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):

@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def program(energy: op.Energy, dtype: str = "float32") -> Program:
     derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
-    return build_program(derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling)
+    return build_program(
+        derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling, derived.normal
+    )
 
 
 def digest(energy: op.Energy) -> str:
@@ -158,7 +160,7 @@ def access(offset: int) -> ir.Access:
 )
 def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routine, message: str) -> None:
     with pytest.raises(InternalError, match=message):
-        build_program({"r": [routine]}, "float32", (), (), (), ir.Uncoupled(""))
+        build_program({"r": [routine]}, "float32", (), (), (), ir.Uncoupled(""), ir.Uncoupled(""))
 
 
 def test_dumps_show_every_stage() -> None:

@@ -30,7 +30,9 @@ w = op.params("w")
 def program(energy: op.Energy, stored: bool = True) -> Program:
     derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
     at_linearisation = AT_LINEARISATION if stored else ()
-    return build_program(derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling)
+    return build_program(
+        derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling, derived.normal
+    )
 
 
 def kernels(p: Program, group: str) -> list[Kernel]:

@@ -30,7 +30,8 @@ enum {
     CHOL_GROUP = 4 * CHOL_STEP / CHOL_BLOCK,   /* block columns of a panel that one thread updates */
 };
 
-static const double CHOL_SINGULAR = 1e-13; /* pivots below this part of A's diagonal are rounding */
+/* Pivots below this part of A's diagonal are rounding: of A's numbers, or of the factorisation in double. */
+static const double CHOL_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-13;
 
 typedef struct Cholesky {
     int64_t nodes, panels, tasks, tops;
