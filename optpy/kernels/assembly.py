@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import POINTER, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, final
 
