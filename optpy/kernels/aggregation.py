@@ -91,7 +91,12 @@ def _renumbered(pattern: Any, order: NDArray[np.int64], rank: NDArray[np.int64])
     return sp.csr_matrix((rows.data, columns, rows.indptr), rows.shape).tocsc().tocsr()  # twice transposed: sorted
 
 
-def _aggregates(A: Any) -> NDArray[np.int64]:
+def _hubs(A: Any) -> NDArray[np.bool_]:
+    degree = np.diff(A.indptr) - 1
+    return np.asarray(degree > max(_HUB[0], _HUB[1] * degree.mean()))
+
+
+def _aggregates(A: Any, hubs: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The aggregate of each node; -1: none, it has no neighbour and the smoother solves it alone.
 
     Vanek, Mandel and Brezina 1996, algorithm 5.1: node by node, a root whose neighbours are all free takes them all;
@@ -99,8 +104,6 @@ def _aggregates(A: Any) -> NDArray[np.int64]:
     of them: it makes an aggregate of its own, with those that have hubs for neighbours only. Every other aggregate has
     two nodes at least, so the next level is always smaller.
     """
-    degree = np.diff(A.indptr) - 1
-    hubs = degree > max(_HUB[0], _HUB[1] * degree.mean())
     near = _without(A, hubs) if hubs.any() else A
     aggregate = _roots(near)
     _join(aggregate, near)
@@ -150,9 +153,8 @@ def _join(aggregate: NDArray[np.int64], A: Any) -> None:
 
 def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
     """One step, and the pattern of the next level: P smoothed, unless that would fill the next level."""
-    aggregate = _aggregates(A)
-    degree = np.diff(A.indptr) - 1
-    hubs = degree > max(_HUB[0], _HUB[1] * degree.mean())
+    hubs = _hubs(A)
+    aggregate = _aggregates(A, hubs)
     inside = np.flatnonzero(aggregate >= 0)
     T = sp.csr_matrix(
         (np.ones(len(inside), bool), aggregate[inside], np.append(0, np.cumsum(aggregate >= 0))),
