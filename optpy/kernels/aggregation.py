@@ -23,7 +23,7 @@ _DENSE = 16
 """Block products that A P may take, for each block of A."""
 _VISITS = 3
 """Cycles on a level in one of the finer level, where they take half as long together."""
-_CHUNK = 1024
+_CHUNK = 256
 """Rows of one Gauss-Seidel sweep, and of one partial sum."""
 _ALONE = 1 << 16
 """Numbers in a matrix below which one thread is faster than a barrier."""
@@ -147,8 +147,8 @@ def _join(aggregate: NDArray[np.int64], A: Any) -> None:
     rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
     beside = aggregate[A.indices]
     here = np.flatnonzero((aggregate[rows] < 0) & (beside >= 0))
-    nodes, first = np.unique(rows[here], return_index=True)
-    aggregate[nodes] = beside[here][first]
+    first = here[np.diff(rows[here], prepend=-1) > 0]
+    aggregate[rows[first]] = beside[first]
 
 
 def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
@@ -278,25 +278,33 @@ class Aggregation:
             raise InternalError(f"a pattern of {A.shape} has to be square, with its whole diagonal")
         steps, coarsest, self.order = _levels(A, block)
         patterns = [*(step.A for step in steps), coarsest]
+        arrays = [self._level(p) for p in patterns]
         self.sizes = [int(p.shape[0]) for p in patterns]
-        self.rows = patterns[0].indptr.astype(np.int64)
-        self.columns = patterns[0].indices.astype(np.int32)
-        self.matrix = self._blocks(len(self.columns))
-        self.candidates = self._blocks(n)
+        self.rows, self.columns = arrays[0]["rows"], arrays[0]["columns"]
+        self.matrix, self.candidates = arrays[0]["matrix"], arrays[0]["candidates"]
         self.candidates[:] = np.eye(block)
-        levels = [self._level(p) for p in patterns]
-        levels[0].matrix, levels[0].candidates = self.matrix.ctypes.data, self.candidates.ctypes.data
-        for level, step in zip(levels, steps, strict=False):
-            self._transfer(level, step)
-        for level, finer, coarser in zip(levels[1:], patterns, patterns[1:], strict=False):
-            level.visits = min(max(finer.nnz // (2 * max(coarser.nnz, 1)), 1), _VISITS)
+        for own, step in zip(arrays, steps, strict=False):
+            own.update(self._transfer(step))
+        entries = [int(p.nnz) for p in patterns]
+        levels = [
+            AggregationLevel(
+                nodes=nodes,
+                visits=min(max(finer // (2 * max(nnz, 1)), 1), _VISITS),
+                aggregates=coarser,
+                **{name: array.ctypes.data for name, array in own.items()},
+            )
+            for nodes, coarser, nnz, finer, own in zip(
+                self.sizes, [*self.sizes[1:], 0], entries, [0, *entries[:-1]], arrays, strict=True
+            )
+        ]
         self._levels = (AggregationLevel * len(levels))(*levels)
         self.state = self._state(steps)
 
-    def _level(self, A: Any) -> AggregationLevel:
+    def _level(self, A: Any) -> dict[str, NDArray[Any]]:
         n = A.shape[0]
         rows = np.repeat(np.arange(n), np.diff(A.indptr))
-        arrays = {
+        vectors = {name: self._keep(np.zeros(n * self._block), self._dtype) for name in ("b", "x", "t")}
+        return vectors | {
             "rows": self._keep(A.indptr, np.int64),
             "columns": self._keep(A.indices, np.int32),
             "diagonal": self._keep(np.flatnonzero(A.indices == rows), np.int64),
@@ -304,17 +312,14 @@ class Aggregation:
             "inverse": self._blocks(n),
             "candidates": self._blocks(n),
         }
-        for name in ("b", "x", "t"):
-            arrays[name] = self._keep(np.zeros(n * self._block), self._dtype)
-        return AggregationLevel(nodes=n, visits=1, **{name: array.ctypes.data for name, array in arrays.items()})
 
-    def _transfer(self, level: AggregationLevel, step: _Coarsening) -> None:
+    def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
         """What leads from a level to the next."""
         P, AP = step.P, step.AP
         transposed = sp.csr_matrix((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
         inside = np.sort(step.aggregate[step.aggregate >= 0])
         members = np.searchsorted(inside, np.arange(P.shape[1] + 1))
-        arrays = {
+        return {
             "members": self._keep(members, np.int64),
             "aggregate": self._keep(step.aggregate, np.int32),
             "plain": self._keep(step.plain, np.uint8),
@@ -327,9 +332,6 @@ class Aggregation:
             "ap_rows": self._keep(AP.indptr, np.int64),
             "ap_columns": self._keep(AP.indices, np.int32),
         }
-        for name, array in arrays.items():
-            setattr(level, name, array.ctypes.data)
-        level.aggregates = P.shape[1]
 
     def _state(self, steps: list[_Coarsening]) -> AggregationState:
         unknowns = self.sizes[-1] * self._block

@@ -30,9 +30,10 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small problems have many chunks, and threads share all levels."""
+    """Small problems have many chunks and several levels, and threads share them all."""
     monkeypatch.setattr(aggregation, "_CHUNK", 32)
     monkeypatch.setattr(aggregation, "_ALONE", 0)
+    monkeypatch.setattr(aggregation, "_COARSEST", 20)
 
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
@@ -238,7 +239,8 @@ def test_the_cycle_is_that_of_the_reference(m: int, name: str) -> None:
     b = rng.normal(size=n * m)
     expected = reference(b)
     np.testing.assert_allclose(M(b), expected, atol=1e-10 * np.abs(expected).max())
-    assert name == "none" or len(M.g.sizes) > 1
+    assert name in ("none", "star") or len(M.g.sizes) > 2
+    assert name != "random" or M.level(1).visits > 1
     for k in range(len(M.g.sizes) - 1):
         inverse, _ = inverse_of_blocks(reference.A[k], m, 1e-11)
         largest = np.abs(np.linalg.eigvals(inverse @ reference.A[k])).max()
@@ -410,7 +412,7 @@ def test_iterations_do_not_grow_with_a_grid(dtype: str) -> None:
         D = incidence(edges, n * n)
         A = (D.T @ D + 1e-6 * sp.identity(n * n)).tobsr((1, 1))
         counts.append(iterations(A, Native(A, 1, dtype)))
-    assert max(counts) <= min(counts) + 4 <= 24
+    assert max(counts) <= min(counts) + 3 <= 15
 
 
 def rigid(n: int) -> tuple[Any, Real]:
@@ -434,7 +436,7 @@ def test_rigid_motions_as_candidates_keep_the_iterations_of_an_elastic_grid_few(
         A, motions = rigid(n)
         counts.append(iterations(A, Native(A, 3, candidates=motions)))
         without = iterations(A, Native(A, 3))
-    assert max(counts) <= min(counts) + 8 <= 40
+    assert max(counts) <= min(counts) + 3 <= 16
     assert without > 1.5 * counts[-1]
 
 
@@ -447,10 +449,11 @@ def test_unknowns_without_a_row_stay_zero(dtype: str) -> None:
     """Fixed nodes, unused channels, and channels that only occur together: still symmetric, still a few iterations."""
     n, m = 900, 3
     edges, _ = grid(30)
-    fixed = np.zeros((n, m), bool)
-    fixed[::37] = True
-    J = sp.kron(incidence(edges, n), [[1.0, 0, 1]]) @ sp.diags(np.where(fixed.ravel(), 0.0, 1.0))
+    J = sp.kron(incidence(edges, n), [[1.0, 0, 1]])
     A = (J.T @ J).tobsr((m, m))
+    fixed = np.arange(n) % 37 == 0
+    A.data[fixed[A.indices]] = 0  # they stay in the pattern
+    A.data[np.repeat(fixed, np.diff(A.indptr))] = 0
     M = Native(A, m, dtype)
     b = A @ np.random.default_rng(0).normal(size=n * m)
     x = M(b).reshape(n, m)

@@ -1,10 +1,12 @@
-/* An algebraic multigrid preconditioner for a symmetric positive semi-definite A of m x m blocks: one cycle of
+/* An algebraic multigrid preconditioner for a symmetric positive semi-definite A of m x m blocks: a cycle of
  * smoothed aggregation (Vanek, Mandel and Brezina 1996; A by blocks: Vanek, Brezina and Mandel 2001).
  *
  * The patterns are made once, in Python; the numbers here, level by level: T from the candidates by aggregates,
  * P = (I - omega D^-1 A) T, and the next A = P^T A P. The smoother is hybrid block Gauss-Seidel, forward before and
  * backward after, in chunks of rows that know of each other only the values from before the sweep; where these couple
- * rows too strongly, D is increased, so that it converges for every A (Baker, Falgout, Kolev and Yang 2011).
+ * rows too strongly, D is increased, so that it converges for every A (Baker, Falgout, Kolev and Yang 2011). A coarse
+ * level is visited more than once where that is cheap, as in a W-cycle: the number of iterations then depends much less
+ * on how many levels there are.
  *
  * Nothing depends on the number of threads: every row is computed alone, in the order of its pattern, and sums are
  * added up chunk by chunk. Unknowns without a pivot in their diagonal block (a zero row is one) are left out: 0 in
@@ -23,8 +25,10 @@ enum {
 
 static const double AMG_DAMPING = 4.0 / 3.0; /* over the largest eigenvalue of D^-1 A: Vanek, Mandel and Brezina */
 static const double AMG_DOMINATED = 0.9; /* what couples a row of the smoother to other chunks, over its diagonal */
-/* Pivots below this part of their diagonal, columns below this part of their length, are rounding. */
-static const double AMG_ROUNDING = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
+/* Pivots below this part of their diagonal are rounding; and so are the parts of columns that are orthogonal to those
+ * before, below this part of their squared length. */
+static const double AMG_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
+static const double AMG_DEPENDENT = sizeof(OPTPY_REAL) == 4 ? 1e-12 : 1e-14;
 
 typedef struct {
     int64_t nodes;
@@ -84,7 +88,7 @@ OPTPY_FN void amg_store(OPTPY_REAL *p, AmgRow v) {
     for (int c = 0; c < AMG_BLOCK; c++) p[c] = v[c];
 }
 
-/* A vector of a node: no number beyond it is read, since another thread may be writing there. */
+/* Where another thread may be writing what stands beyond: no more is read than there is. */
 OPTPY_FN AmgRow amg_load_vector(const OPTPY_REAL *p) {
     AmgRow v = {0};
     for (int c = 0; c < AMG_BLOCK; c++) v[c] = p[c];
@@ -115,7 +119,7 @@ OPTPY_FN void amg_add_product(OPTPY_REAL *c, const OPTPY_REAL *A, const OPTPY_RE
     AmgRow row[AMG_BLOCK];
     for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
     for (int i = 0; i < AMG_BLOCK; i++) {
-        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        AmgRow sum = amg_load_vector(c + i * AMG_BLOCK);
         for (int k = 0; k < AMG_BLOCK; k++) sum += A[i * AMG_BLOCK + k] * row[k];
         amg_store(c + i * AMG_BLOCK, sum);
     }
@@ -126,7 +130,7 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
     AmgRow row[AMG_BLOCK];
     for (int k = 0; k < AMG_BLOCK; k++) row[k] = amg_load(B + k * AMG_BLOCK);
     for (int i = 0; i < AMG_BLOCK; i++) {
-        AmgRow sum = amg_load(c + i * AMG_BLOCK);
+        AmgRow sum = amg_load_vector(c + i * AMG_BLOCK);
         for (int k = 0; k < AMG_BLOCK; k++) sum += A[k * AMG_BLOCK + i] * row[k];
         amg_store(c + i * AMG_BLOCK, sum);
     }
@@ -135,7 +139,7 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
 /* The inverse, in place, by Gauss and Jordan; rows and columns without a pivot become 0. */
 OPTPY_FN void amg_invert(double a[AMG_SQUARE]) {
     double least[AMG_BLOCK];
-    for (int k = 0; k < AMG_BLOCK; k++) least[k] = AMG_ROUNDING * a[k * AMG_BLOCK + k];
+    for (int k = 0; k < AMG_BLOCK; k++) least[k] = AMG_SINGULAR * a[k * AMG_BLOCK + k];
     for (int k = 0; k < AMG_BLOCK; k++) {
         double *pivot_row = a + k * AMG_BLOCK;
         const double pivot = pivot_row[k] > least[k] && pivot_row[k] > 0 ? 1 / pivot_row[k] : 0;
@@ -272,7 +276,7 @@ OPTPY_FN int amg_is_small(const AmgLevel *l) { return l->rows[l->nodes] * AMG_SQ
 /* x ~ A^-1 b on a level: symmetric, because the sweep after is the adjoint of the one before. */
 static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int thread) {
     const AmgLevel *l = &g->level[level];
-    if (team->threads > 1 && amg_is_small(l)) {
+    if (team->threads > 1 && (amg_is_small(l) || amg_chunks(l) == 1)) {
         Team alone = {.threads = 1};
         if (thread == 0) amg_cycle_from(g, level, &alone, 0);
         team_barrier(team);
@@ -307,7 +311,7 @@ static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int 
     }
 }
 
-/* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. */
+/* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. b is kept. */
 static __attribute__((unused)) void amg_cycle(Aggregation *g, Team *team, int thread) {
     amg_cycle_from(g, 0, team, thread);
 }
@@ -404,8 +408,7 @@ OPTPY_FN void amg_cholesky(const double gram[AMG_SQUARE], double R[AMG_SQUARE]) 
     for (int k = 0; k < AMG_BLOCK; k++) {
         double square = gram[k * AMG_BLOCK + k];
         for (int n = 0; n < k; n++) square -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + k];
-        const double least = sizeof(OPTPY_REAL) == 4 ? AMG_ROUNDING * AMG_ROUNDING : 1e-14;
-        if (!(square > least * gram[k * AMG_BLOCK + k])) continue;
+        if (!(square > AMG_DEPENDENT * gram[k * AMG_BLOCK + k])) continue;
         R[k * AMG_BLOCK + k] = sqrt(square);
         for (int j = k + 1; j < AMG_BLOCK; j++) {
             double product = gram[k * AMG_BLOCK + j];
@@ -460,8 +463,9 @@ static void amg_smooth_prolongator(const Aggregation *g, const AmgLevel *l, cons
             }
             for (int64_t at = first; at < last; at++) {
                 OPTPY_REAL product[AMG_SQUARE + AMG_LANES] = {0};
-                amg_add_product(product, scaled, l->p + at * AMG_SQUARE);
-                memcpy(l->p + at * AMG_SQUARE, product, AMG_SQUARE * sizeof *product);
+                memcpy(product, l->p + at * AMG_SQUARE, AMG_SQUARE * sizeof *product);
+                memset(l->p + at * AMG_SQUARE, 0, AMG_SQUARE * sizeof *product);
+                amg_add_product(l->p + at * AMG_SQUARE, scaled, product);
             }
         }
         OPTPY_REAL *own = l->p + amg_find(l->p_columns, first, last, l->aggregate[i]) * AMG_SQUARE;
@@ -515,7 +519,7 @@ static void amg_factor(const Aggregation *g) {
                     (double)l->matrix[k * AMG_SQUARE + e];
     for (int64_t i = 0; i < n; i++) {
         double pivot = f[i * n + i];
-        const double least = AMG_ROUNDING * pivot;
+        const double least = AMG_SINGULAR * pivot;
         for (int64_t k = 0; k < i; k++) {
             double sum = f[i * n + k];
             for (int64_t m = 0; m < k; m++) sum -= f[i * n + m] * f[k * n + m];
