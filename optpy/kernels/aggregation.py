@@ -38,11 +38,19 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         "OPTPY_REAL": dialect.real,
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
+        **_stored(dialect),
         "AMG_CHUNK": _CHUNK,
         "AMG_ALONE": _ALONE,
     }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
     return "\n".join([*lines, "", native_header("aggregation.h")])
+
+
+def _stored(dialect: Dialect) -> dict[str, str]:
+    """The numbers that the cycle's copy of the matrix is stored as, in units that are powers of 2."""
+    if dialect.real == "float":
+        return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
+    return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
 
 
 def _lanes(block: int) -> int:
@@ -209,10 +217,20 @@ class AggregationLevel(ctypes.Structure):
         ("columns", c_void_p),
         ("diagonal", c_void_p),
         ("matrix", c_void_p),
-        ("inverse", c_void_p),
         ("candidates", c_void_p),
         ("b", c_void_p),
         ("x", c_void_p),
+        ("root", c_void_p),
+        ("inverse", c_void_p),
+        ("weight", c_void_p),
+        ("near_rows", c_void_p),
+        ("near_columns", c_void_p),
+        ("near", c_void_p),
+        ("far_columns", c_void_p),
+        ("far", c_void_p),
+        ("twin", c_void_p),
+        ("f", c_void_p),
+        ("u", c_void_p),
         ("t", c_void_p),
         ("aggregates", c_int64),
         ("members", c_void_p),
@@ -240,7 +258,6 @@ class AggregationState(ctypes.Structure):
         ("work", c_void_p),
         ("partial", c_void_p),
         ("tentative", c_void_p),
-        ("jacobi", c_void_p),
         ("product", c_void_p),
     ]
 
@@ -303,14 +320,35 @@ class Aggregation:
     def _level(self, A: Any) -> dict[str, NDArray[Any]]:
         n = A.shape[0]
         rows = np.repeat(np.arange(n), np.diff(A.indptr))
-        vectors = {name: self._keep(np.zeros(n * self._block), self._dtype) for name in ("b", "x", "t")}
-        return vectors | {
+        arrays = {
             "rows": self._keep(A.indptr, np.int64),
             "columns": self._keep(A.indices, np.int32),
             "diagonal": self._keep(np.flatnonzero(A.indices == rows), np.int64),
-            "matrix": self._blocks(A.nnz),
-            "inverse": self._blocks(n),
-            "candidates": self._blocks(n),
+            "matrix": self._blocks(A.nnz, self._dtype),
+            "candidates": self._blocks(n, self._dtype),
+            "root": self._blocks(n, self._dtype),
+            "inverse": self._blocks(n, self._dtype),
+            "weight": self._keep(np.zeros(n), self._dtype),
+        }
+        for name, width in (("b", self._block), ("x", self._block), *((name, _lanes(self._block)) for name in "fut")):
+            arrays[name] = self._keep(np.zeros(n * width), self._dtype)
+        return arrays | self._copy(A, rows)
+
+    def _copy(self, A: Any, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The copy of the matrix that the cycle reads: its near and its far entries, each in order."""
+        columns = A.indices
+        near = (columns < rows) & (columns >= rows // _CHUNK * _CHUNK)
+        far = ~near & (columns != rows)
+        position = np.cumsum(far) - 1
+        transposed = sp.csr_matrix((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
+        stored = np.dtype(np.int16 if self._dtype == np.float32 else np.float64)
+        return {
+            "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
+            "near_columns": self._keep(columns[near], np.int32),
+            "near": self._blocks(np.count_nonzero(near), stored),
+            "far_columns": self._keep(columns[far], np.int32),
+            "far": self._blocks(np.count_nonzero(far), stored),
+            "twin": self._keep(position[transposed], np.int32),
         }
 
     def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
@@ -325,7 +363,7 @@ class Aggregation:
             "plain": self._keep(step.plain, np.uint8),
             "p_rows": self._keep(P.indptr, np.int64),
             "p_columns": self._keep(P.indices, np.int32),
-            "p": self._blocks(P.nnz),
+            "p": self._blocks(P.nnz, self._dtype),
             "pt_rows": self._keep(transposed.indptr, np.int64),
             "pt_nodes": self._keep(transposed.indices, np.int32),
             "pt_entries": self._keep(transposed.data, np.int64),
@@ -339,9 +377,8 @@ class Aggregation:
         arrays = {
             "work": self._keep(np.zeros(unknowns if dense else 0), np.float64),
             "partial": self._keep(np.zeros(-(-self.sizes[0] // _CHUNK)), np.float64),
-            "tentative": self._blocks(self.sizes[0]),
-            "jacobi": self._blocks(self.sizes[0]),
-            "product": self._blocks(max((step.AP.nnz for step in steps), default=0)),
+            "tentative": self._blocks(self.sizes[0], self._dtype),
+            "product": self._blocks(max((step.AP.nnz for step in steps), default=0), self._dtype),
         }
         if dense:
             arrays["factor"] = self._keep(np.zeros(unknowns**2), np.float64)
@@ -353,10 +390,10 @@ class Aggregation:
         self._memory.append(array)
         return array
 
-    def _blocks(self, count: int) -> NDArray[Any]:
+    def _blocks(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """(count, m, m), and the numbers beyond it that C may read."""
         size = count * self._block**2
-        whole = np.zeros(size + _lanes(self._block), self._dtype)
+        whole = np.zeros(size + _lanes(self._block), dtype)
         self._memory.append(whole)
         return whole[:size].reshape(count, self._block, self._block)
 
