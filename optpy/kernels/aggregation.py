@@ -239,6 +239,8 @@ class AggregationLevel(ctypes.Structure):
         ("p_rows", c_void_p),
         ("p_columns", c_void_p),
         ("p", c_void_p),
+        ("q", c_void_p),
+        ("q_scale", c_void_p),
         ("pt_rows", c_void_p),
         ("pt_nodes", c_void_p),
         ("pt_entries", c_void_p),
@@ -285,6 +287,7 @@ class Aggregation:
 
     def __init__(self, pattern: Any, block: int, dtype: str) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
+        self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
         A = sp.csr_matrix(
             (np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True
@@ -341,13 +344,12 @@ class Aggregation:
         far = ~near & (columns != rows)
         position = np.cumsum(far) - 1
         transposed = sp.csr_matrix((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
-        stored = np.dtype(np.int16 if self._dtype == np.float32 else np.float64)
         return {
             "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
             "near_columns": self._keep(columns[near], np.int32),
-            "near": self._blocks(np.count_nonzero(near), stored),
+            "near": self._blocks(np.count_nonzero(near), self._stored),
             "far_columns": self._keep(columns[far], np.int32),
-            "far": self._blocks(np.count_nonzero(far), stored),
+            "far": self._blocks(np.count_nonzero(far), self._stored),
             "twin": self._keep(position[transposed], np.int32),
         }
 
@@ -364,6 +366,8 @@ class Aggregation:
             "p_rows": self._keep(P.indptr, np.int64),
             "p_columns": self._keep(P.indices, np.int32),
             "p": self._blocks(P.nnz, self._dtype),
+            "q": self._blocks(P.nnz, self._stored),
+            "q_scale": self._keep(np.zeros(P.shape[1]), self._dtype),
             "pt_rows": self._keep(transposed.indptr, np.int64),
             "pt_nodes": self._keep(transposed.indices, np.int32),
             "pt_entries": self._keep(transposed.data, np.int64),

@@ -66,6 +66,8 @@ typedef struct {
     const int64_t *p_rows;     /* P */
     const int32_t *p_columns;
     OPTPY_REAL *p;
+    AmgStored *q;              /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over */
+    OPTPY_REAL *q_scale;       /* the largest number of each column of blocks */
     const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
     const int32_t *pt_nodes;
     const int64_t *pt_entries;
@@ -153,10 +155,12 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
     }
 }
 
-/* sum += A' v times 1 / AMG_UNIT, each column's terms not yet added up. */
+/* In units of AMG_UNIT. */
+OPTPY_FN AmgRow amg_unpack(const AmgStored *p) { return __builtin_convertvector(*(const AmgColumn *)p, AmgRow); }
+
+/* sum += A v / AMG_UNIT of a block that is stored column by column, each column's terms not yet added up. */
 OPTPY_FN void amg_apply(AmgRow sum[AMG_BLOCK], const AmgStored *block, const OPTPY_REAL *v) {
-    for (int c = 0; c < AMG_BLOCK; c++)
-        sum[c] += v[c] * __builtin_convertvector(*(const AmgColumn *)(block + c * AMG_BLOCK), AmgRow);
+    for (int c = 0; c < AMG_BLOCK; c++) sum[c] += v[c] * amg_unpack(block + c * AMG_BLOCK);
 }
 
 OPTPY_FN AmgRow amg_applied(const AmgRow sum[AMG_BLOCK]) {
@@ -283,10 +287,10 @@ static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
 /* f of the coarser level = P^T t */
 static void amg_restrict(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(i, coarse->nodes, team, thread) {
-        AmgRow sum = {0};
+        AmgRow sum[AMG_BLOCK] = {{0}};
         for (int64_t k = l->pt_rows[i]; k < l->pt_rows[i + 1]; k++)
-            sum += amg_transposed(l->p + l->pt_entries[k] * AMG_SQUARE, amg_at(l->t, l->pt_nodes[k]));
-        amg_put(coarse->f, i, sum);
+            amg_apply(sum, l->q + l->pt_entries[k] * AMG_SQUARE, amg_at(l->t, l->pt_nodes[k]));
+        amg_put(coarse->f, i, l->q_scale[i] * amg_applied(sum));
     }
 }
 
@@ -294,9 +298,11 @@ static void amg_restrict(const AmgLevel *l, const AmgLevel *coarse, const Team *
 static void amg_interpolate(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(i, l->nodes, team, thread) {
         AmgRow sum[AMG_BLOCK] = {{0}}, t = amg_get(l->u, i);
-        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++)
-            amg_gather(sum, l->p + k * AMG_SQUARE, amg_at(coarse->u, l->p_columns[k]));
-        for (int a = 0; a < AMG_BLOCK; a++) t[a] += amg_sum(sum[a]);
+        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++) {
+            const AmgRow v = l->q_scale[l->p_columns[k]] * amg_get(coarse->u, l->p_columns[k]);
+            for (int a = 0; a < AMG_BLOCK; a++) sum[a] += v * amg_unpack(l->q + k * AMG_SQUARE + a * AMG_BLOCK);
+        }
+        for (int a = 0; a < AMG_BLOCK; a++) t[a] += (OPTPY_REAL)AMG_UNIT * amg_sum(sum[a]);
         amg_put(l->t, i, t);
     }
 }
@@ -390,7 +396,7 @@ static void amg_factor_blocks(const Aggregation *g, const AmgLevel *l, const Tea
     }
 }
 
-/* A number of A' as it is stored; 1 where it is none. */
+/* A number from -1 to 1 as it is stored; 1 where it is none. */
 OPTPY_FN AmgStored amg_pack(OPTPY_REAL value) {
     value = value < 1 ? value : 1;
     value = value > -1 ? value : -1;
@@ -597,15 +603,25 @@ static void amg_factor(const Aggregation *g) {
     }
 }
 
-/* P as the cycle needs it, in the units of both levels: R P R^-1, the last of the coarser level. */
+OPTPY_FN OPTPY_REAL amg_larger(OPTPY_REAL a, OPTPY_REAL b) { return b > a ? b : -b > a ? -b : a; }
+
+/* q, column by column of blocks. */
 static void amg_scale_prolongator(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
-    AMG_SHARE(i, l->nodes, team, thread) {
-        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++) {
-            OPTPY_REAL right[AMG_SQUARE + AMG_LANES] = {0}, *p = l->p + k * AMG_SQUARE;
-            amg_add_product(right, p, coarse->inverse + l->p_columns[k] * (int64_t)AMG_SQUARE);
+    AMG_SHARE(I, coarse->nodes, team, thread) {
+        OPTPY_REAL largest = 0;
+        for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++) {
+            OPTPY_REAL right[AMG_SQUARE + AMG_LANES] = {0}, *p = l->p + l->pt_entries[k] * AMG_SQUARE;
+            amg_add_product(right, p, coarse->inverse + I * AMG_SQUARE);
             memset(p, 0, AMG_SQUARE * sizeof *p);
-            amg_add_product(p, l->root + i * AMG_SQUARE, right);
+            amg_add_product(p, l->root + (int64_t)l->pt_nodes[k] * AMG_SQUARE, right);
+            for (int n = 0; n < AMG_SQUARE; n++) largest = amg_larger(largest, p[n]);
         }
+        l->q_scale[I] = largest;
+        for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++)
+            for (int n = 0; n < AMG_SQUARE; n++) {
+                const int64_t at = l->pt_entries[k] * AMG_SQUARE + n;
+                l->q[at] = amg_pack(largest > 0 ? l->p[at] / largest : 0);
+            }
     }
 }
 
