@@ -66,8 +66,10 @@ typedef struct {
     const int64_t *p_rows;     /* P */
     const int32_t *p_columns;
     OPTPY_REAL *p;
-    AmgStored *q;              /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over */
-    OPTPY_REAL *q_scale;       /* the largest number of each column of blocks */
+    /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over the largest number of each column of
+     * blocks: in the order of P, and in that of P^T. */
+    AmgStored *q, *qt;
+    OPTPY_REAL *q_scale;
     const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
     const int32_t *pt_nodes;
     const int64_t *pt_entries;
@@ -289,7 +291,7 @@ static void amg_restrict(const AmgLevel *l, const AmgLevel *coarse, const Team *
     AMG_SHARE(i, coarse->nodes, team, thread) {
         AmgRow sum[AMG_BLOCK] = {{0}};
         for (int64_t k = l->pt_rows[i]; k < l->pt_rows[i + 1]; k++)
-            amg_apply(sum, l->q + l->pt_entries[k] * AMG_SQUARE, amg_at(l->t, l->pt_nodes[k]));
+            amg_apply(sum, l->qt + k * AMG_SQUARE, amg_at(l->t, l->pt_nodes[k]));
         amg_put(coarse->f, i, l->q_scale[i] * amg_applied(sum));
     }
 }
@@ -605,7 +607,7 @@ static void amg_factor(const Aggregation *g) {
 
 OPTPY_FN OPTPY_REAL amg_larger(OPTPY_REAL a, OPTPY_REAL b) { return b > a ? b : -b > a ? -b : a; }
 
-/* q, column by column of blocks. */
+/* q and qt. */
 static void amg_scale_prolongator(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(I, coarse->nodes, team, thread) {
         OPTPY_REAL largest = 0;
@@ -620,7 +622,7 @@ static void amg_scale_prolongator(const AmgLevel *l, const AmgLevel *coarse, con
         for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++)
             for (int n = 0; n < AMG_SQUARE; n++) {
                 const int64_t at = l->pt_entries[k] * AMG_SQUARE + n;
-                l->q[at] = amg_pack(largest > 0 ? l->p[at] / largest : 0);
+                l->q[at] = l->qt[k * AMG_SQUARE + n] = amg_pack(largest > 0 ? l->p[at] / largest : 0);
             }
     }
 }
