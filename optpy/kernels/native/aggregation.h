@@ -246,16 +246,15 @@ static void amg_finish_residual(const AmgLevel *l, const Team *team, int thread)
     }
 }
 
-/* One sweep from t to u, in either direction: in its chunk each row sees what those before it have become. */
-OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, int64_t fresh, int64_t fresh_end) {
+/* One row of a sweep from t to u. In its chunk it sees what rows before it have become: those below the diagonal, the
+ * near ones, are read from `before`, and those above it, in the chunk that ends at `fresh_end`, from u. */
+OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, OPTPY_REAL *before, int64_t fresh_end) {
     AmgRow sum[AMG_BLOCK] = {{0}};
+    for (int64_t k = l->near_rows[i + 1] - 1; k >= l->near_rows[i]; k--)
+        amg_apply(sum, l->near + k * AMG_SQUARE, amg_at(before, l->near_columns[k]));
     for (int64_t k = amg_far_row(l, i + 1) - 1; k >= amg_far_row(l, i); k--) {
         const int64_t j = l->far_columns[k];
-        amg_apply(sum, l->far + k * AMG_SQUARE, amg_at(j >= fresh && j < fresh_end ? l->u : l->t, j));
-    }
-    for (int64_t k = l->near_rows[i + 1] - 1; k >= l->near_rows[i]; k--) {
-        const int64_t j = l->near_columns[k];
-        amg_apply(sum, l->near + k * AMG_SQUARE, amg_at(j >= fresh && j < fresh_end ? l->u : l->t, j));
+        amg_apply(sum, l->far + k * AMG_SQUARE, amg_at(j > i && j < fresh_end ? l->u : l->t, j));
     }
     const AmgRow t = amg_get(l->t, i);
     amg_put(l->u, i, t + l->weight[i] * (amg_get(l->f, i) - amg_applied(sum) - t));
@@ -265,8 +264,8 @@ OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, int64_t fresh, int64_t
 static void amg_sweep(const AmgLevel *l, int backward, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
-        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, i + 1, end);
-        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, begin, i);
+        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, l->t, end);
+        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, l->u, i);
     }
 }
 
