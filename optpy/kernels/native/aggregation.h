@@ -173,32 +173,29 @@ OPTPY_FN AmgRow amg_applied(const AmgRow sum[AMG_BLOCK]) {
 
 /* R with R^T R = gram; rows of columns that depend on those before are 0. */
 OPTPY_FN void amg_cholesky(const double gram[AMG_SQUARE], double least, double R[AMG_SQUARE]) {
+    double rest[AMG_SQUARE];
+    memcpy(rest, gram, sizeof rest);
     memset(R, 0, AMG_SQUARE * sizeof *R);
     for (int k = 0; k < AMG_BLOCK; k++) {
-        double square = gram[k * AMG_BLOCK + k];
-        for (int n = 0; n < k; n++) square -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + k];
+        const double square = rest[k * AMG_BLOCK + k];
         if (!(square > least * gram[k * AMG_BLOCK + k])) continue;
-        R[k * AMG_BLOCK + k] = sqrt(square);
-        for (int j = k + 1; j < AMG_BLOCK; j++) {
-            double product = gram[k * AMG_BLOCK + j];
-            for (int n = 0; n < k; n++) product -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + j];
-            R[k * AMG_BLOCK + j] = product / R[k * AMG_BLOCK + k];
-        }
+        const double scale = 1 / sqrt(square);
+        for (int j = k; j < AMG_BLOCK; j++) R[k * AMG_BLOCK + j] = scale * rest[k * AMG_BLOCK + j];
+        for (int i = k + 1; i < AMG_BLOCK; i++)
+            for (int j = i; j < AMG_BLOCK; j++)
+                rest[i * AMG_BLOCK + j] -= R[k * AMG_BLOCK + i] * R[k * AMG_BLOCK + j];
     }
 }
 
 /* R^-1; rows and columns without a pivot become 0. */
 OPTPY_FN void amg_invert(const double R[AMG_SQUARE], double inverse[AMG_SQUARE]) {
-    memset(inverse, 0, AMG_SQUARE * sizeof *inverse);
-    for (int k = 0; k < AMG_BLOCK; k++) {
-        if (!(R[k * AMG_BLOCK + k] > 0)) continue;
-        const double pivot = 1 / R[k * AMG_BLOCK + k];
-        for (int i = 0; i < k; i++) {
-            double sum = 0;
-            for (int n = i; n < k; n++) sum += inverse[i * AMG_BLOCK + n] * R[n * AMG_BLOCK + k];
-            inverse[i * AMG_BLOCK + k] = -pivot * sum;
-        }
-        inverse[k * AMG_BLOCK + k] = pivot;
+    for (int i = AMG_BLOCK - 1; i >= 0; i--) {
+        const double pivot = R[i * AMG_BLOCK + i], scale = pivot > 0 ? 1 / pivot : 0;
+        double row[AMG_BLOCK] = {0};
+        row[i] = 1;
+        for (int n = i + 1; n < AMG_BLOCK; n++)
+            for (int j = 0; j < AMG_BLOCK; j++) row[j] -= R[i * AMG_BLOCK + n] * inverse[n * AMG_BLOCK + j];
+        for (int j = 0; j < AMG_BLOCK; j++) inverse[i * AMG_BLOCK + j] = scale > 0 ? scale * row[j] : 0;
     }
 }
 
@@ -494,7 +491,7 @@ static void amg_estimate(const Aggregation *g, AmgLevel *l, Team *team, int thre
  * down to the rounding of the candidates. */
 static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(I, l->aggregates, team, thread) {
-        double gram[AMG_SQUARE] = {0}, R[AMG_SQUARE];
+        double gram[AMG_SQUARE] = {0}, R[AMG_SQUARE], inverse[AMG_SQUARE];
         for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
             for (int a = 0; a < AMG_BLOCK; a++) {
                 const OPTPY_REAL *c = l->candidates + i * AMG_SQUARE + a * AMG_BLOCK;
@@ -503,18 +500,16 @@ static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const Amg
                     for (int k = 0; k < AMG_BLOCK; k++) gram[j * AMG_BLOCK + k] += (double)c[j] * (double)c[k];
             }
         amg_cholesky(gram, AMG_DEPENDENT, R);
+        amg_invert(R, inverse);
         for (int n = 0; n < AMG_SQUARE; n++) coarse->candidates[I * AMG_SQUARE + n] = (OPTPY_REAL)R[n];
         for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
             for (int a = 0; a < AMG_BLOCK; a++) {
                 const int64_t at = i * AMG_SQUARE + a * AMG_BLOCK;
                 const int kept = amg_has_pivot(l, i, a);
-                double row[AMG_BLOCK];
-                for (int k = 0; k < AMG_BLOCK; k++) {
-                    double value = (double)l->candidates[at + k];
-                    for (int n = 0; n < k; n++) value -= row[n] * R[n * AMG_BLOCK + k];
-                    row[k] = kept && R[k * AMG_BLOCK + k] > 0 ? value / R[k * AMG_BLOCK + k] : 0;
-                    g->tentative[at + k] = (OPTPY_REAL)row[k];
-                }
+                double row[AMG_BLOCK] = {0};
+                for (int n = 0; n < AMG_BLOCK; n++)
+                    for (int k = 0; k < AMG_BLOCK; k++) row[k] += (double)l->candidates[at + n] * inverse[n * AMG_BLOCK + k];
+                for (int k = 0; k < AMG_BLOCK; k++) g->tentative[at + k] = kept ? (OPTPY_REAL)row[k] : 0;
             }
     }
 }
@@ -618,10 +613,11 @@ static void amg_scale_prolongator(const AmgLevel *l, const AmgLevel *coarse, con
             for (int n = 0; n < AMG_SQUARE; n++) largest = amg_larger(largest, p[n]);
         }
         l->q_scale[I] = largest;
+        const OPTPY_REAL inverse = largest > 0 ? 1 / largest : 0;
         for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++)
             for (int n = 0; n < AMG_SQUARE; n++) {
                 const int64_t at = l->pt_entries[k] * AMG_SQUARE + n;
-                l->q[at] = l->qt[k * AMG_SQUARE + n] = amg_pack(largest > 0 ? l->p[at] / largest : 0);
+                l->q[at] = l->qt[k * AMG_SQUARE + n] = amg_pack(inverse * l->p[at]);
             }
     }
 }
