@@ -47,7 +47,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
 
 
 def _stored(dialect: Dialect) -> dict[str, str]:
-    """The numbers that the cycle's copy of the matrix is stored as, in units that are powers of 2."""
+    """What the cycle's copies of A and P are stored as: numbers from -1 to 1, as multiples of a unit."""
     if dialect.real == "float":
         return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
     return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
@@ -207,46 +207,21 @@ def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int6
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
+def _addresses(names: str) -> list[tuple[str, type[c_void_p]]]:
+    return [(name, c_void_p) for name in names.split()]
+
+
 class AggregationLevel(ctypes.Structure):
     """As native/aggregation.h."""
 
     _fields_ = [
         ("nodes", c_int64),
         ("visits", c_int64),
-        ("rows", c_void_p),
-        ("columns", c_void_p),
-        ("diagonal", c_void_p),
-        ("matrix", c_void_p),
-        ("candidates", c_void_p),
-        ("b", c_void_p),
-        ("x", c_void_p),
-        ("root", c_void_p),
-        ("inverse", c_void_p),
-        ("weight", c_void_p),
-        ("near_rows", c_void_p),
-        ("near_columns", c_void_p),
-        ("near", c_void_p),
-        ("far_columns", c_void_p),
-        ("far", c_void_p),
-        ("twin", c_void_p),
-        ("f", c_void_p),
-        ("u", c_void_p),
-        ("t", c_void_p),
+        *_addresses("rows columns diagonal matrix candidates b x root inverse weight"),
+        *_addresses("near_rows near_columns near far_columns far twin f u t"),
         ("aggregates", c_int64),
-        ("members", c_void_p),
-        ("aggregate", c_void_p),
-        ("plain", c_void_p),
-        ("p_rows", c_void_p),
-        ("p_columns", c_void_p),
-        ("p", c_void_p),
-        ("q", c_void_p),
-        ("qt", c_void_p),
-        ("q_scale", c_void_p),
-        ("pt_rows", c_void_p),
-        ("pt_nodes", c_void_p),
-        ("pt_entries", c_void_p),
-        ("ap_rows", c_void_p),
-        ("ap_columns", c_void_p),
+        *_addresses("members aggregate plain p_rows p_columns p q qt q_scale"),
+        *_addresses("pt_rows pt_nodes pt_entries ap_rows ap_columns"),
         ("omega", c_double),
     ]
 
@@ -348,9 +323,9 @@ class Aggregation:
         return {
             "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
             "near_columns": self._keep(columns[near], np.int32),
-            "near": self._blocks(np.count_nonzero(near), self._stored),
+            "near": self._blocks(int(near.sum()), self._stored),
             "far_columns": self._keep(columns[far], np.int32),
-            "far": self._blocks(np.count_nonzero(far), self._stored),
+            "far": self._blocks(int(far.sum()), self._stored),
             "twin": self._keep(position[transposed], np.int32),
         }
 

@@ -21,9 +21,10 @@
  * A row or a column of a block is read as a whole vector register, and so a little beyond its end: arrays of blocks
  * have AMG_LANES numbers more than their blocks. */
 
-typedef OPTPY_REAL AmgRow __attribute__((vector_size(AMG_LANES * sizeof(OPTPY_REAL)), aligned(sizeof(OPTPY_REAL)), may_alias));
+#define AMG_VECTOR(T) __attribute__((vector_size(AMG_LANES * sizeof(T)), aligned(sizeof(T)), may_alias))
 typedef AMG_STORED AmgStored;
-typedef AmgStored AmgColumn __attribute__((vector_size(AMG_LANES * sizeof(AmgStored)), aligned(sizeof(AmgStored)), may_alias));
+typedef OPTPY_REAL AmgRow AMG_VECTOR(OPTPY_REAL);
+typedef AmgStored AmgColumn AMG_VECTOR(AmgStored);
 
 enum {
     AMG_SQUARE = AMG_BLOCK * AMG_BLOCK,
@@ -210,7 +211,7 @@ OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32
     return at;
 }
 
-/* -- the cycle, in the units of R ----------------------------------------------------------------------------------- */
+/* -- the cycle, in the units of R ---------------------------------------------------------------------------------- */
 
 OPTPY_FN OPTPY_REAL *amg_at(OPTPY_REAL *vector, int64_t node) { return vector + node * AMG_LANES; }
 OPTPY_FN AmgRow amg_get(const OPTPY_REAL *vector, int64_t node) { return amg_load(vector + node * AMG_LANES); }
@@ -218,8 +219,8 @@ OPTPY_FN void amg_put(OPTPY_REAL *vector, int64_t node, AmgRow v) { *(AmgRow *)(
 
 OPTPY_FN int64_t amg_far_row(const AmgLevel *l, int64_t i) { return l->rows[i] - i - l->near_rows[i]; }
 
-/* u = M^-1 f, where M = 1 / weight + the near part of A; t = f less the same part of A u and less u. Both from nothing
- * but the chunk itself. */
+/* u = M^-1 f, where M = 1 / weight + the near part of A; t = f less the same part of A u and less u: where D is, A' is 1.
+ * Both from nothing but the chunk itself. */
 static void amg_sweep_from_zero(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         for (int64_t i = chunk * AMG_CHUNK; i < amg_chunk_end(l, chunk); i++) {
@@ -419,7 +420,7 @@ static void amg_scale(const AmgLevel *l, const Team *team, int thread) {
     }
 }
 
-/* 1 + c is 1 / weight of the smoother, which has to make 2 / weight - 1 - (A' outside of the chunks) positive definite:
+/* 1 + excess is 1 / weight of the smoother, which has to make 2 / weight - 1 - (A' outside of the chunks) positive definite:
  * no row of that A' exceeds the sum of the Frobenius norms of its blocks. (Baker et al. take sums of numbers of A, which
  * depend on the units of the unknowns, and keep D where they are small, as here.) */
 static void amg_weigh(const AmgLevel *l, const Team *team, int thread) {
@@ -428,8 +429,9 @@ static void amg_weigh(const AmgLevel *l, const Team *team, int thread) {
         double coupling = 0;
         for (int64_t k = amg_far_row(l, i); k < amg_far_row(l, i + 1); k++) {
             if (l->far_columns[k] >= begin && l->far_columns[k] < end) continue;
+            const AmgStored *block = l->far + k * AMG_SQUARE;
             double square = 0;
-            for (int n = 0; n < AMG_SQUARE; n++) square += (double)l->far[k * AMG_SQUARE + n] * (double)l->far[k * AMG_SQUARE + n];
+            for (int n = 0; n < AMG_SQUARE; n++) square += (double)block[n] * (double)block[n];
             coupling += AMG_UNIT * sqrt(square);
         }
         const double excess = 0.5 * (coupling - AMG_DOMINATED);
@@ -506,9 +508,10 @@ static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const Amg
             for (int a = 0; a < AMG_BLOCK; a++) {
                 const int64_t at = i * AMG_SQUARE + a * AMG_BLOCK;
                 const int kept = amg_has_pivot(l, i, a);
+                const OPTPY_REAL *c = l->candidates + at;
                 double row[AMG_BLOCK] = {0};
                 for (int n = 0; n < AMG_BLOCK; n++)
-                    for (int k = 0; k < AMG_BLOCK; k++) row[k] += (double)l->candidates[at + n] * inverse[n * AMG_BLOCK + k];
+                    for (int k = 0; k < AMG_BLOCK; k++) row[k] += (double)c[n] * inverse[n * AMG_BLOCK + k];
                 for (int k = 0; k < AMG_BLOCK; k++) g->tentative[at + k] = kept ? (OPTPY_REAL)row[k] : 0;
             }
     }
