@@ -509,10 +509,11 @@ static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const Amg
                 const int64_t at = i * AMG_SQUARE + a * AMG_BLOCK;
                 const int kept = amg_has_pivot(l, i, a);
                 const OPTPY_REAL *c = l->candidates + at;
-                double row[AMG_BLOCK] = {0};
-                for (int n = 0; n < AMG_BLOCK; n++)
-                    for (int k = 0; k < AMG_BLOCK; k++) row[k] += (double)c[n] * inverse[n * AMG_BLOCK + k];
-                for (int k = 0; k < AMG_BLOCK; k++) g->tentative[at + k] = kept ? (OPTPY_REAL)row[k] : 0;
+                for (int k = 0; k < AMG_BLOCK; k++) {
+                    double sum = 0;
+                    for (int n = 0; n <= k; n++) sum += (double)c[n] * inverse[n * AMG_BLOCK + k];
+                    g->tentative[at + k] = kept ? (OPTPY_REAL)sum : 0;
+                }
             }
     }
 }
