@@ -38,11 +38,19 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         "OPTPY_REAL": dialect.real,
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
+        **_stored(dialect),
         "AMG_CHUNK": _CHUNK,
         "AMG_ALONE": _ALONE,
     }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
     return "\n".join([*lines, "", native_header("aggregation.h")])
+
+
+def _stored(dialect: Dialect) -> dict[str, str]:
+    """What the cycle's copies of A and P are stored as: numbers from -1 to 1, as multiples of a unit."""
+    if dialect.real == "float":
+        return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
+    return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
 
 
 def _lanes(block: int) -> int:
@@ -199,33 +207,21 @@ def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int6
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
+def _addresses(names: str) -> list[tuple[str, type[c_void_p]]]:
+    return [(name, c_void_p) for name in names.split()]
+
+
 class AggregationLevel(ctypes.Structure):
     """As native/aggregation.h."""
 
     _fields_ = [
         ("nodes", c_int64),
         ("visits", c_int64),
-        ("rows", c_void_p),
-        ("columns", c_void_p),
-        ("diagonal", c_void_p),
-        ("matrix", c_void_p),
-        ("inverse", c_void_p),
-        ("candidates", c_void_p),
-        ("b", c_void_p),
-        ("x", c_void_p),
-        ("t", c_void_p),
+        *_addresses("rows columns diagonal matrix candidates b x root inverse weight"),
+        *_addresses("near_rows near_columns near far_columns far twin f u t"),
         ("aggregates", c_int64),
-        ("members", c_void_p),
-        ("aggregate", c_void_p),
-        ("plain", c_void_p),
-        ("p_rows", c_void_p),
-        ("p_columns", c_void_p),
-        ("p", c_void_p),
-        ("pt_rows", c_void_p),
-        ("pt_nodes", c_void_p),
-        ("pt_entries", c_void_p),
-        ("ap_rows", c_void_p),
-        ("ap_columns", c_void_p),
+        *_addresses("members aggregate plain p_rows p_columns p q qt q_scale"),
+        *_addresses("pt_rows pt_nodes pt_entries ap_rows ap_columns"),
         ("omega", c_double),
     ]
 
@@ -240,7 +236,6 @@ class AggregationState(ctypes.Structure):
         ("work", c_void_p),
         ("partial", c_void_p),
         ("tentative", c_void_p),
-        ("jacobi", c_void_p),
         ("product", c_void_p),
     ]
 
@@ -268,6 +263,7 @@ class Aggregation:
 
     def __init__(self, pattern: Any, block: int, dtype: str) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
+        self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
         A = sp.csr_matrix(
             (np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True
@@ -303,14 +299,34 @@ class Aggregation:
     def _level(self, A: Any) -> dict[str, NDArray[Any]]:
         n = A.shape[0]
         rows = np.repeat(np.arange(n), np.diff(A.indptr))
-        vectors = {name: self._keep(np.zeros(n * self._block), self._dtype) for name in ("b", "x", "t")}
-        return vectors | {
+        arrays = {
             "rows": self._keep(A.indptr, np.int64),
             "columns": self._keep(A.indices, np.int32),
             "diagonal": self._keep(np.flatnonzero(A.indices == rows), np.int64),
-            "matrix": self._blocks(A.nnz),
-            "inverse": self._blocks(n),
-            "candidates": self._blocks(n),
+            "matrix": self._blocks(A.nnz, self._dtype),
+            "candidates": self._blocks(n, self._dtype),
+            "root": self._blocks(n, self._dtype),
+            "inverse": self._blocks(n, self._dtype),
+            "weight": self._keep(np.zeros(n), self._dtype),
+        }
+        for name, width in (("b", self._block), ("x", self._block), *((name, _lanes(self._block)) for name in "fut")):
+            arrays[name] = self._keep(np.zeros(n * width), self._dtype)
+        return arrays | self._copy(A, rows)
+
+    def _copy(self, A: Any, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The copy of the matrix that the cycle reads: its near and its far entries, each in order."""
+        columns = A.indices
+        near = (columns < rows) & (columns >= rows // _CHUNK * _CHUNK)
+        far = ~near & (columns != rows)
+        position = np.cumsum(far) - 1
+        transposed = sp.csr_matrix((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
+        return {
+            "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
+            "near_columns": self._keep(columns[near], np.int32),
+            "near": self._blocks(int(near.sum()), self._stored),
+            "far_columns": self._keep(columns[far], np.int32),
+            "far": self._blocks(int(far.sum()), self._stored),
+            "twin": self._keep(position[transposed], np.int32),
         }
 
     def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
@@ -325,7 +341,10 @@ class Aggregation:
             "plain": self._keep(step.plain, np.uint8),
             "p_rows": self._keep(P.indptr, np.int64),
             "p_columns": self._keep(P.indices, np.int32),
-            "p": self._blocks(P.nnz),
+            "p": self._blocks(P.nnz, self._dtype),
+            "q": self._blocks(P.nnz, self._stored),
+            "qt": self._blocks(P.nnz, self._stored),
+            "q_scale": self._keep(np.zeros(P.shape[1]), self._dtype),
             "pt_rows": self._keep(transposed.indptr, np.int64),
             "pt_nodes": self._keep(transposed.indices, np.int32),
             "pt_entries": self._keep(transposed.data, np.int64),
@@ -339,9 +358,8 @@ class Aggregation:
         arrays = {
             "work": self._keep(np.zeros(unknowns if dense else 0), np.float64),
             "partial": self._keep(np.zeros(-(-self.sizes[0] // _CHUNK)), np.float64),
-            "tentative": self._blocks(self.sizes[0]),
-            "jacobi": self._blocks(self.sizes[0]),
-            "product": self._blocks(max((step.AP.nnz for step in steps), default=0)),
+            "tentative": self._blocks(self.sizes[0], self._dtype),
+            "product": self._blocks(max((step.AP.nnz for step in steps), default=0), self._dtype),
         }
         if dense:
             arrays["factor"] = self._keep(np.zeros(unknowns**2), np.float64)
@@ -353,10 +371,10 @@ class Aggregation:
         self._memory.append(array)
         return array
 
-    def _blocks(self, count: int) -> NDArray[Any]:
+    def _blocks(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """(count, m, m), and the numbers beyond it that C may read."""
         size = count * self._block**2
-        whole = np.zeros(size + _lanes(self._block), self._dtype)
+        whole = np.zeros(size + _lanes(self._block), dtype)
         self._memory.append(whole)
         return whole[:size].reshape(count, self._block, self._block)
 

@@ -268,6 +268,23 @@ def test_it_is_symmetric_and_its_error_operator_shrinks(m: int, name: str) -> No
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("name", ["random", "hub"])
+@pytest.mark.parametrize("m", [1, 3, 6])
+def test_single_precision_is_symmetric_and_definite_in_any_units(m: int, name: str) -> None:
+    """Its copy of the matrix has 16 bits."""
+    rng = np.random.default_rng(m)
+    n = 360 // m
+    A = laplacian(graphs(n)[name], n, m, rng) + 0.01 * np.eye(n * m)
+    units = 10 ** rng.uniform(-3, 3, n * m)
+    M = units[:, None] * dense(Native(units[:, None] * A * units, m, "float32")) * units
+    np.testing.assert_allclose(M, M.T, atol=1e-5 * np.abs(M).max())
+    L = np.linalg.cholesky(A)
+    spectrum = np.linalg.eigvalsh(L.T @ (M + M.T) / 2 @ L)
+    assert spectrum.min() > 0.01
+    assert spectrum.max() < 1 + 1e-3
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 def test_the_smoother_converges_where_chunks_are_coupled_more_strongly_than_rows(scale: float) -> None:
     """Every unknown with every other one; and in whatever units they are."""

@@ -12,10 +12,19 @@
  * added up chunk by chunk. Unknowns without a pivot in their diagonal block (a zero row is one) are left out: 0 in
  * inverses, in T and in x.
  *
- * A row of a block is read as a whole vector register, and so a little beyond its end: arrays of blocks have
- * AMG_LANES numbers more than their blocks. */
+ * The cycle waits for memory, so it has a copy of A of its own, in the order in which it is read and, for single
+ * precision, in 16 bits: A' = R^-T A R^-1 with D = R^T R, by blocks. The diagonal blocks of A' are 1 and need not be
+ * stored, and no number of it exceeds 1, since A is semi-definite: rounding it to multiples of AMG_UNIT changes the
+ * energy of no vector by more than a small part of its energy in D, whatever the units of the unknowns. So the smoother
+ * stays a convergent one, of the matrix that is stored, and the preconditioner symmetric and positive definite.
+ *
+ * A row or a column of a block is read as a whole vector register, and so a little beyond its end: arrays of blocks
+ * have AMG_LANES numbers more than their blocks. */
 
-typedef OPTPY_REAL AmgRow __attribute__((vector_size(AMG_LANES * sizeof(OPTPY_REAL)), aligned(sizeof(OPTPY_REAL)), may_alias));
+#define AMG_VECTOR(T) __attribute__((vector_size(AMG_LANES * sizeof(T)), aligned(sizeof(T)), may_alias))
+typedef AMG_STORED AmgStored;
+typedef OPTPY_REAL AmgRow AMG_VECTOR(OPTPY_REAL);
+typedef AmgStored AmgColumn AMG_VECTOR(AmgStored);
 
 enum {
     AMG_SQUARE = AMG_BLOCK * AMG_BLOCK,
@@ -37,9 +46,19 @@ typedef struct {
     const int32_t *columns;    /* sorted in each row */
     const int64_t *diagonal;   /* of each row: the entry on the diagonal */
     OPTPY_REAL *matrix;        /* of each entry: a block, row by row */
-    OPTPY_REAL *inverse;       /* of each row: the smoother's */
     OPTPY_REAL *candidates;    /* of each row: a block; column k is the k-th candidate */
-    OPTPY_REAL *b, *x, *t;
+    OPTPY_REAL *b, *x;         /* of the finest level: what the cycle is given, and what it gives */
+    /* What the cycle works on, in the units of D = R^T R. */
+    OPTPY_REAL *root;          /* of each row: R */
+    OPTPY_REAL *inverse;       /* of each row: R^-1 */
+    OPTPY_REAL *weight;        /* of each row: the smoother's */
+    const int64_t *near_rows;  /* entries below the diagonal in their chunk: where each row begins */
+    const int32_t *near_columns;
+    AmgStored *near;
+    const int32_t *far_columns; /* all others but those on the diagonal */
+    AmgStored *far;
+    const int32_t *twin;       /* of each entry below the diagonal: the far one that is its transpose */
+    OPTPY_REAL *f, *u, *t;     /* R^-T b, R x and a third one, AMG_LANES for each row */
     /* All below lead to the next level; the last one has none. */
     int64_t aggregates;
     const int64_t *members;    /* where the rows of each aggregate begin; those of none come after all */
@@ -48,6 +67,10 @@ typedef struct {
     const int64_t *p_rows;     /* P */
     const int32_t *p_columns;
     OPTPY_REAL *p;
+    /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over the largest number of each column of
+     * blocks: in the order of P, and in that of P^T. */
+    AmgStored *q, *qt;
+    OPTPY_REAL *q_scale;
     const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
     const int32_t *pt_nodes;
     const int64_t *pt_entries;
@@ -64,7 +87,6 @@ typedef struct Aggregation {
     double *partial;           /* of each chunk of the finest level */
     /* Of the level that is being built. */
     OPTPY_REAL *tentative;     /* T: of each row, a block in the column of its aggregate */
-    OPTPY_REAL *jacobi;        /* D^-1 */
     OPTPY_REAL *product;       /* A P */
 } Aggregation;
 
@@ -136,22 +158,45 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
     }
 }
 
-/* The inverse, in place, by Gauss and Jordan; rows and columns without a pivot become 0. */
-OPTPY_FN void amg_invert(double a[AMG_SQUARE]) {
-    double least[AMG_BLOCK];
-    for (int k = 0; k < AMG_BLOCK; k++) least[k] = AMG_SINGULAR * a[k * AMG_BLOCK + k];
+/* In units of AMG_UNIT. */
+OPTPY_FN AmgRow amg_unpack(const AmgStored *p) { return __builtin_convertvector(*(const AmgColumn *)p, AmgRow); }
+
+/* sum += A v / AMG_UNIT of a block that is stored column by column, each column's terms not yet added up. */
+OPTPY_FN void amg_apply(AmgRow sum[AMG_BLOCK], const AmgStored *block, const OPTPY_REAL *v) {
+    for (int c = 0; c < AMG_BLOCK; c++) sum[c] += v[c] * amg_unpack(block + c * AMG_BLOCK);
+}
+
+OPTPY_FN AmgRow amg_applied(const AmgRow sum[AMG_BLOCK]) {
+    AmgRow total = sum[0];
+    for (int c = 1; c < AMG_BLOCK; c++) total += sum[c];
+    return total * (OPTPY_REAL)AMG_UNIT;
+}
+
+/* R with R^T R = gram; rows of columns that depend on those before are 0. */
+OPTPY_FN void amg_cholesky(const double gram[AMG_SQUARE], double least, double R[AMG_SQUARE]) {
+    double rest[AMG_SQUARE];
+    memcpy(rest, gram, sizeof rest);
+    memset(R, 0, AMG_SQUARE * sizeof *R);
     for (int k = 0; k < AMG_BLOCK; k++) {
-        double *pivot_row = a + k * AMG_BLOCK;
-        const double pivot = pivot_row[k] > least[k] && pivot_row[k] > 0 ? 1 / pivot_row[k] : 0;
-        pivot_row[k] = 1;
-        for (int j = 0; j < AMG_BLOCK; j++) pivot_row[j] = pivot != 0 ? pivot * pivot_row[j] : 0;
-        for (int i = 0; i < AMG_BLOCK; i++) {
-            double *row = a + i * AMG_BLOCK;
-            if (i == k) continue;
-            const double factor = pivot != 0 ? row[k] : 0;
-            row[k] = 0;
-            for (int j = 0; j < AMG_BLOCK; j++) row[j] -= factor * pivot_row[j];
-        }
+        const double square = rest[k * AMG_BLOCK + k];
+        if (!(square > least * gram[k * AMG_BLOCK + k])) continue;
+        const double scale = 1 / sqrt(square);
+        for (int j = k; j < AMG_BLOCK; j++) R[k * AMG_BLOCK + j] = scale * rest[k * AMG_BLOCK + j];
+        for (int i = k + 1; i < AMG_BLOCK; i++)
+            for (int j = i; j < AMG_BLOCK; j++)
+                rest[i * AMG_BLOCK + j] -= R[k * AMG_BLOCK + i] * R[k * AMG_BLOCK + j];
+    }
+}
+
+/* R^-1; rows and columns without a pivot become 0. */
+OPTPY_FN void amg_invert(const double R[AMG_SQUARE], double inverse[AMG_SQUARE]) {
+    for (int i = AMG_BLOCK - 1; i >= 0; i--) {
+        const double pivot = R[i * AMG_BLOCK + i], scale = pivot > 0 ? 1 / pivot : 0;
+        double row[AMG_BLOCK] = {0};
+        row[i] = 1;
+        for (int n = i + 1; n < AMG_BLOCK; n++)
+            for (int j = 0; j < AMG_BLOCK; j++) row[j] -= R[i * AMG_BLOCK + n] * inverse[n * AMG_BLOCK + j];
+        for (int j = 0; j < AMG_BLOCK; j++) inverse[i * AMG_BLOCK + j] = scale > 0 ? scale * row[j] : 0;
     }
 }
 
@@ -166,114 +211,120 @@ OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32
     return at;
 }
 
-/* -- the cycle ----------------------------------------------------------------------------------------------------- */
+/* -- the cycle, in the units of R ---------------------------------------------------------------------------------- */
 
-/* x = M^-1 b, where M = D' + the part of A below the diagonal inside of chunks; t = b less the same part of A x and less
- * D x. Both from nothing but the chunk itself. */
+OPTPY_FN OPTPY_REAL *amg_at(OPTPY_REAL *vector, int64_t node) { return vector + node * AMG_LANES; }
+OPTPY_FN AmgRow amg_get(const OPTPY_REAL *vector, int64_t node) { return amg_load(vector + node * AMG_LANES); }
+OPTPY_FN void amg_put(OPTPY_REAL *vector, int64_t node, AmgRow v) { *(AmgRow *)(vector + node * AMG_LANES) = v; }
+
+OPTPY_FN int64_t amg_far_row(const AmgLevel *l, int64_t i) { return l->rows[i] - i - l->near_rows[i]; }
+
+/* u = M^-1 f, where M = 1 / weight + the near part of A; t = f less the same part of A u and less u: where D is, A' is 1.
+ * Both from nothing but the chunk itself. */
 static void amg_sweep_from_zero(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
-        const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
-        for (int64_t i = begin; i < end; i++) {
-            AmgRow sum[AMG_BLOCK] = {{0}}, own[AMG_BLOCK] = {{0}};
-            OPTPY_REAL *t = l->t + i * AMG_BLOCK, *x = l->x + i * AMG_BLOCK;
-            const int64_t diagonal = l->diagonal[i];
-            for (int64_t k = diagonal - 1; k >= l->rows[i] && l->columns[k] >= begin; k--)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (int a = 0; a < AMG_BLOCK; a++) t[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
-            amg_store(x, amg_transposed(l->inverse + i * AMG_SQUARE, t)); /* the inverse is symmetric */
-            amg_gather(own, l->matrix + diagonal * AMG_SQUARE, x);
-            for (int a = 0; a < AMG_BLOCK; a++) t[a] -= amg_sum(own[a]);
-        }
-    }
-}
-
-/* t = b - A x, by what the forward sweep has left to do. */
-static void amg_finish_residual(const AmgLevel *l, const Team *team, int thread) {
-    AMG_SHARE(chunk, amg_chunks(l), team, thread) {
-        const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
-        for (int64_t i = begin; i < end; i++) {
+        for (int64_t i = chunk * AMG_CHUNK; i < amg_chunk_end(l, chunk); i++) {
             AmgRow sum[AMG_BLOCK] = {{0}};
-            for (int64_t k = l->rows[i]; l->columns[k] < begin; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (int64_t k = l->diagonal[i] + 1; k < l->rows[i + 1]; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] -= amg_sum(sum[a]);
+            for (int64_t k = l->near_rows[i]; k < l->near_rows[i + 1]; k++)
+                amg_apply(sum, l->near + k * AMG_SQUARE, amg_at(l->u, l->near_columns[k]));
+            const AmgRow r = amg_get(l->f, i) - amg_applied(sum), u = l->weight[i] * r;
+            amg_put(l->u, i, u);
+            amg_put(l->t, i, r - u);
         }
     }
 }
 
-/* One sweep from t to x, in either direction: in its chunk each row sees what those before it have become. */
-OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, int64_t fresh, int64_t fresh_end) {
-    AmgRow sum[AMG_BLOCK] = {{0}};
-    OPTPY_REAL r[AMG_BLOCK];
-    for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
-        const int64_t j = l->columns[k];
-        const OPTPY_REAL *v = j >= fresh && j < fresh_end ? l->x : l->t;
-        amg_gather(sum, l->matrix + k * AMG_SQUARE, v + j * AMG_BLOCK);
+/* t = f - A u, by what the sweep from zero has left to do. */
+static void amg_finish_residual(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        AmgRow sum[AMG_BLOCK] = {{0}};
+        for (int64_t k = amg_far_row(l, i); k < amg_far_row(l, i + 1); k++)
+            amg_apply(sum, l->far + k * AMG_SQUARE, amg_at(l->u, l->far_columns[k]));
+        amg_put(l->t, i, amg_get(l->t, i) - amg_applied(sum));
     }
-    for (int a = 0; a < AMG_BLOCK; a++) r[a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
-    const AmgRow step = amg_transposed(l->inverse + i * AMG_SQUARE, r);
-    amg_store(l->x + i * AMG_BLOCK, amg_load_vector(l->t + i * AMG_BLOCK) + step);
 }
 
-/* x = t + M^-1 (b - A t), or with M^T */
+/* One row of a sweep from t to u. In its chunk it sees what rows before it have become: those below the diagonal, the
+ * near ones, are read from `before`, and those above it, in the chunk that ends at `fresh_end`, from u. */
+OPTPY_FN void amg_sweep_row(const AmgLevel *l, int64_t i, OPTPY_REAL *before, int64_t fresh_end) {
+    AmgRow sum[AMG_BLOCK] = {{0}};
+    for (int64_t k = l->near_rows[i + 1] - 1; k >= l->near_rows[i]; k--)
+        amg_apply(sum, l->near + k * AMG_SQUARE, amg_at(before, l->near_columns[k]));
+    for (int64_t k = amg_far_row(l, i + 1) - 1; k >= amg_far_row(l, i); k--) {
+        const int64_t j = l->far_columns[k];
+        amg_apply(sum, l->far + k * AMG_SQUARE, amg_at(j > i && j < fresh_end ? l->u : l->t, j));
+    }
+    const AmgRow t = amg_get(l->t, i);
+    amg_put(l->u, i, t + l->weight[i] * (amg_get(l->f, i) - amg_applied(sum) - t));
+}
+
+/* u = t + M^-1 (f - A t), or with M^T */
 static void amg_sweep(const AmgLevel *l, int backward, const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         const int64_t begin = chunk * AMG_CHUNK, end = amg_chunk_end(l, chunk);
-        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, i + 1, end);
-        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, begin, i);
+        if (backward) for (int64_t i = end - 1; i >= begin; i--) amg_sweep_row(l, i, l->t, end);
+        else for (int64_t i = begin; i < end; i++) amg_sweep_row(l, i, l->u, i);
     }
 }
 
-/* t = b - A x */
+/* A u of a row, but for the diagonal */
+OPTPY_FN AmgRow amg_row_product(const AmgLevel *l, int64_t i, OPTPY_REAL *u) {
+    AmgRow sum[AMG_BLOCK] = {{0}};
+    for (int64_t k = l->near_rows[i]; k < l->near_rows[i + 1]; k++)
+        amg_apply(sum, l->near + k * AMG_SQUARE, amg_at(u, l->near_columns[k]));
+    for (int64_t k = amg_far_row(l, i); k < amg_far_row(l, i + 1); k++)
+        amg_apply(sum, l->far + k * AMG_SQUARE, amg_at(u, l->far_columns[k]));
+    return amg_applied(sum);
+}
+
+/* t = f - A u */
 static void amg_residual(const AmgLevel *l, const Team *team, int thread) {
-    AMG_SHARE(i, l->nodes, team, thread) {
-        AmgRow sum[AMG_BLOCK] = {{0}};
-        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
-            amg_gather(sum, l->matrix + k * AMG_SQUARE, l->x + (int64_t)l->columns[k] * AMG_BLOCK);
-        for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] = l->b[i * AMG_BLOCK + a] - amg_sum(sum[a]);
-    }
+    AMG_SHARE(i, l->nodes, team, thread)
+        amg_put(l->t, i, amg_get(l->f, i) - amg_get(l->u, i) - amg_row_product(l, i, l->u));
 }
 
-/* b of the coarser level = P^T t */
+/* f of the coarser level = P^T t */
 static void amg_restrict(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(i, coarse->nodes, team, thread) {
-        AmgRow sum = {0};
+        AmgRow sum[AMG_BLOCK] = {{0}};
         for (int64_t k = l->pt_rows[i]; k < l->pt_rows[i + 1]; k++)
-            sum += amg_transposed(l->p + l->pt_entries[k] * AMG_SQUARE, l->t + (int64_t)l->pt_nodes[k] * AMG_BLOCK);
-        amg_store(coarse->b + i * AMG_BLOCK, sum);
+            amg_apply(sum, l->qt + k * AMG_SQUARE, amg_at(l->t, l->pt_nodes[k]));
+        amg_put(coarse->f, i, l->q_scale[i] * amg_applied(sum));
     }
 }
 
-/* t = x + P x of the coarser level */
+/* t = u + P u of the coarser level */
 static void amg_interpolate(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(i, l->nodes, team, thread) {
-        AmgRow sum[AMG_BLOCK] = {{0}};
-        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++)
-            amg_gather(sum, l->p + k * AMG_SQUARE, coarse->x + (int64_t)l->p_columns[k] * AMG_BLOCK);
-        for (int a = 0; a < AMG_BLOCK; a++) l->t[i * AMG_BLOCK + a] = l->x[i * AMG_BLOCK + a] + amg_sum(sum[a]);
+        AmgRow sum[AMG_BLOCK] = {{0}}, t = amg_get(l->u, i);
+        for (int64_t k = l->p_rows[i]; k < l->p_rows[i + 1]; k++) {
+            const AmgRow v = l->q_scale[l->p_columns[k]] * amg_get(coarse->u, l->p_columns[k]);
+            for (int a = 0; a < AMG_BLOCK; a++) sum[a] += v * amg_unpack(l->q + k * AMG_SQUARE + a * AMG_BLOCK);
+        }
+        for (int a = 0; a < AMG_BLOCK; a++) t[a] += (OPTPY_REAL)AMG_UNIT * amg_sum(sum[a]);
+        amg_put(l->t, i, t);
     }
 }
 
-/* x = A^-1 b on the coarsest level, of the matrix that amg_factor has factored. */
+/* u = A^-1 f on the coarsest level, of the matrix that amg_factor has factored. */
 static void amg_solve_coarsest(const Aggregation *g) {
     const AmgLevel *l = &g->level[g->levels - 1];
     const int64_t n = l->nodes * AMG_BLOCK;
     double *y = g->work;
     for (int64_t i = 0; i < n; i++) {
-        double sum = (double)l->b[i];
+        double sum = (double)l->f[i / AMG_BLOCK * AMG_LANES + i % AMG_BLOCK];
         for (int64_t k = 0; k < i; k++) sum -= g->factor[i * n + k] * y[k];
         y[i] = sum;
     }
     for (int64_t i = 0; i < n; i++) y[i] *= g->factor[i * n + i]; /* the inverse pivot */
     for (int64_t i = n - 1; i >= 0; i--)
         for (int64_t k = 0; k < i; k++) y[k] -= g->factor[i * n + k] * y[i];
-    for (int64_t i = 0; i < n; i++) l->x[i] = (OPTPY_REAL)y[i];
+    for (int64_t i = 0; i < n; i++) l->u[i / AMG_BLOCK * AMG_LANES + i % AMG_BLOCK] = (OPTPY_REAL)y[i];
 }
 
 OPTPY_FN int amg_is_small(const AmgLevel *l) { return l->rows[l->nodes] * AMG_SQUARE < AMG_ALONE; }
 
-/* x ~ A^-1 b on a level: symmetric, because the sweep after is the adjoint of the one before. */
+/* u ~ A^-1 f on a level: symmetric, because the sweep after is the adjoint of the one before. */
 static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int thread) {
     const AmgLevel *l = &g->level[level];
     if (team->threads > 1 && (amg_is_small(l) || amg_chunks(l) == 1)) {
@@ -294,7 +345,7 @@ static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int 
             team_barrier(team);
             amg_finish_residual(l, team, thread);
         } else {
-            AMG_SHARE(i, l->nodes * AMG_BLOCK, team, thread) l->t[i] = l->x[i];
+            AMG_SHARE(i, l->nodes, team, thread) amg_put(l->t, i, amg_get(l->u, i));
             team_barrier(team);
             amg_sweep(l, 0, team, thread);
             team_barrier(team);
@@ -313,45 +364,83 @@ static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int 
 
 /* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. b is kept. */
 static __attribute__((unused)) void amg_cycle(Aggregation *g, Team *team, int thread) {
+    const AmgLevel *l = &g->level[0];
+    AMG_SHARE(i, l->nodes, team, thread)
+        amg_put(l->f, i, amg_transposed(l->inverse + i * AMG_SQUARE, l->b + i * AMG_BLOCK));
+    team_barrier(team);
     amg_cycle_from(g, 0, team, thread);
+    for (int64_t i = amg_begin; i < amg_end; i++) {
+        AmgRow row[AMG_BLOCK] = {{0}};
+        amg_gather(row, l->inverse + i * AMG_SQUARE, amg_at(l->u, i));
+        for (int a = 0; a < AMG_BLOCK; a++) l->x[i * AMG_BLOCK + a] = amg_sum(row[a]);
+    }
+    team_barrier(team);
 }
 
 /* -- building the levels ------------------------------------------------------------------------------------------- */
 
-/* D^-1 */
-static void amg_invert_blocks(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+/* R and R^-1, with R^T R = D; on a level that is solved directly they are 1. */
+static void amg_factor_blocks(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+    const int direct = g->factor && l == &g->level[g->levels - 1];
     AMG_SHARE(i, l->nodes, team, thread) {
-        double a[AMG_SQUARE];
-        for (int n = 0; n < AMG_SQUARE; n++) a[n] = (double)l->matrix[l->diagonal[i] * AMG_SQUARE + n];
-        amg_invert(a);
-        for (int n = 0; n < AMG_SQUARE; n++) g->jacobi[i * AMG_SQUARE + n] = (OPTPY_REAL)a[n];
+        double D[AMG_SQUARE] = {0}, R[AMG_SQUARE], inverse[AMG_SQUARE];
+        for (int n = 0; n < AMG_SQUARE; n++)
+            D[n] = direct ? n % (AMG_BLOCK + 1) == 0 : (double)l->matrix[l->diagonal[i] * AMG_SQUARE + n];
+        amg_cholesky(D, AMG_SINGULAR, R);
+        amg_invert(R, inverse);
+        for (int n = 0; n < AMG_SQUARE; n++) {
+            l->root[i * AMG_SQUARE + n] = (OPTPY_REAL)R[n];
+            l->inverse[i * AMG_SQUARE + n] = (OPTPY_REAL)inverse[n];
+        }
     }
 }
 
-/* The Frobenius norm of D_i^-1/2 A_ij D_j^-1/2, from the trace of its square. */
-OPTPY_FN double amg_coupling(const Aggregation *g, const AmgLevel *l, int64_t i, int64_t entry) {
-    const OPTPY_REAL *A = l->matrix + entry * AMG_SQUARE;
-    OPTPY_REAL left[AMG_SQUARE + AMG_LANES] = {0}, right[AMG_SQUARE + AMG_LANES] = {0};
-    double square = 0;
-    amg_add_product(left, g->jacobi + i * AMG_SQUARE, A);
-    amg_add_product(right, A, g->jacobi + (int64_t)l->columns[entry] * AMG_SQUARE);
-    for (int n = 0; n < AMG_SQUARE; n++) square += (double)left[n] * (double)right[n];
-    return sqrt(square > 0 ? square : 0);
+/* A number from -1 to 1 as it is stored; 1 where it is none. */
+OPTPY_FN AmgStored amg_pack(OPTPY_REAL value) {
+    value = value < 1 ? value : 1;
+    value = value > -1 ? value : -1;
+    return (AmgStored)AMG_ROUND(value * (OPTPY_REAL)(1 / AMG_UNIT));
 }
 
-/* (1 + c) D is the D' of the smoother, which has to make 2 D' - D - (A outside of the chunks) positive definite: no row
- * of that A exceeds the sum of its couplings, times D. (Baker et al. take sums of numbers, which depend on the units of
- * the unknowns, and keep D where they are small, as here.) */
-static void amg_weigh(const Aggregation *g, const AmgLevel *l, const Team *team, int thread) {
+/* A', column by column: each entry below the diagonal, and the same numbers for the one that is its transpose. */
+static void amg_scale(const AmgLevel *l, const Team *team, int thread) {
+    AMG_SHARE(i, l->nodes, team, thread) {
+        const int64_t begin = i / AMG_CHUNK * AMG_CHUNK;
+        AmgStored *near = l->near + l->near_rows[i] * AMG_SQUARE, *far = l->far + amg_far_row(l, i) * AMG_SQUARE;
+        for (int64_t k = l->rows[i]; k < l->diagonal[i]; k++) {
+            const int64_t j = l->columns[k];
+            OPTPY_REAL left[AMG_SQUARE + AMG_LANES] = {0}, scaled[AMG_SQUARE + AMG_LANES] = {0};
+            amg_add_transposed_product(left, l->matrix + k * AMG_SQUARE, l->inverse + i * AMG_SQUARE);
+            amg_add_transposed_product(scaled, l->inverse + j * AMG_SQUARE, left); /* A'_ij^T */
+            AmgStored *own = j >= begin ? near : far, *twin = l->far + (int64_t)l->twin[k] * AMG_SQUARE;
+            for (int n = 0; n < AMG_SQUARE; n++) own[n] = amg_pack(scaled[n]);
+            for (int n = 0; n < AMG_SQUARE; n++) twin[n] = own[n % AMG_BLOCK * AMG_BLOCK + n / AMG_BLOCK];
+            if (j >= begin) near += AMG_SQUARE; else far += AMG_SQUARE;
+        }
+    }
+}
+
+/* 1 + excess is 1 / weight of the smoother, which has to make 2 / weight - 1 - (A' outside of the chunks) positive definite:
+ * no row of that A' exceeds the sum of the Frobenius norms of its blocks. (Baker et al. take sums of numbers of A, which
+ * depend on the units of the unknowns, and keep D where they are small, as here.) */
+static void amg_weigh(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(i, l->nodes, team, thread) {
         const int64_t begin = i / AMG_CHUNK * AMG_CHUNK, end = begin + AMG_CHUNK;
         double coupling = 0;
-        for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
-            if (l->columns[k] < begin || l->columns[k] >= end) coupling += amg_coupling(g, l, i, k);
+        for (int64_t k = amg_far_row(l, i); k < amg_far_row(l, i + 1); k++) {
+            if (l->far_columns[k] >= begin && l->far_columns[k] < end) continue;
+            const AmgStored *block = l->far + k * AMG_SQUARE;
+            double square = 0;
+            for (int n = 0; n < AMG_SQUARE; n++) square += (double)block[n] * (double)block[n];
+            coupling += AMG_UNIT * sqrt(square);
+        }
         const double excess = 0.5 * (coupling - AMG_DOMINATED);
-        const OPTPY_REAL scale = (OPTPY_REAL)(excess > 0 ? 1 / (1 + excess) : 1);
-        for (int n = 0; n < AMG_SQUARE; n++) l->inverse[i * AMG_SQUARE + n] = scale * g->jacobi[i * AMG_SQUARE + n];
+        l->weight[i] = (OPTPY_REAL)(excess > 0 ? 1 / (1 + excess) : 1);
     }
+}
+
+OPTPY_FN int amg_has_pivot(const AmgLevel *l, int64_t i, int a) {
+    return l->root[i * AMG_SQUARE + a * (AMG_BLOCK + 1)] > 0;
 }
 
 /* +1 or -1, without a pattern that an eigenvector could be orthogonal to. */
@@ -361,31 +450,28 @@ OPTPY_FN OPTPY_REAL amg_sign(uint64_t n) {
     return (n ^ (n >> 31)) & 1 ? (OPTPY_REAL)1 : (OPTPY_REAL)-1;
 }
 
-/* to = D^-1 y with y = scale A from; leaves the sums of to . y of each chunk. */
-static void amg_power(const Aggregation *g, const AmgLevel *l, const OPTPY_REAL *from, OPTPY_REAL *to, double scale,
+/* to = scale A' from; leaves the sums of its squares of each chunk. */
+static void amg_power(const Aggregation *g, const AmgLevel *l, OPTPY_REAL *from, OPTPY_REAL *to, double scale,
                       const Team *team, int thread) {
     AMG_SHARE(chunk, amg_chunks(l), team, thread) {
         double total = 0;
         for (int64_t i = chunk * AMG_CHUNK; i < amg_chunk_end(l, chunk); i++) {
-            AmgRow sum[AMG_BLOCK] = {{0}};
-            OPTPY_REAL y[AMG_BLOCK];
-            for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++)
-                amg_gather(sum, l->matrix + k * AMG_SQUARE, from + (int64_t)l->columns[k] * AMG_BLOCK);
-            for (int a = 0; a < AMG_BLOCK; a++) y[a] = (OPTPY_REAL)scale * amg_sum(sum[a]);
-            const AmgRow z = amg_transposed(g->jacobi + i * AMG_SQUARE, y);
-            amg_store(to + i * AMG_BLOCK, z);
-            for (int a = 0; a < AMG_BLOCK; a++) total += (double)z[a] * (double)y[a];
+            const AmgRow y = (OPTPY_REAL)scale * (amg_get(from, i) + amg_row_product(l, i, from));
+            amg_put(to, i, y);
+            for (int a = 0; a < AMG_BLOCK; a++) total += (double)y[a] * (double)y[a];
         }
         g->partial[chunk] = total;
     }
 }
 
-/* omega from the largest eigenvalue of D^-1 A: by power iteration in the norm of D, in which it is symmetric, so that
- * the growth of the vector rises towards the eigenvalue. Takes x and t. */
+/* omega from the largest eigenvalue of A', which is that of D^-1 A: by power iteration, whose vector grows at a rate
+ * that rises towards it. Takes u and t. */
 static void amg_estimate(const Aggregation *g, AmgLevel *l, Team *team, int thread) {
-    OPTPY_REAL *from = l->x, *to = l->t;
+    OPTPY_REAL *from = l->u, *to = l->t;
     double square = 1;
-    AMG_SHARE(i, l->nodes * AMG_BLOCK, team, thread) from[i] = amg_sign((uint64_t)i);
+    AMG_SHARE(i, l->nodes, team, thread)
+        for (int a = 0; a < AMG_BLOCK; a++)
+            amg_at(from, i)[a] = amg_has_pivot(l, i, a) ? amg_sign((uint64_t)(i * AMG_BLOCK + a)) : 0;
     team_barrier(team);
     for (int n = 0; n < AMG_POWER_ITERATIONS; n++) {
         amg_power(g, l, from, to, 1 / sqrt(square), team, thread);
@@ -402,47 +488,31 @@ static void amg_estimate(const Aggregation *g, AmgLevel *l, Team *team, int thre
     team_barrier(team);
 }
 
-/* R with R^T R = gram; rows of columns that depend on those before are 0. */
-OPTPY_FN void amg_cholesky(const double gram[AMG_SQUARE], double R[AMG_SQUARE]) {
-    memset(R, 0, AMG_SQUARE * sizeof *R);
-    for (int k = 0; k < AMG_BLOCK; k++) {
-        double square = gram[k * AMG_BLOCK + k];
-        for (int n = 0; n < k; n++) square -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + k];
-        if (!(square > AMG_DEPENDENT * gram[k * AMG_BLOCK + k])) continue;
-        R[k * AMG_BLOCK + k] = sqrt(square);
-        for (int j = k + 1; j < AMG_BLOCK; j++) {
-            double product = gram[k * AMG_BLOCK + j];
-            for (int n = 0; n < k; n++) product -= R[n * AMG_BLOCK + k] * R[n * AMG_BLOCK + j];
-            R[k * AMG_BLOCK + j] = product / R[k * AMG_BLOCK + k];
-        }
-    }
-}
-
 /* T R = the candidates of each aggregate, T with orthogonal columns of length 1; R are the candidates of the next level.
  * By the Cholesky factor of the products of all columns: they are added up in double, so that columns are told apart
  * down to the rounding of the candidates. */
 static void amg_orthogonalise(const Aggregation *g, const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
     AMG_SHARE(I, l->aggregates, team, thread) {
-        double gram[AMG_SQUARE] = {0}, R[AMG_SQUARE];
+        double gram[AMG_SQUARE] = {0}, R[AMG_SQUARE], inverse[AMG_SQUARE];
         for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
             for (int a = 0; a < AMG_BLOCK; a++) {
                 const OPTPY_REAL *c = l->candidates + i * AMG_SQUARE + a * AMG_BLOCK;
-                if (!(g->jacobi[i * AMG_SQUARE + a * AMG_BLOCK + a] > 0)) continue;
+                if (!amg_has_pivot(l, i, a)) continue;
                 for (int j = 0; j < AMG_BLOCK; j++)
                     for (int k = 0; k < AMG_BLOCK; k++) gram[j * AMG_BLOCK + k] += (double)c[j] * (double)c[k];
             }
-        amg_cholesky(gram, R);
+        amg_cholesky(gram, AMG_DEPENDENT, R);
+        amg_invert(R, inverse);
         for (int n = 0; n < AMG_SQUARE; n++) coarse->candidates[I * AMG_SQUARE + n] = (OPTPY_REAL)R[n];
         for (int64_t i = l->members[I]; i < l->members[I + 1]; i++)
             for (int a = 0; a < AMG_BLOCK; a++) {
                 const int64_t at = i * AMG_SQUARE + a * AMG_BLOCK;
-                const int kept = g->jacobi[at + a] > 0;
-                double row[AMG_BLOCK];
+                const int kept = amg_has_pivot(l, i, a);
+                const OPTPY_REAL *c = l->candidates + at;
                 for (int k = 0; k < AMG_BLOCK; k++) {
-                    double value = (double)l->candidates[at + k];
-                    for (int n = 0; n < k; n++) value -= row[n] * R[n * AMG_BLOCK + k];
-                    row[k] = kept && R[k * AMG_BLOCK + k] > 0 ? value / R[k * AMG_BLOCK + k] : 0;
-                    g->tentative[at + k] = (OPTPY_REAL)row[k];
+                    double sum = 0;
+                    for (int n = 0; n <= k; n++) sum += (double)c[n] * inverse[n * AMG_BLOCK + k];
+                    g->tentative[at + k] = kept ? (OPTPY_REAL)sum : 0;
                 }
             }
     }
@@ -453,19 +523,18 @@ static void amg_smooth_prolongator(const Aggregation *g, const AmgLevel *l, cons
     AMG_SHARE(i, l->nodes, team, thread) {
         const int64_t first = l->p_rows[i], last = l->p_rows[i + 1];
         if (first == last) continue;
-        OPTPY_REAL scaled[AMG_SQUARE + AMG_LANES] = {0};
         memset(l->p + first * AMG_SQUARE, 0, (size_t)(last - first) * AMG_SQUARE * sizeof *l->p);
         if (!l->plain[i]) {
-            for (int n = 0; n < AMG_SQUARE; n++) scaled[n] = (OPTPY_REAL)-l->omega * g->jacobi[i * AMG_SQUARE + n];
             for (int64_t k = l->rows[i]; k < l->rows[i + 1]; k++) {
                 const int64_t at = amg_find(l->p_columns, first, last, l->aggregate[l->columns[k]]);
                 amg_add_product(l->p + at * AMG_SQUARE, l->matrix + k * AMG_SQUARE, g->tentative + l->columns[k] * (int64_t)AMG_SQUARE);
             }
             for (int64_t at = first; at < last; at++) {
                 OPTPY_REAL product[AMG_SQUARE + AMG_LANES] = {0};
-                memcpy(product, l->p + at * AMG_SQUARE, AMG_SQUARE * sizeof *product);
+                amg_add_transposed_product(product, l->inverse + i * AMG_SQUARE, l->p + at * AMG_SQUARE);
+                for (int n = 0; n < AMG_SQUARE; n++) product[n] *= (OPTPY_REAL)-l->omega;
                 memset(l->p + at * AMG_SQUARE, 0, AMG_SQUARE * sizeof *product);
-                amg_add_product(l->p + at * AMG_SQUARE, scaled, product);
+                amg_add_product(l->p + at * AMG_SQUARE, l->inverse + i * AMG_SQUARE, product);
             }
         }
         OPTPY_REAL *own = l->p + amg_find(l->p_columns, first, last, l->aggregate[i]) * AMG_SQUARE;
@@ -534,6 +603,29 @@ static void amg_factor(const Aggregation *g) {
     }
 }
 
+OPTPY_FN OPTPY_REAL amg_larger(OPTPY_REAL a, OPTPY_REAL b) { return b > a ? b : -b > a ? -b : a; }
+
+/* q and qt. */
+static void amg_scale_prolongator(const AmgLevel *l, const AmgLevel *coarse, const Team *team, int thread) {
+    AMG_SHARE(I, coarse->nodes, team, thread) {
+        OPTPY_REAL largest = 0;
+        for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++) {
+            OPTPY_REAL right[AMG_SQUARE + AMG_LANES] = {0}, *p = l->p + l->pt_entries[k] * AMG_SQUARE;
+            amg_add_product(right, p, coarse->inverse + I * AMG_SQUARE);
+            memset(p, 0, AMG_SQUARE * sizeof *p);
+            amg_add_product(p, l->root + (int64_t)l->pt_nodes[k] * AMG_SQUARE, right);
+            for (int n = 0; n < AMG_SQUARE; n++) largest = amg_larger(largest, p[n]);
+        }
+        l->q_scale[I] = largest;
+        const OPTPY_REAL inverse = largest > 0 ? 1 / largest : 0;
+        for (int64_t k = l->pt_rows[I]; k < l->pt_rows[I + 1]; k++)
+            for (int n = 0; n < AMG_SQUARE; n++) {
+                const int64_t at = l->pt_entries[k] * AMG_SQUARE + n;
+                l->q[at] = l->qt[k * AMG_SQUARE + n] = amg_pack(inverse * l->p[at]);
+            }
+    }
+}
+
 static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread) {
     AmgLevel *l = &g->level[level];
     if (team->threads > 1 && amg_is_small(l)) {
@@ -542,9 +634,11 @@ static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread
         team_barrier(team);
         return;
     }
-    amg_invert_blocks(g, l, team, thread);
+    amg_factor_blocks(g, l, team, thread);
     team_barrier(team);
-    amg_weigh(g, l, team, thread);
+    amg_scale(l, team, thread);
+    team_barrier(team);
+    amg_weigh(l, team, thread);
     if (level == g->levels - 1) {
         if (thread == 0 && g->factor) amg_factor(g);
         team_barrier(team);
@@ -559,6 +653,8 @@ static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread
     amg_coarsen(g, l, l + 1, team, thread);
     team_barrier(team);
     amg_build_from(g, level + 1, team, thread);
+    amg_scale_prolongator(l, l + 1, team, thread);
+    team_barrier(team);
 }
 
 /* All levels from the matrix and the candidates of level 0, whose b is kept: all threads of the team call it; ends with a
