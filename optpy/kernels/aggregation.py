@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import InternalError
@@ -43,7 +42,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         "AMG_ALONE": _ALONE,
     }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
-    return "\n".join([*lines, "", native_header("aggregation.h")])
+    return "\n".join([*lines, "", native_header("aggregation.h"), native_header("aggregation_build.h")])
 
 
 def _stored(dialect: Dialect) -> dict[str, str]:
@@ -86,6 +85,13 @@ class _Coarsening:
         return _Coarsening(A, aggregate, self.plain[order], P, AP)
 
 
+def _csr(entries: Any, shape: Any, copy: bool = False) -> Any:
+    """A SciPy matrix. SciPy takes a while to import, and most solves need none of it."""
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix(entries, shape, copy=copy)
+
+
 def _inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -96,7 +102,7 @@ def _renumbered(pattern: Any, order: NDArray[np.int64], rank: NDArray[np.int64])
     """Rows in an order, columns by their rank and sorted."""
     rows = pattern[order]
     columns = rank.astype(rows.indices.dtype)[rows.indices]
-    return sp.csr_matrix((rows.data, columns, rows.indptr), rows.shape).tocsc().tocsr()  # twice transposed: sorted
+    return _csr((rows.data, columns, rows.indptr), rows.shape).tocsc().tocsr()  # twice transposed: sorted
 
 
 def _hubs(A: Any) -> NDArray[np.bool_]:
@@ -126,7 +132,7 @@ def _without(A: Any, hubs: NDArray[np.bool_]) -> Any:
     rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
     keep = ~(hubs[rows] | hubs[A.indices])
     indptr = np.concatenate([[0], np.cumsum(keep)])[A.indptr]
-    return sp.csr_matrix((A.data[keep], A.indices[keep], indptr), A.shape)
+    return _csr((A.data[keep], A.indices[keep], indptr), A.shape)
 
 
 def _roots(A: Any) -> NDArray[np.int64]:
@@ -164,7 +170,7 @@ def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
     hubs = _hubs(A)
     aggregate = _aggregates(A, hubs)
     inside = np.flatnonzero(aggregate >= 0)
-    T = sp.csr_matrix(
+    T = _csr(
         (np.ones(len(inside), bool), aggregate[inside], np.append(0, np.cumsum(aggregate >= 0))),
         (A.shape[0], int(aggregate.max(initial=-1)) + 1),
     )
@@ -185,7 +191,7 @@ def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
         return T
     if not plain.any():
         return A @ T
-    return sp.diags(~plain, dtype=bool).tocsr() @ A @ T + T
+    return _csr((~plain, (np.arange(len(plain)),) * 2), (len(plain),) * 2) @ A @ T + T
 
 
 def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
@@ -265,9 +271,7 @@ class Aggregation:
         self._block, self._dtype = block, np.dtype(dtype)
         self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
-        A = sp.csr_matrix(
-            (np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True
-        )
+        A = _csr((np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True)
         A.sum_duplicates()
         n = A.shape[0]
         if A.shape != (n, n) or not A.diagonal().all():
@@ -319,7 +323,7 @@ class Aggregation:
         near = (columns < rows) & (columns >= rows // _CHUNK * _CHUNK)
         far = ~near & (columns != rows)
         position = np.cumsum(far) - 1
-        transposed = sp.csr_matrix((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
+        transposed = _csr((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
         return {
             "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
             "near_columns": self._keep(columns[near], np.int32),
@@ -332,7 +336,7 @@ class Aggregation:
     def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
         """What leads from a level to the next."""
         P, AP = step.P, step.AP
-        transposed = sp.csr_matrix((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
+        transposed = _csr((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
         inside = np.sort(step.aggregate[step.aggregate >= 0])
         members = np.searchsorted(inside, np.arange(P.shape[1] + 1))
         return {

@@ -118,6 +118,7 @@ def _preconditioners(
         yield assembly_source(normal, slots, dialect)
         yield aggregation_source(len(normal.elements), dialect)
         yield cholesky_source(len(normal.elements), dialect)
+        yield native_header("assembled.h")
 
 
 @final
