@@ -245,6 +245,9 @@ class CompiledProblem:
     def accept(self) -> None:
         self._buffers.memory = self._with_candidate_as_x()
 
+    def withdraw(self) -> None:
+        self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
+
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
         return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
 

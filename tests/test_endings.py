@@ -217,3 +217,16 @@ def test_a_linear_solve_cut_short_by_time_gives_its_step() -> None:
     assert result.status is Status.TIME_LIMIT
     assert result.iterations[-1].linear_status is LinearStatus.TIME_LIMIT
     assert result.cost < result.initial_cost
+
+
+def test_a_candidate_whose_gradient_is_not_finite_is_left_again() -> None:
+    # The full step from 2 leads to 0.978; below 1 the gradient is NaN, though the cost is finite.
+    pit = op.where(X[i, j] < 1, op.sqrt(A[i, j] * X[i, j]) + 0.01, 0)
+    energy = op.Energy(logs=op.log(X[i, j] / 1.2), pit=pit)
+    data = dict(X=np.full((3, 5), 2.0), A=np.zeros((3, 5)))
+    result = solve(energy, data, max_iterations=100, initial_radius=1e16)
+    assert not result.iterations[1].accepted
+    assert result.iterations[1].cost_change > 0
+    assert result.success, result.message
+    np.testing.assert_allclose(result.x["X"], 1.2, rtol=1e-3)
+    assert result.cost == pytest.approx(energy.cost(data | result.x), rel=1e-12)

@@ -13,6 +13,7 @@ from ..ir import Access
 from ..symbolic.expr import Call, Const, Expr, Number, Product, Sum, Var
 from ..symbolic.traverse import topological
 from .dialect import Dialect
+from .quotient import Powers, split_quotient
 
 _INLINE_LENGTH = 48
 """Longest text of a node used once that is written where it is used instead of getting a name."""
@@ -127,17 +128,25 @@ class Body:
 
     def _product(self, node: Product) -> str:
         guards = [self._text[b] for b, x in node.factors if b.boolean and x == 1]
-        numeric = [(b, x) for b, x in node.factors if not (b.boolean and x == 1)]
+        numeric = tuple((b, x) for b, x in node.factors if not (b.boolean and x == 1))
         guard = " & ".join(guards)
         if not numeric:
             return guard
-        over = [self._power(b, x) for b, x in numeric if x > 0]
-        under = [self._power(b, -x) for b, x in numeric if x < 0]
+        parts = split_quotient(numeric)
+        if len(parts) == 1 and parts[0][1] == 1:
+            text = self._quotient(numeric)
+        else:
+            text = " * ".join(self._whole_power(f"({self._quotient(p)})", n) for p, n in parts)
+        # Selection, not multiplication: under a false guard the value is 0 even where the product is infinite or NaN.
+        return f"{guard if len(guards) == 1 else f'({guard})'} ? {text} : {self._number(0)}" if guards else text
+
+    def _quotient(self, powers: Powers) -> str:
+        over = [self._power(b, x) for b, x in powers if x > 0]
+        under = [self._power(b, -x) for b, x in powers if x < 0]
         text = " * ".join(over) or self._number(1)
         if under:
             text += f" / {under[0]}" if len(under) == 1 else f" / ({' * '.join(under)})"
-        # Selection, not multiplication: under a false guard the value is 0 even where the product is infinite or NaN.
-        return f"{guard if len(guards) == 1 else f'({guard})'} ? {text} : {self._number(0)}" if guards else text
+        return text
 
     def _power(self, base: Expr, exponent: Number) -> str:
         text = self._real(base)

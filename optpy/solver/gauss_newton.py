@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import final
 
 from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, NonlinearProblem
 from optpy.solver.result import Status
-from optpy.solver.termination import Ending, non_finite
+from optpy.solver.termination import NON_FINITE_GRADIENT, Ending, non_finite
 
 
 @final
 class GaussNewton:
     """J^T J delta = -g, x <- x + delta: every step is taken, whether or not the cost falls.
 
-    Only a candidate whose cost is not finite is refused; that ends the solve, at the point before it.
+    Only a candidate whose cost or gradient is not finite is refused; that ends the solve, at the point before it.
 
     Reference: N&W section 10.3; Opt section 4.
     """
@@ -37,6 +38,11 @@ class GaussNewton:
             message = f"After a full step {non_finite(step.cost)}; method='lm' would shorten the step."
             return Proposal(linear, step, ending=_failure(message))
         return Proposal(linear, step, accepted=True)
+
+    def refuse(self, proposal: Proposal) -> Proposal:
+        """See `Method.refuse`."""
+        message = f"After a full step {NON_FINITE_GRADIENT}; method='lm' would shorten the step."
+        return replace(proposal, accepted=False, ending=_failure(message))
 
 
 def _failure(message: str) -> Ending:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import final
 
 from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
-from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem
+from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Status
-from optpy.solver.termination import Ending, non_finite
+from optpy.solver.termination import NON_FINITE_GRADIENT, Ending, non_finite
 from optpy.solver.trust_region import TrustRegion
 
 _HELD_BACK = 0.5
@@ -29,7 +30,7 @@ class LevenbergMarquardt:
     Where delta.D delta is most of the model cost change, it is the damping that has kept the step short; no test of
     convergence is made on such a step as long as the radius grows.
 
-    A candidate whose cost is not finite is rejected like any other bad one: a shorter step may be finite.
+    A candidate whose cost or gradient is not finite is rejected like any other bad one: a shorter step may be finite.
     A linear solve that gives no usable step (numerical failure, or a model that predicts no decrease) is
     *invalid*: the radius shrinks too, but `max_consecutive_invalid_steps` of these in a row end the solve.
 
@@ -40,7 +41,8 @@ class LevenbergMarquardt:
         self._options = options
         self._region = TrustRegion(options.initial_radius, options.max_radius)
         self._invalid_steps = 0
-        self._non_finite: Cost | None = None  # a candidate's, until a finite one differs from x
+        self._before = self._region  # the last step
+        self._non_finite = ""  # what of a candidate is not, as a sentence, until a finite one differs from x
 
     @property
     def radius(self) -> float:
@@ -60,9 +62,9 @@ class LevenbergMarquardt:
         self._invalid_steps = 0
         step = problem.try_step()  # x + delta
         if not step.cost.is_finite:
-            self._non_finite = step.cost
+            self._non_finite = non_finite(step.cost)
         elif step.cost.total != cost:
-            self._non_finite = None
+            self._non_finite = ""
         relative_decrease = (cost - step.cost.total) / model_cost_change
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
             held_back = self._widens(relative_decrease) and step.damped_square > _HELD_BACK * model_cost_change
@@ -70,15 +72,21 @@ class LevenbergMarquardt:
         self._region = self._region.rejected()
         return Proposal(linear, step, tr_ratio=relative_decrease, ending=self._smallest_region())
 
+    def refuse(self, proposal: Proposal) -> Proposal:
+        """See `Method.refuse`: the radius is what a rejected step would have left."""
+        self._region = self._before.rejected()
+        self._non_finite = NON_FINITE_GRADIENT
+        return replace(proposal, accepted=False, held_back=False, ending=self._smallest_region())
+
     def _damping(self) -> Damping:
         o = self._options
         return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
 
     def _widens(self, relative_decrease: float) -> bool:
         """Adapt the radius to an accepted step; whether it has become larger."""
-        before = self.radius
+        self._before = self._region
         self._region = self._region.accepted(relative_decrease)
-        return self.radius > before
+        return self._region.radius > self._before.radius
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
         self._region = self._region.rejected()
@@ -94,7 +102,7 @@ class LevenbergMarquardt:
         radius, least = self._region.radius, self._options.min_radius
         if radius > least:
             return None
-        if self._non_finite is not None:
-            message = f"However short the step, {non_finite(self._non_finite)} after it."
+        if self._non_finite:
+            message = f"However short the step, {self._non_finite} after it."
             return Ending(Status.FAILURE, message)
         return Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value} = {radius:.3e} <= {least:.3e}.")

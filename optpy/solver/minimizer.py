@@ -216,9 +216,8 @@ class Minimizer:
         no_way_down = self._no_way_down(proposal, before)
         if no_way_down:
             proposal = replace(proposal, accepted=False)
-        if proposal.accepted and proposal.step is not None:
-            self._take(proposal.step)
-            self._gradient_norm = self._problem.linearise()
+        if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
+            proposal = self._method.refuse(proposal)
         self._record(proposal, before)
         self._ending = (
             no_way_down
@@ -230,16 +229,31 @@ class Minimizer:
         )
         self._call_back()
 
-    def _take(self, step: Step) -> None:
-        """x <- x + delta; a point better than what comes next, and than what was saved, is saved first."""
+    def _take(self, step: Step) -> bool:
+        """x <- x + delta and linearise; False, and x as it was, where the gradient is not finite.
+
+        A point better than what comes next, and than what was saved, is saved first.
+        """
+        before = self._cost
         worse = step.cost.total > self._cost.total
         if worse and (self._saved is None or self._cost.total < self._saved.total):
             self._saved = None  # an interrupted copy must not count as one
             self._problem.save()
             self._saved = self._cost
+        self._move(self._problem.accept, step.cost)
+        gradient_norm = self._problem.linearise()
+        if math.isfinite(gradient_norm):
+            self._gradient_norm = gradient_norm
+            return True
+        self._move(self._problem.withdraw, before)
+        self._problem.linearise()
+        return False
+
+    def _move(self, to: Callable[[], None], cost: Cost) -> None:
+        """x and its cost change together."""
         self._moving = True
-        self._problem.accept()
-        self._cost = step.cost
+        to()
+        self._cost = cost
         self._moving = False
 
     def _convergence(self, proposal: Proposal, before: float) -> Ending | None:

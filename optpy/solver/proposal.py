@@ -39,3 +39,6 @@ class Method(Protocol):
 
     def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
         """One linear solve and the trial of its step; `cost` is that of the current point."""
+
+    def refuse(self, proposal: Proposal) -> Proposal:
+        """What becomes of an accepted step after which the gradient is not finite: it is not taken."""

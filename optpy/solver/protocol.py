@@ -170,6 +170,9 @@ class NonlinearProblem(Protocol):
     def accept(self) -> None:
         """x <- candidate."""
 
+    def withdraw(self) -> None:
+        """x <- the point before the last `accept`. What `linearise` stored is of neither, and there is no candidate."""
+
     def save(self) -> None:
         """Keep a copy of x. Only a method that lets the cost rise (Gauss-Newton) asks for it."""
 

@@ -62,6 +62,7 @@ class ReferenceProblem:
         self._blocks = [] if blocks is None else [np.asarray(block, np.intp) for block in blocks]
         self._delta: Real = np.zeros_like(self.x)
         self._saved: Real = self.x
+        self._before: Real = self.x
 
     def evaluate(self) -> Cost:
         """See `NonlinearProblem.evaluate`."""
@@ -111,7 +112,11 @@ class ReferenceProblem:
 
     def accept(self) -> None:
         """See `NonlinearProblem.accept`."""
-        self.x = self.x + self._delta
+        self._before, self.x = self.x, self.x + self._delta
+
+    def withdraw(self) -> None:
+        """See `NonlinearProblem.withdraw`."""
+        self.x = self._before
 
     def save(self) -> None:
         """See `NonlinearProblem.save`."""

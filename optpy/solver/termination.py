@@ -20,10 +20,13 @@ class Ending:
     message: str
 
 
+NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
+
+
 def gradient_test(gradient_norm: float, options: SolveOptions) -> Ending | None:
-    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite ends the solve too."""
+    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite, as only the first may be, ends the solve too."""
     if not math.isfinite(gradient_norm):
-        return Ending(Status.FAILURE, "The gradient is not finite, though the cost is.")
+        return Ending(Status.FAILURE, f"At the starting point {NON_FINITE_GRADIENT}.")
     if gradient_norm > options.gradient_tolerance:
         return None
     message = f"{Status.GRADIENT_TOLERANCE.value} = {gradient_norm:.3e} <= {options.gradient_tolerance:.3e}."

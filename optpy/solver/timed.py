@@ -58,6 +58,10 @@ class Timed:
         with self._clock("residual"):
             self._problem.accept()
 
+    def withdraw(self) -> None:
+        with self._clock("residual"):
+            self._problem.withdraw()
+
     def save(self) -> None:
         with self._clock("residual"):
             self._problem.save()

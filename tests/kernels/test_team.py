@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,6 +73,23 @@ static int grudging_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(voi
 SHARES = r"""
 void share(ptrdiff_t count, int thread, int threads, ptrdiff_t *range) {
     team_share(count, thread, threads, &range[0], &range[1]);
+}
+"""
+
+# Runs of different numbers of threads, one right after the other.
+RUNS = r"""
+static long entered[8];
+
+static void runs_body(void *arg, Team *team, int thread) {
+    entered[thread]++;
+    team_barrier(team);
+    entered[thread] += team->threads;
+    (void)arg;
+}
+
+int main(void) {
+    for (int run = 0; run < 3000; run++) team_run(2 + run % 3, runs_body, NULL);
+    return 0;
 }
 """
 
@@ -229,3 +247,19 @@ def test_container_quota_limits_cores(
         (root / group / "cpu.max").write_text(limit + "\n")
     assert available_cores(root, process) == expected
     assert available_cores(root, tmp_path / "absent") == 8
+
+
+def test_thread_sanitizer_finds_no_race(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc on this machine")
+    source, program = tmp_path / "runs.c", tmp_path / "runs"
+    source.write_text(native_header("team.h") + RUNS)
+    flags = ["-D_GNU_SOURCE", "-O2", "-g", "-fsanitize=thread", "-pthread"]
+    built = subprocess.run(["gcc", *flags, source, "-o", program], capture_output=True, text=True)
+    if built.returncode:
+        assert "tsan" in built.stderr, built.stderr
+        pytest.skip("gcc has no ThreadSanitizer here")
+    ran = subprocess.run([program], capture_output=True, text=True)
+    if "unexpected memory mapping" in ran.stderr:  # it does not know the memory layout of some kernels
+        pytest.skip("ThreadSanitizer cannot run here")
+    assert ran.returncode == 0, ran.stderr

@@ -33,6 +33,18 @@ def test_derivatives_agree_with_differences_also_without_rotation() -> None:
     assert op.check_gradients(bundle_adjustment.energy, start.data, 1e-5)
 
 
+@pytest.mark.parametrize("distance", [1e4, 1e6, 1e8])
+def test_points_far_away_have_a_gradient_in_float32(distance: float) -> None:
+    cameras = np.tile([0.1, -0.2, 0.3, 0, 0, 0, 400, 0.01, 0.01], (2, 1))
+    cameras[1, 0] = 0.8  # Rodrigues' formula beyond its series
+    seen_from = np.array([[0.5, 0.4, -1.0], [-0.3, 0.6, -1.2], [0.2, -0.7, -0.9]]) * distance
+    points = np.concatenate([Rotation.from_rotvec(c[:3]).inv().apply(seen_from) for c in cameras])
+    pairs = np.stack([np.repeat([0, 1], 3), np.arange(6)], axis=1)
+    data = Bundle(cameras, points, project(cameras, points, pairs) + 1.0, pairs).data
+    at32, at64 = (op.solve(bundle_adjustment.energy, data, dtype=t, max_iterations=0) for t in (np.float32, np.float64))
+    assert at32.iterations[0].gradient_norm == pytest.approx(at64.iterations[0].gradient_norm, rel=1e-3)
+
+
 @pytest.mark.parametrize(("dtype", "pixels"), [(np.float64, 1e-4), (np.float32, 1e-2)])
 def test_exact_observations_are_met(dtype: type, pixels: float) -> None:
     start = small().start

@@ -403,3 +403,39 @@ def test_stepping_is_running() -> None:
     assert [r.cost for r in stepped.iterations] == [r.cost for r in ran.iterations]
     assert (stepped.status, stepped.message) == (ran.status, ran.message)
     np.testing.assert_array_equal(a.x, b.x)
+
+
+def wall() -> ReferenceProblem:
+    """The full step leads to 0.978, where the cost is lower, and finite, but the gradient is not."""
+    return scalar(lambda x: math.log(x / 1.2), lambda x: 1 / x if x >= 1 else math.nan, 2.0)
+
+
+def test_lm_gets_past_candidates_whose_gradient_is_not_finite() -> None:
+    problem = wall()
+    summary = solve(problem, max_iterations=100, initial_radius=1e16)
+    first = summary.iterations[1]
+    assert not first.accepted
+    assert first.cost_change > 0
+    assert (first.cost, first.gradient_norm) == (summary.initial.total, summary.iterations[0].gradient_norm)
+    assert first.tr_radius == 0.5e16
+    assert summary.status.success, summary.message
+    assert problem.x[0] == pytest.approx(1.2, rel=1e-3)
+
+
+def test_gauss_newton_stops_before_a_point_whose_gradient_is_not_finite() -> None:
+    problem = wall()
+    summary = solve(problem, method="gn")
+    assert summary.status is Status.FAILURE
+    assert "the gradient is not finite" in summary.message
+    assert problem.x[0] == 2.0
+    assert summary.final == summary.initial == problem.evaluate()
+    assert not summary.iterations[-1].accepted
+    assert math.isfinite(summary.iterations[-1].gradient_norm)
+
+
+def test_where_no_step_has_a_finite_gradient_lm_says_so() -> None:
+    problem = scalar(lambda x: x + 2, lambda x: 1.0 if x == 3 else math.inf, 3.0)
+    summary = solve(problem, max_iterations=1000)
+    assert summary.status is Status.FAILURE
+    assert "However short the step, the gradient is not finite" in summary.message
+    assert problem.x[0] == 3.0

@@ -85,9 +85,10 @@ TEAM_FN void team_release(Team *team) {
 
 /* Returns when every thread of the team has called it; what each wrote before is then seen by all. */
 TEAM_FN void team_barrier(Team *team) {
-    if (team->threads == 1) return;
+    const int threads = team->threads; /* read before arriving: after the last barrier the next run may set it */
+    if (threads == 1) return;
     unsigned generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->threads) {
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == threads) {
         /* Before the release: nobody else touches it until the generation moves. */
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
         team_release(team);
