@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -231,6 +232,10 @@ class CompiledProblem:
 
     def model_cost_change(self) -> float:
         return self._bound.run("modelcost")["model_cost_change"]
+
+    def promised_change(self) -> float:
+        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
+        return float(-step @ (g + self._apply_jtj(step) / 2))
 
     def try_step(self) -> Step:
         totals = self._bound.run("step")

@@ -1,8 +1,8 @@
 """A quotient of high powers as a product of quotients of low ones.
 
-Products collect powers, so the derivative of ``x / z`` squared, cubed, ... is ``x**4 / z**5``, of which each half leaves
-the range of float32 at ``|z| = 10**8`` where the quotient, and the residual as it was written, are far inside. In
-``(x**2 / z**2) * (x / z) * (x / z**2)`` nothing does before ``10**12``. Compilers that may reorder products keep the
+Products collect powers: derivatives of ``(x / z)**4`` are multiples of ``x**4 / z**5``, of which each half leaves the
+range of float32 at ``|z| = 10**8``, where the quotient, and the residual as it was written, are far inside. In
+``(x**2 / z**2) * (x / z**2) * (x / z)`` nothing does before ``10**19``. Compilers that may reorder products keep the
 quotients apart.
 """
 

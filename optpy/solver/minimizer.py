@@ -21,6 +21,7 @@ from optpy.solver.termination import (
     function_test,
     gradient_test,
     limit_test,
+    noise_test,
     non_finite,
     parameter_test,
     precision_test,
@@ -114,6 +115,7 @@ class Minimizer:
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
+        self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
         self._elapsed = 0.0  # seconds in `step`, those in the running one excluded
@@ -214,6 +216,7 @@ class Minimizer:
         before = self._cost.total
         proposal = self._method.propose(self._problem, before, self._limits())
         no_way_down = self._no_way_down(proposal, before)
+        self._noise = self._rounding_leads(proposal, before)
         if no_way_down:
             proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
@@ -223,6 +226,7 @@ class Minimizer:
             no_way_down
             or self._convergence(proposal, before)
             or self._standstill(proposal)
+            or (self._noise if proposal.ending else None)
             or proposal.ending
             or limit_test(self._iterations[-1].iteration, self._now(), self._options)
             or _RUNNING
@@ -288,6 +292,16 @@ class Minimizer:
         if step is not None and step.cost.total < before and not step.step_norm > step.x_norm > 0:
             return None
         return rounding_test(self._problem.relative_gradient(before), self._precision)
+
+    def _rounding_leads(self, proposal: Proposal, cost: float) -> Ending | None:
+        """One of the last steps, all unusable, followed the rounding of the gradient more than the gradient."""
+        if proposal.step is not None or not self._precision:
+            return None
+        if self._noise is not None or proposal.linear.status is not LinearStatus.CONVERGED:
+            return self._noise
+        problem = self._problem
+        promised, found = problem.promised_change(), problem.model_cost_change()
+        return noise_test(promised, found, problem.try_step().damped_square, cost, self._precision)
 
     def _limits(self) -> LinearLimits:
         o = self._options

@@ -164,6 +164,12 @@ class NonlinearProblem(Protocol):
     def model_cost_change(self) -> float:
         """cost - 1/2 ||F + J delta||^2, computed without cancellation as -(J delta).(F + J delta / 2)."""
 
+    def promised_change(self) -> float:
+        """-g.delta - 1/2 delta.J^T J delta: `model_cost_change` but for rounding, from the gradient.
+
+        Asked only where the two may differ. The step stays as it is.
+        """
+
     def try_step(self) -> Step:
         """candidate = x + delta, and its cost. Never raises for a cost that is not finite."""
 

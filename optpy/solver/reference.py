@@ -101,6 +101,10 @@ class ReferenceProblem:
         J_delta = [J @ self._delta for J in self._J]
         return float(-sum(Jd @ (F + Jd / 2) for Jd, F in zip(J_delta, self._F, strict=True)))
 
+    def promised_change(self) -> float:
+        """See `NonlinearProblem.promised_change`."""
+        return float(-self._delta @ (self._g + self._apply_jtj(self._delta) / 2))
+
     def try_step(self) -> Step:
         """See `NonlinearProblem.try_step`."""
         return Step(

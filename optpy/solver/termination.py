@@ -24,7 +24,7 @@ NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
 
 
 def gradient_test(gradient_norm: float, options: SolveOptions) -> Ending | None:
-    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite, as only the first may be, ends the solve too."""
+    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite, as only the first may be, is the end, too."""
     if not math.isfinite(gradient_norm):
         return Ending(Status.FAILURE, f"At the starting point {NON_FINITE_GRADIENT}.")
     if gradient_norm > options.gradient_tolerance:
@@ -74,6 +74,29 @@ def rounding_test(relative_gradient: float, precision: float) -> Ending | None:
     if not precision or not relative_gradient <= ROUNDINGS * precision:  # NaN fails too
         return None
     numbers = f"relative gradient = {relative_gradient:.3e} <= {ROUNDINGS * precision:.3e}"
+    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
+
+
+def noise_test(promised: float, found: float, damped_square: float, cost: float, precision: float) -> Ending | None:
+    """0 < promised <= sqrt(precision) cost, but found <= 0: what is left to gain is less than the gradient's rounding.
+
+    Let g be the gradient and g + n the one computed, and ``|v|^2 = v.(J^T J + D)^-1 v``. A step
+    ``delta = -(J^T J + D)^-1 (g + n)`` changes the model by
+
+        promised = 1/2 (|g + n|^2 + delta.D delta)        according to the gradient
+        found = 1/2 (|g|^2 - |n|^2 + delta.D delta)       according to the residuals
+
+    so that found <= 0 says |g| <= |n|. Nothing is said where the damping has kept the step short, as |g|^2 / 2 is then
+    not all that is left, nor where the rounding is a notable part of the cost.
+
+    Args:
+        promised: -(g + n).delta - 1/2 delta.J^T J delta.
+        found: -(J delta).(F + J delta / 2).
+        damped_square: delta.D delta.
+    """
+    if not (0 < promised <= math.sqrt(precision) * cost and found <= 0 and damped_square <= promised / 2):
+        return None
+    numbers = f"model cost change = {promised:.3e} of {cost:.3e} by the gradient, {found:.3e} by the residuals"
     return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
 
 

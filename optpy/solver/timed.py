@@ -50,6 +50,10 @@ class Timed:
         with self._clock("residual"):
             return self._problem.model_cost_change()
 
+    def promised_change(self) -> float:
+        with self._clock("linearise"):
+            return self._problem.promised_change()
+
     def try_step(self) -> Step:
         with self._clock("residual"):
             return self._problem.try_step()

@@ -12,7 +12,7 @@ from optpy.kernels.quotient import Powers, split_quotient
 from optpy.symbolic.expr import Expr, Number, var
 
 x, y, z, w = (var(Scalar(name)) for name in "xyzw")
-VALUES = {x: 1.1, y: 0.7, z: 1.3, w: 0.4}
+VALUES: dict[Expr, float] = {x: 1.1, y: 0.7, z: 1.3, w: 0.4}
 
 
 def value(powers: Powers) -> float:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
 import optpy as op
+from bench.torus import torus
 from problems import embedded_deformation, meshes
 from problems.embedded_deformation import Deformation, deformation, energy
 
@@ -86,3 +87,12 @@ def test_the_program_starts_from_a_mesh_of_its_own(tmp_path: Path) -> None:
     run = CliRunner().invoke(embedded_deformation.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
     assert (run.exit_code, run.output) == (0, "")
     assert len(meshes.read_mesh(tmp_path / "out.ply").vertices) == len(meshes.pebble().vertices)
+
+
+def test_far_from_the_origin_float32_ends_at_the_minimum_and_says_so() -> None:
+    """Places round to 1e-5 there: in the end the residuals deny what the gradient promises."""
+    data = deformation(torus(12)).data
+    data |= {name: 60 * data[name] + 200 for name in ("UrShape", "Constraints")}
+    single, double = (op.solve(energy, data, dtype=t, max_iterations=300) for t in (np.float32, np.float64))
+    assert single.success, single.message
+    assert single.cost == pytest.approx(double.cost, rel=1e-5)

@@ -11,7 +11,8 @@ import pytest
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 from optpy.solver.rounding import relative_gradient
-from optpy.solver.termination import ROUNDINGS, rounding_test
+from optpy.solver.termination import ROUNDINGS, noise_test, rounding_test
+from tests.solver.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)
 OFF = dict(function_tolerance=0.0, gradient_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)
@@ -116,3 +117,53 @@ def test_gauss_newton_that_climbs_elsewhere_goes_on() -> None:
     summary = solve(problem, EPS, method="gn", eta=0, r_tolerance=1e-13)
     assert max(r.cost for r in summary.iterations) > summary.initial.total
     np.testing.assert_allclose(problem.x, 1, atol=1e-10)
+
+
+class NoisyGradient(ReferenceProblemWith):
+    """Every linearisation adds other noise to the gradient, of a size of its own in the norm of (J^T J)^-1."""
+
+    def __init__(self, inner: ReferenceProblem, root: Real, noise: float) -> None:
+        super().__init__(inner)
+        self._root, self._noise, self._rng = root, noise, np.random.default_rng(0)
+
+    def linearise(self) -> float:
+        self.inner.linearise()
+        direction = self._rng.normal(size=len(self._root))
+        self.inner._g = self.inner._g + self._noise * self._root @ (direction / np.linalg.norm(direction))
+        return float(np.max(np.abs(self.inner._g)))
+
+
+def noisy(noise: float) -> tuple[Summary, float]:
+    """A linear fit with such noise, and the least cost; no test of convergence but those of the precision."""
+    A, y = random(60, 12, 1)
+    inner = ReferenceProblem({"fit": ReferenceTerm(lambda x: A @ x - y, lambda x: A)}, np.zeros(12))
+    least = y - A @ np.linalg.lstsq(A, y, rcond=None)[0]
+    problem = NoisyGradient(inner, np.asarray(np.linalg.cholesky(A.T @ A), np.float64), noise)
+    options = OFF | dict(eta=0.0, r_tolerance=1e-10, initial_radius=1e12)
+    return solve(problem, EPS, **options), 0.5 * float(least @ least)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-5])
+def test_steps_that_follow_the_rounding_of_the_gradient_alone_end_converged(noise: float) -> None:
+    summary, least = noisy(noise)
+    assert summary.status is Status.PRECISION, summary.message
+    assert "by the residuals" in summary.message
+    assert summary.final.total - least <= noise**2
+    assert summary.iterations[-1].linear_status is not None
+    assert not summary.iterations[-1].accepted
+
+
+def test_a_gradient_that_is_wrong_by_a_notable_part_of_the_cost_is_a_failure() -> None:
+    summary, _ = noisy(0.1)
+    assert summary.status is Status.FAILURE
+    assert "no decrease" in summary.message
+
+
+@pytest.mark.parametrize(
+    ("promised", "found", "damped"),
+    [(1e-4, 1e-9, 0.0), (-1e-4, -2e-4, 0.0), (1e-4, -1e-4, 6e-5), (2e-2, -1e-4, 0.0), (math.nan, -1e-4, 0.0),
+     (1e-4, math.nan, 0.0)],
+)  # fmt: skip
+def test_what_the_gradient_s_noise_does_not_explain(promised: float, found: float, damped: float) -> None:
+    assert noise_test(1e-4, -1e-4, 4e-5, 1.0, 1e-4) is not None
+    assert noise_test(promised, found, damped, 1.0, 1e-4) is None
