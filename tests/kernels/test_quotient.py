@@ -16,7 +16,7 @@ VALUES: dict[Expr, float] = {x: 1.1, y: 0.7, z: 1.3, w: 0.4}
 
 
 def value(powers: Powers) -> float:
-    return math.prod(VALUES[base] ** float(exponent) for base, exponent in powers)
+    return float(math.prod(VALUES[base] ** float(exponent) for base, exponent in powers))
 
 
 CASES: list[tuple[tuple[Expr, Number], ...]] = [
