@@ -178,6 +178,11 @@ class CholeskyFactor:
         return self._factor.operations
 
     @property
+    def singular(self) -> int:
+        """Pivots of the last factorisation that were rounding: M^-1 is 0 there."""
+        return int(self._factor.state.all_corrected)
+
+    @property
     def nbytes(self) -> int:
         """Of the factor, which has its memory once it is first built."""
         return self._factor.nbytes + (self._matrix.nbytes if self._matrix is not None else 0)

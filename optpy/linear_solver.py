@@ -47,8 +47,8 @@ _ANALYSED = 100_000
 """Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
 _CHEAP = 500
 """Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
-_AFFORDED = 2e11
-"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: about a minute."""
+_AFFORDED = 5e10
+"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
 
 Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
 
@@ -112,10 +112,8 @@ class LinearSolver:
         self._check(self._asked, graphs)
         if graphs.keys() == self._graphs.keys() and all(graphs[g] is c for g, c in self._graphs.items()):
             return
-        before = self._applies("multigrid"), self.first
         self._graphs, self._assembly, self._assembled = graphs, None, None
-        if before != (self._applies("multigrid"), self.first):
-            self.set_preconditioner(self._asked)
+        self.set_preconditioner(self._asked)  # what was cheap, or slow, with the old edges need not be so any more
 
     def _applies(self, kind: Kind) -> bool:
         return self._obstacle(kind, self._graphs) is None
@@ -156,9 +154,11 @@ class LinearSolver:
         return "jacobi" if self._grid_obstacle(self._graphs) is None else "block_jacobi"
 
     def data_changed(self) -> None:
-        """The levels of multigrid no longer belong to the problem."""
+        """The levels of multigrid no longer belong to the problem, nor what it was given up for."""
         self._first_iterations = None
         self._misses_errors = False
+        if not self._may_change:
+            self.set_preconditioner(self._asked)
 
     @property
     def blocks(self) -> bool:
@@ -184,12 +184,15 @@ class LinearSolver:
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
         ways = {"multigrid": self._with_multigrid, "cholesky": self._with_factor}
-        summary = None
+        summary, spent = None, 0
         while summary is None or state.status == 0:
+            if summary is not None and state.k == 0:  # another preconditioner begins anew
+                spent += summary.iterations
+                limits = replace(limits, max_iterations=limits.max_iterations - summary.iterations)
             summary = ways.get(self._kind, self._with_jacobi)(state, limits, damped)
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
-        return summary
+        return replace(summary, iterations=spent + summary.iterations)
 
     def _with_jacobi(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         patience = limits.max_iterations
@@ -204,7 +207,7 @@ class LinearSolver:
                 self._kind, state.status, state.resume = "multigrid", 0, 1
             else:  # anew: what block-Jacobi gains last says little about what is left
                 self._kind = "cholesky" if self._factor_is_cheap() else "multigrid"
-                state.status, state.k, state.rho_0 = 0, 0, -1.0
+                _begin_anew(state)
         return summary
 
     def _with_multigrid(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
@@ -235,7 +238,7 @@ class LinearSolver:
             failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
             if failed:
                 state.status, state.resume, state.rho, state.rho_0 = 0, 1, 1.0, 1.0
-            if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations)):
+            if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations, reduced)):
                 self._give_up_multigrid()
         return summary
 
@@ -268,9 +271,25 @@ class LinearSolver:
 
     def _with_factor(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         factor = self._factor()
-        factor.build(damped)
+        try:
+            factor.build(damped)
+        except MemoryError:
+            if self._asked != "auto":
+                needed = f"{factor.nbytes / 2**30:.1f} GiB"
+                raise OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'") from None
+            self._kind, self._may_change = "block_jacobi", False
+            return LinearSummary(0, LinearStatus.FAILURE, "There is no memory for a factorisation.")
         self._used["cholesky"] = None
-        return self._run(factor.kernels(damped), state, replace(limits, eta=limits.forcing()))
+        summary = self._run(factor.kernels(damped), state, replace(limits, eta=limits.forcing()))
+        if factor.singular and summary.status is LinearStatus.CONVERGED and self._left_as_it_was():
+            self._kind, self._may_change = "block_jacobi", False
+            _begin_anew(state)
+        return summary
+
+    def _left_as_it_was(self) -> bool:
+        """Whether r is about what it was before the solve: in what a singular M leaves out, r.z does not see it."""
+        norms = self._bound.run("residual_stored")
+        return norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
 
     def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
         """eta, or its default for multigrid as it has proved to be."""
@@ -336,6 +355,12 @@ class LinearSolver:
             state.time_left = -1.0 if left is None else max(left, 0.0)
             self._bound.pcg(kernels, state)
         return _summary(state, limits)
+
+
+def _begin_anew(state: PcgState) -> None:
+    """The next run starts from delta = 0."""
+    state.status, state.k, state.rho_0, state.resumed = 0, 0, -1.0, 0
+    state.Q = state.zeta = state.alpha = state.beta = 0.0
 
 
 def _is_slow(state: PcgState, iterations: int, reduced: float = 1.0) -> bool:

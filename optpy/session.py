@@ -194,7 +194,9 @@ class Session:
         self._problem.linearise()
         self._problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         if routine == "pcg":
-            return self._problem.benchmark_pcg(repeat)
+            seconds = self._problem.benchmark_pcg(repeat)
+            self._problem.set_preconditioner(options.preconditioner)
+            return seconds
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
         return self._problem.benchmark(routine, repeat)

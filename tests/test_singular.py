@@ -115,3 +115,40 @@ def test_what_ends_far_from_the_minimum_has_not_converged() -> None:
     best = op.solve(energy, data, device="cpu", dtype=np.float64).cost
     assert result.status is Status.FAILURE
     assert result.cost > 1.01 * best
+
+
+def soft_handles(weight: float) -> tuple[op.Energy, dict[str, Any]]:
+    """A net of vertices, twenty of which are drawn to 5, weakly: at the minimum all are there."""
+    W = op.Array("W", (V,))
+    n = 40
+    number = np.arange(n * n).reshape(n, n)
+    rows = np.stack([number[:, 1:].ravel(), number[:, :-1].ravel()], axis=1)
+    columns = np.stack([number[1:].ravel(), number[:-1].ravel()], axis=1)
+    weights = np.where(np.arange(n * n) < 20, weight, 0.0)
+    return op.Energy(f=W[v] * (X[v] - 5), o=X[a] - X[b]), dict(
+        X=np.zeros(n * n), W=weights, edges=np.concatenate([rows, columns])
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("preconditioner", ["auto", "block_jacobi", "cholesky", "multigrid"])
+@pytest.mark.parametrize("weight", [1e-3, 3e-4])
+def test_weak_handles_draw_all_of_a_net_in_float32(method: str, preconditioner: Any, weight: float) -> None:
+    energy, data = soft_handles(weight)
+    result = op.solve(energy, data, dtype=np.float32, method=method, preconditioner=preconditioner)
+    assert not result.success or result.cost <= 0.05 * result.initial_cost, result.report()
+    assert result.success or preconditioner != "auto"
+    if result.success:
+        np.testing.assert_allclose(result.x["X"], 5, rtol=0.25)
+
+
+@pytest.mark.parametrize("preconditioner", ["auto", "block_jacobi", "cholesky", "multigrid"])
+def test_two_stiffly_bound_vertices_meet(preconditioner: Any) -> None:
+    S, w = op.Array("S", (V,)), op.params("w")
+    energy = op.Energy(fit=X[v] - S[v], bond=w * (X[a] - X[b]))
+    data = dict(X=[0.0, 0.0], S=[5.0, 6.0], edges=[(0, 1)])
+    for weight in (1e4, 1e6, 1e7):
+        result = op.solve(energy, {**data, "w": weight}, dtype=np.float64, method="gn", preconditioner=preconditioner)
+        assert result.cost == pytest.approx(0.25, rel=1e-2), result.report()
+    result = op.solve(energy, {**data, "w": 3000.0}, dtype=np.float32, preconditioner=preconditioner)
+    assert not result.success or result.cost == pytest.approx(0.25, rel=1e-2), result.report()

@@ -100,7 +100,9 @@ def problem_routines(
     coupled = coupling(sources, coordinates)
     if isinstance(coupled, Coupling):
         groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
-    normal: NormalMatrix | Uncoupled = Uncoupled("its unknowns stand on one grid, which has its own multigrid")
+    normal: NormalMatrix | Uncoupled = Uncoupled(
+        "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
+    )
     if isinstance(coupled, Uncoupled):
         normal, groups["normal"] = normal_matrix(sources, coordinates, fixed)
     if isinstance(normal, NormalMatrix):

@@ -283,13 +283,16 @@ class Minimizer:
     def _no_way_down(self, proposal: Proposal, before: float) -> Ending | None:
         """There is no step, or none worth taking, and the gradient at x is rounding.
 
-        Not worth it is one that does not lower the cost, or one longer than x: where J^T J is singular, rounding alone
-        leads that far along its null space, and there the cost means nothing.
+        Not worth it is one that does not lower the cost, or, where the cost is nothing but rounding, one longer than x:
+        where J^T J is singular, rounding alone leads that far along its null space, and there the cost means nothing.
         """
         step = proposal.step
         if not self._precision or (step is not None and not proposal.accepted):
             return None
-        if step is not None and step.cost.total < before and not step.step_norm > step.x_norm > 0:
+        far, noise = step is not None and step.step_norm > step.x_norm > 0, before <= self._nothing
+        if far and noise:
+            return Ending(Status.PRECISION, f"{Status.PRECISION.value}, cost = {before:.3e}, and full steps lead away.")
+        if step is not None and step.cost.total < before:
             return None
         return rounding_test(self._problem.relative_gradient(before), self._precision)
 
@@ -373,9 +376,12 @@ class Minimizer:
         """Whether the last point has ended at the precision, and its cost is the best one's but for rounding."""
         if self._ending.status is not Status.PRECISION:
             return False
-        assert self._initial is not None
-        nothing = _NOTHING * self._precision**2 * self._initial.total  # what rounding leaves of a cost that can be 0
-        return last.total <= max(_ABOUT * best.total, nothing)
+        return last.total <= max(_ABOUT * best.total, self._nothing)
+
+    @property
+    def _nothing(self) -> float:
+        """What rounding leaves of a cost that can be 0."""
+        return _NOTHING * self._precision**2 * self._initial.total if self._initial is not None else 0.0
 
     def _ending_at_best(self, last: Cost) -> Ending:
         """What a test said of the last point does not hold for the best one, unless their costs are about equal."""

@@ -48,6 +48,7 @@ def _facts(result: SolveResult) -> Iterable[str]:
             "jacobi": "Jacobi preconditioner",
             "block_jacobi": "block-Jacobi preconditioner",
             "multigrid": "multigrid preconditioner",
+            "cholesky": "Cholesky preconditioner",
             "auto": "preconditioner chosen as it goes",
         }[options.preconditioner]
     )

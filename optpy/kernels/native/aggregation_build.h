@@ -211,7 +211,7 @@ static void amg_factor(const Aggregation *g) {
                     (double)l->matrix[k * AMG_SQUARE + e];
     for (int64_t i = 0; i < n; i++) {
         double pivot = f[i * n + i];
-        const double least = AMG_SINGULAR * pivot;
+        const double diagonal = pivot, least = AMG_SINGULAR * pivot;
         for (int64_t k = 0; k < i; k++) {
             double sum = f[i * n + k];
             for (int64_t m = 0; m < k; m++) sum -= f[i * n + m] * f[k * n + m];
@@ -222,7 +222,7 @@ static void amg_factor(const Aggregation *g) {
             pivot -= scaled * f[i * n + k];
             f[i * n + k] = scaled;
         }
-        f[i * n + i] = pivot > least && pivot > 0 ? 1 / pivot : 0;
+        f[i * n + i] = pivot > least && pivot > 0 ? 1 / pivot : diagonal > 0 ? 1 / diagonal : 0;
     }
 }
 

@@ -211,9 +211,9 @@ OPTPY_FN int chol_pivots_of(const CholPanel *p, int64_t at, const int columns) {
             for (int k = 0; k < c; k++) l[r] -= value[k * p->ld + r] * value[k * p->ld + c];
         }
         const int sound = l[c] > 0 && l[c] > CHOL_SINGULAR * inverse[c] && optpy_isfinite(l[c]);
+        singular += !sound;
         inverse[c] = sound ? 1 / sqrt(l[c]) : 0;
         for (int r = c; r < columns; r++) value[c * p->ld + r] = sound ? l[r] * inverse[c] : 0;
-        singular += !sound;
     }
     return singular;
 }

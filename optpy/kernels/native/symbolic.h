@@ -8,8 +8,6 @@ static const struct {
     double zeros;
 } symbolic_relaxed[] = {{8, 0.8}, {16, 0.4}, {48, 0.1}, {INT32_MAX, 0.05}};
 
-enum { SYMBOLIC_WIDTH = 96 }; /* of a panel, in scalars, so that a strip of it stays in the cache */
-
 /* -- tree ---------------------------------------------------------------------------------------------------------- */
 
 /* parent[j] = the first row below the diagonal of column j of L, or -1; of A permuted to place[node]. */
