@@ -114,7 +114,7 @@ def test_multigrid_serves_the_grid_and_the_points_between_its_pixels(monkeypatch
         options: dict[str, Any] = dict(max_iterations=3, eta=0, r_tolerance=1e-4, preconditioner=preconditioner)
         result = op.solve(sparse_warping.energy, data, "cpu", np.float64, **options)
         linear[preconditioner] = sum(n.linear_iterations for n in result.iterations)
-    assert linear["multigrid"] < 240 < linear["block_jacobi"] / 3
+    assert linear["multigrid"] < linear["block_jacobi"] / 3
     result = op.solve(sparse_warping.energy, data, max_iterations=5)
     assert result.facts["Preconditioners used"] == "jacobi, then multigrid"
 
