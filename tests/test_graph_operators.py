@@ -255,3 +255,22 @@ def test_generated_code_has_no_warnings(compiler: str, form: EdgeForm, monkeypat
     source = build(energy, "float32", form).source()
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
     assert compile_c(source, name="energy", werror=True).path.exists()
+
+
+@pytest.mark.parametrize("form", [None, *FORMS])
+def test_slots_point_into_volumes(form: EdgeForm | None) -> None:
+    """Points of a volume held together by edges, and pulled by single ones, next to its grid."""
+    D = op.dims("D")
+    k = op.indices(D)
+    Z, A = op.Unknown("Z", (D, H, W), 2), op.Array("A", (E,))
+    a, b = op.Graph("ties", E, ((D, H, W), (D, H, W)))[e]
+    (c,) = op.Graph("pins", N, ((D, H, W),))[o]
+    energy = op.Energy(
+        tie=A[e] * (op.sin(Z[a]) - Z[b]), pin=Z[c][0] * Z[c][1] - 1, smooth=0.3 * (Z[k, i, j] - Z[k + 1, i, j])
+    )
+    rng = np.random.default_rng(0)
+    corners = rng.integers(0, (3, 4, 5), (9, 2, 3)).reshape(9, 6)
+    data = dict(
+        Z=rng.normal(size=(3, 4, 5, 2)), A=rng.normal(size=9), ties=corners, pins=rng.integers(0, (3, 4, 5), (6, 3))
+    )
+    check_everything(energy, data, solver=build(energy, "float64", form))
