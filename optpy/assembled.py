@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from .energy.normal_matrix import Places, nodes_read
 from .energy.vectors import vector
-from .errors import InternalError
 from .ir import Field, Graph, NormalMatrix
 from .kernels.aggregation import Aggregation
 from .kernels.assembly import AssembledMatrix, sparsity
@@ -25,7 +24,7 @@ _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2
 _NO_PLACE = range(0)
 
 MOST_BLOCKS = 2**28
-"""Blocks that residuals add to a matrix at most, for it to be assembled: its tables take about ten bytes for each."""
+"""Blocks that residuals add to a matrix at most, for it to be assembled: 56 bytes each while the sparsity is found."""
 
 
 @final
@@ -71,6 +70,7 @@ class AlgebraicMultigrid:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
+        self._places = dict(_places(assembly.unknowns))
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
         levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype)
         self._levels = levels
@@ -102,20 +102,10 @@ class AlgebraicMultigrid:
         """
         diagonal = self._diagonal()
         if self._turning is None:
-            choices = {place: self._candidates(place, diagonal) for place in [_NO_PLACE, *self._places()]}
+            choices = {place: self._candidates(place, diagonal) for place in [_NO_PLACE, *self._places]}
             self._turning = min(choices, key=lambda place: self._energy(choices[place], diagonal))
             return choices[self._turning]
         return self._candidates(self._turning, diagonal)
-
-    def _places(self) -> Iterator[range]:
-        """The channels of unknowns that may be places in the plane or in space."""
-        first = 0
-        for u in self._assembly.unknowns:
-            own = range(first, first + vector("r", u).channels)
-            first = own.stop
-            others = self._assembly.channels - len(own)
-            if u.manifold is None and len(own) in _AXES and others >= len(_AXES[len(own)]):
-                yield own
 
     def _candidates(self, place: range, diagonal: NDArray[Any]) -> NDArray[Any]:
         """The candidates with rotations of the unknown in the given channels, if any."""
@@ -125,7 +115,8 @@ class AlgebraicMultigrid:
             return candidates
         axes, others = _AXES[len(place)], [a for a in range(channels) if a not in place]
         turning = others[: len(axes)]
-        x = self._values(place)
+        u = self._places[place]
+        x = self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
         x -= x.mean(axis=0)
         turned = np.zeros((len(x), channels, len(axes)), x.dtype)
         for k, (a, b) in enumerate(axes):
@@ -135,15 +126,6 @@ class AlgebraicMultigrid:
         turned[:, others] = -_inverses(diagonal[:, others][:, :, others]) @ pulled
         candidates[:, :, turning] = turned
         return candidates
-
-    def _values(self, place: range) -> NDArray[Any]:
-        """The unknown whose channels these are, in the order of the rows."""
-        first = 0
-        for u in self._assembly.unknowns:
-            if first == place.start:
-                return self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
-            first += vector("r", u).channels
-        raise InternalError(f"no unknown begins with channel {place.start}")
 
     def _times(self, vectors: NDArray[Any]) -> NDArray[Any]:
         """A x, of several vectors: (nodes, channels, vectors)."""
@@ -209,6 +191,15 @@ class CholeskyFactor:
         self._factor.allocate()
         self._assembly.bound.assemble(self.matrix, damped)
         self._assembly.bound.factorise(self._factor, self.matrix)
+
+
+def _places(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:
+    """The unknowns that may be places in the plane or in space, by their channels among those of all."""
+    channels = [vector("r", u).channels for u in unknowns]
+    for n, u in enumerate(unknowns):
+        first, count = sum(channels[:n]), channels[n]
+        if u.manifold is None and count in _AXES and sum(channels) - count >= len(_AXES[count]):
+            yield range(first, first + count), u
 
 
 def _inverses(blocks: NDArray[Any]) -> NDArray[Any]:

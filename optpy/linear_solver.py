@@ -82,7 +82,6 @@ class LinearSolver:
         self._kind: Kind = "jacobi"  # what the next solve begins with
         self._may_change = False
         self._first_iterations: int | None = None  # of the first solve with the present levels
-        self._last_iterations = 0
         self._misses_errors = False  # multigrid, with this data
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
         self._used: dict[Kind, None] = {}
@@ -118,15 +117,17 @@ class LinearSolver:
     def _applies(self, kind: Kind) -> bool:
         return self._obstacle(kind, self._graphs) is None
 
-    def _obstacle(self, kind: Kind, graphs: Mapping[Graph, Connectivity]) -> str | None:
+    def _obstacle(self, kind: Preconditioner, graphs: Mapping[Graph, Connectivity]) -> str | None:
         """Why a preconditioner does not apply; None if it does."""
         matrix = self._matrix_obstacle()
         if kind not in ("multigrid", "cholesky") or matrix is None:
             return None
+        if kind == "cholesky":
+            return matrix
         grid = self._grid_obstacle(graphs)
-        if kind == "cholesky" or grid is None:
-            return matrix if kind == "cholesky" else None
-        return grid if isinstance(self._bound.program.coupling, Coupling) else f"{grid}; and {matrix}"
+        if grid is None or isinstance(self._bound.program.coupling, Coupling):
+            return grid
+        return f"{grid}; and {matrix}"
 
     def _grid_obstacle(self, graphs: Mapping[Graph, Connectivity]) -> str | None:
         """Why the multigrid of a grid does not apply."""
@@ -144,7 +145,7 @@ class LinearSolver:
         return f"J^T J has up to {blocks:,} blocks, too many to assemble" if blocks > MOST_BLOCKS else None
 
     def _check(self, asked: Preconditioner, graphs: Mapping[Graph, Connectivity]) -> None:
-        obstacle = self._obstacle(asked, graphs) if asked in ("multigrid", "cholesky") else None
+        obstacle = self._obstacle(asked, graphs)
         if obstacle is not None:
             raise OptionError(f"preconditioner={asked!r} does not apply: {obstacle}; use 'auto'")
 
@@ -230,15 +231,15 @@ class LinearSolver:
                 state.status = 0
                 summary = self._run(kernels, state, replace(limits, eta=eta))
         self._used["multigrid"] = None
-        self._last_iterations = state.k - before
+        iterations = state.k - before
         if self._first_iterations is None:
-            self._first_iterations, self._excess = self._last_iterations, 0
-        self._excess += max(self._last_iterations - self._first_iterations, 0)
+            self._first_iterations, self._excess = iterations, 0
+        self._excess += max(iterations - self._first_iterations, 0)
         if self._may_change:
             failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
             if failed:
                 state.status, state.resume, state.rho, state.rho_0 = 0, 1, 1.0, 1.0
-            if failed or (self._last_iterations > _HOPELESS and _is_slow(state, self._last_iterations, reduced)):
+            if failed or (iterations > _HOPELESS and _is_slow(state, iterations, reduced)):
                 self._give_up_multigrid()
         return summary
 
@@ -281,15 +282,15 @@ class LinearSolver:
             return LinearSummary(0, LinearStatus.FAILURE, "There is no memory for a factorisation.")
         self._used["cholesky"] = None
         summary = self._run(factor.kernels(damped), state, replace(limits, eta=limits.forcing()))
-        if factor.singular and summary.status is LinearStatus.CONVERGED and self._left_as_it_was():
+        # In what a singular M leaves out, r.z does not see that r is as it was.
+        if factor.singular and summary.status is LinearStatus.CONVERGED and _is_unreduced(self._residual_norms()):
             self._kind, self._may_change = "block_jacobi", False
             _begin_anew(state)
         return summary
 
-    def _left_as_it_was(self) -> bool:
-        """Whether r is about what it was before the solve: in what a singular M leaves out, r.z does not see it."""
-        norms = self._bound.run("residual_stored")
-        return norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
+    def _residual_norms(self) -> dict[str, float]:
+        """r.r, and g.g, which is that of the start; after solves with multigrid or a factorisation."""
+        return self._bound.run("residual_multigrid" if self._matrix_obstacle() else "residual_stored")
 
     def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
         """eta, or its default for multigrid as it has proved to be."""
@@ -303,9 +304,9 @@ class LinearSolver:
         Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
         have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
         """
-        norms = self._bound.run("residual_multigrid" if self._matrix_obstacle() else "residual_stored")
+        norms = self._residual_norms()
         misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
-        return (slow or misjudged) and norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
+        return (slow or misjudged) and _is_unreduced(norms)
 
     def _worn(self) -> bool:
         """Whether the levels are not there, or have cost as much by being old as new ones would."""
@@ -361,6 +362,11 @@ def _begin_anew(state: PcgState) -> None:
     """The next run starts from delta = 0."""
     state.status, state.k, state.rho_0, state.resumed = 0, 0, -1.0, 0
     state.Q = state.zeta = state.alpha = state.beta = 0.0
+
+
+def _is_unreduced(norms: Mapping[str, float]) -> bool:
+    """Whether ||r|| is about what it was before the solve."""
+    return norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
 
 
 def _is_slow(state: PcgState, iterations: int, reduced: float = 1.0) -> bool:

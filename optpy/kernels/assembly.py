@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matr
     from scipy.sparse import bsr_matrix, csr_matrix
 
 _CHUNK = 512
-"""Rows whose part of a dot product is added up at a time: NORMAL_CHUNK."""
+"""Rows whose part of a dot product is added up at a time."""
 
 Reads = NDArray[np.int64]
 """For each point of a term's domain and each of its reads, the node that it reads, or -1: (points, reads)."""
@@ -31,7 +31,7 @@ Reads = NDArray[np.int64]
 
 def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str:
     """The code that adds up the blocks of an energy's matrix."""
-    lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}"]
+    lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}", f"#define NORMAL_CHUNK {_CHUNK}"]
     for kind, elements in matrix.vectors.items():
         places = ", ".join(f"{{{slots.fields[f]}, {c}, {_step(f, slots)}}}" for f, c in elements)
         lines.append(f"static const int normal_{kind}[][3] = {{{places}}};")
@@ -61,8 +61,7 @@ def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
 
 def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dialect) -> list[str]:
     """The loop over the residuals of a term whose read is the row's node."""
-    size = sum(len({e.row for e in block}) for (s, _), block in term.blocks.items() if s == read)
-    if not size:
+    if not any(term.blocks[read, other] for other in range(len(term.reads))):
         return []
     used = sorted(
         {e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None}

@@ -4,7 +4,7 @@
  * A row is visited by one thread alone and goes through the residuals around its node in a fixed order, so the sums do not
  * depend on the number of threads. */
 
-enum { NORMAL_BLOCK = NORMAL_CHANNELS * NORMAL_CHANNELS, NORMAL_CHUNK = 512 };
+enum { NORMAL_BLOCK = NORMAL_CHANNELS * NORMAL_CHANNELS };
 
 /* The residuals of one term whose read number s is the node of a row. */
 typedef struct {
