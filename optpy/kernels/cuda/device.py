@@ -1,0 +1,103 @@
+"""What running on a GPU takes, as a protocol: memory, compiled modules, launches.
+
+The one implementation for use is ``cupy_device``; tests run the same kernels on an emulated device, with no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Kernel(Protocol):
+    """A ``__global__`` function on a device.
+
+    Attributes:
+        name: in the source.
+        registers: of each thread.
+        local_bytes: of each thread in local memory: spilled registers.
+    """
+
+    name: str
+    registers: int
+    local_bytes: int
+
+
+class Module(Protocol):
+    """A compiled source on a device.
+
+    Attributes:
+        seconds: that compiling, or finding it in the cache, and loading took.
+        cache_hit: whether it was in the cache.
+    """
+
+    seconds: float
+    cache_hit: bool
+
+    def kernel(self, name: str) -> Kernel:
+        """A kernel by its name in the source (``extern "C"``)."""
+
+
+class Mark(Protocol):
+    """A place in the queue of a device's work."""
+
+    def wait(self) -> None:
+        """Return when all work before it is done."""
+
+
+class Device(Protocol):
+    """A GPU. Work is queued on the caller's current stream, in order; nothing waits for it unless it says so.
+
+    Attributes:
+        name: "NVIDIA H200".
+        number: of the device, as the driver counts.
+        architecture: "sm_90".
+        multiprocessors: how many.
+        xp: the module of its arrays, with NumPy's names: CuPy.
+    """
+
+    name: str
+    number: int
+    architecture: str
+    multiprocessors: int
+    xp: Any
+
+    def load(self, source: str) -> Module:
+        """Compile CUDA C++ for this device, or take it from the cache.
+
+        Raises:
+            CompileError: the compiler refuses it.
+        """
+
+    def launch(
+        self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+    ) -> None:
+        """Queue a kernel, whose one argument is a structure that is passed by value.
+
+        Args:
+            blocks, threads: blocks, and threads in each; both in one dimension.
+            context: copied at the call.
+            together: all blocks run at the same time, so that they may wait for one another (a cooperative launch);
+                there must be no more than ``resident_blocks``.
+        """
+
+    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+        """How many blocks of a kernel the whole device holds at once."""
+
+    def address(self, array: Any) -> int:
+        """Where an array of ``xp`` begins in the device's memory."""
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """A copy in main memory, after all queued work."""
+
+    def shared_with_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+        """Pinned main memory that kernels can write: as an array of zeros, and its address on the device."""
+
+    def mark(self) -> Mark:
+        """A mark behind all work queued so far."""
+
+    def free_memory(self) -> int:
+        """Bytes that could be allocated now, those that the array module's pool keeps unused included."""
