@@ -23,6 +23,8 @@ class Dialect:
         lanes: numbers in the widest vector register (64 bytes; narrower machines use several registers).
         functions: spelling of each operation that is a function call, by the name in the table of operations.
         types: storage type of each dtype.
+        index, unsigned: the types of loop variables and addresses, and what bounds are checked in.
+        restrict: says that a pointer's memory is reached through no other.
     """
 
     dtype: str
@@ -31,6 +33,9 @@ class Dialect:
     lanes: int
     functions: dict[str, str]
     types: dict[str, str] = field(default_factory=dict)
+    index: str = "int64_t"
+    unsigned: str = "uint64_t"
+    restrict: str = "restrict"
 
 
 # Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
