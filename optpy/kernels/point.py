@@ -111,17 +111,21 @@ class PointPrinter:
     # -- bodies --------------------------------------------------------------------------------------------------
 
     def _body(self, routine: Routine, checked: bool) -> list[str]:
-        body = Body(self._dialect, self._leaf_printer(checked, ()))
         lines = self._entries(routine.roots, set(routine.domain))
         for n, x in enumerate(routine.locals):
             lines += self._local_sum(x, checked, n)
+        return lines + self._results(routine, checked)
+
+    def _results(self, routine: Routine, checked: bool) -> list[str]:
+        """What is stored and added up, once the local sums are there."""
+        body = Body(self._dialect, self._leaf_printer(checked, ()))
         values = body.compute([s.value for s in routine.stores] + [r.value for r in routine.reductions])
-        lines += body.lines
+        lines = body.lines
         n_stores = len(routine.stores)
         for store, value in zip(routine.stores, values, strict=False):
             ctype = self._dialect.types[store.target.field.dtype]
             cast = value if ctype == self._dialect.real else f"({ctype})({value})"
-            lines.append(f"{self._element(store.target)} = {cast};")
+            lines.append(f"{self._target(store.target)} = {cast};")
         for k, (reduction, value) in enumerate(zip(routine.reductions, values[n_stores:], strict=True)):
             lines.append(self._take_maximum(k, value) if reduction.maximum else self._add(k, value))
         return lines
@@ -244,6 +248,10 @@ class PointPrinter:
     def _element(self, access: Access) -> str:
         """Where an access reads or stores."""
         return f"{self._array(access.field, access.channel)}[{self._address(access)}]"
+
+    def _target(self, access: Access) -> str:
+        """Where a store goes."""
+        return self._element(access)
 
     def _address(self, access: Access) -> str:
         if not access.index:
