@@ -5,7 +5,7 @@ A back end is a dialect and a harness; the bodies are the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from ..ir import REAL
@@ -57,3 +57,9 @@ def c_dialect(dtype: str) -> Dialect:
         REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
     }  # fmt: skip
     return Dialect(dtype, real, "f" if single else "", 16 if single else 8, functions, types)
+
+
+def cuda_dialect(dtype: str) -> Dialect:
+    """CUDA C++ for GPUs: the same functions; one number is a lane of its own."""
+    c = c_dialect(dtype)
+    return replace(c, lanes=1, index="optpy_index", unsigned="optpy_uindex", restrict="")
