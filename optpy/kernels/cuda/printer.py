@@ -22,6 +22,10 @@ from ..point import PointPrinter, indent, uses
 from ..slots import Slots
 
 
+_NUMBERS = 64
+"""Read and stored at the points that a thread takes at a time: all are in registers."""
+
+
 class DevicePrinter(PointPrinter):
     """Prints the device function of one kernel.
 
@@ -185,7 +189,11 @@ class DevicePrinter(PointPrinter):
 
     @property
     def _width(self) -> int:
-        return 4 if self._dialect.real == "float" else 2
+        """How many points a thread takes at a time: as many as one load holds, and registers allow."""
+        routine = self._kernel.border
+        numbers = len({*routine.accesses(), *(s.target for s in routine.stores)})
+        widest = 4 if self._dialect.real == "float" else 2
+        return next((w for w in (4, 2) if w <= widest and w * numbers <= _NUMBERS), 1)
 
     def _blocks(self, accesses: list[Access]) -> dict[str, tuple[Field, str, int]]:
         """The runs of numbers that some accesses take: name, field, where it begins, numbers for each point."""
