@@ -26,7 +26,7 @@ from optpy.kernels.cuda.nvrtc import CompiledCuda, compile_cuda
 _OneParameter = ctypes.c_void_p * 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CupyKernel:
     """A kernel on one GPU.
 
@@ -45,7 +45,7 @@ class CupyKernel:
     pointer: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CupyModule:
     """A loaded image."""
 
@@ -72,7 +72,7 @@ class CupyModule:
         return CupyKernel(name, registers, local_bytes, size, self.device, function, function.ptr)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CupyMark:
     """An event in a stream."""
 
@@ -219,7 +219,7 @@ class CupyDevice:
         """A mark behind all work queued so far on the current stream."""
         with self.current():
             event = self.xp.cuda.Event(disable_timing=True)
-            event.record()
+            event.record(self.xp.cuda.get_current_stream())
         return CupyMark(event)
 
     def free_memory(self) -> int:
