@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from optpy.errors import CompileError
 from optpy.kernels.cache import Cache, Entry, open_cache
 from optpy.kernels.compiler import compile_c
-from optpy.kernels.cuda.device import Device, Kernel, Mark, Module
+from optpy.kernels.cuda.device import Kernel, Mark, Module
 from optpy.kernels.toolchain import Toolchain, compiler_environment, find_toolchain, processor_identity
 
 _COMPILE_FLAGS = (
@@ -120,9 +120,7 @@ class EmulatedDevice:
     architecture = "sm_90"
     xp: Any = np
 
-    def __init__(
-        self, multiprocessors: int = 3, blocks_per_multiprocessor: int = 2, *, shuffled: bool = True
-    ) -> None:
+    def __init__(self, multiprocessors: int = 3, blocks_per_multiprocessor: int = 2, *, shuffled: bool = True) -> None:
         self.multiprocessors = multiprocessors
         self.blocks_per_multiprocessor = blocks_per_multiprocessor
         self.shuffled = shuffled
@@ -162,9 +160,7 @@ class EmulatedDevice:
         self.cooperative_launches += together
         argument = ctypes.byref(context)
         with _running:
-            failure = _emulator().optpy_emulate(
-                kernel.call, kernel.address, argument, blocks, threads, together, order
-            )
+            failure = _emulator().optpy_emulate(kernel.call, kernel.address, argument, blocks, threads, together, order)
         if failure is not None:
             raise RuntimeError(f"kernel {kernel.name}: {failure.decode()}")
 

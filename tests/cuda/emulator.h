@@ -131,17 +131,32 @@ OPTPY_ATOMIC_CAS(unsigned)
 OPTPY_ATOMIC_CAS(unsigned long long)
 
 // ---- Vectors, with the alignment that their loads and stores need -------------------------------------------------
+// Copies are written out: a compiler that makes them itself does not check their alignment.
 
 #define OPTPY_VECTOR2(T, NAME)                                                                                         \
     struct alignas(2 * sizeof(T)) NAME {                                                                               \
         T x, y;                                                                                                        \
+        NAME() = default;                                                                                              \
+        NAME(T a, T b) : x(a), y(b) {}                                                                                 \
+        NAME(const NAME &v) : x(v.x), y(v.y) {}                                                                        \
+        NAME &operator=(const NAME &v) {                                                                               \
+            x = v.x, y = v.y;                                                                                          \
+            return *this;                                                                                              \
+        }                                                                                                              \
     };                                                                                                                 \
-    static inline NAME make_##NAME(T x, T y) { return {x, y}; }
+    static inline NAME make_##NAME(T x, T y) { return NAME(x, y); }
 #define OPTPY_VECTOR4(T, NAME)                                                                                         \
     struct alignas(16) NAME {                                                                                          \
         T x, y, z, w;                                                                                                  \
+        NAME() = default;                                                                                              \
+        NAME(T a, T b, T c, T d) : x(a), y(b), z(c), w(d) {}                                                           \
+        NAME(const NAME &v) : x(v.x), y(v.y), z(v.z), w(v.w) {}                                                        \
+        NAME &operator=(const NAME &v) {                                                                               \
+            x = v.x, y = v.y, z = v.z, w = v.w;                                                                        \
+            return *this;                                                                                              \
+        }                                                                                                              \
     };                                                                                                                 \
-    static inline NAME make_##NAME(T x, T y, T z, T w) { return {x, y, z, w}; }
+    static inline NAME make_##NAME(T x, T y, T z, T w) { return NAME(x, y, z, w); }
 OPTPY_VECTOR2(int, int2)
 OPTPY_VECTOR2(unsigned, uint2)
 OPTPY_VECTOR2(float, float2)
