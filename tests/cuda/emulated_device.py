@@ -51,7 +51,7 @@ _running = threading.Lock()  # the emulator has one state for the whole process
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmulatedKernel:
     """A kernel in a loaded library: its address, that of the function that calls it, and the size of its argument."""
 
@@ -64,7 +64,7 @@ class EmulatedKernel:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmulatedModule:
     """A loaded library of kernels."""
 

@@ -276,7 +276,7 @@ def test_errors_of_the_source() -> None:
         device.load("struct Context { int n; };\n\nmistake\n")
     with pytest.raises(CompileError, match="Context"):
         device.load('extern "C" __global__ void nothing() {}')
-    with pytest.raises(RuntimeError, match="no kernel .* missing"):
+    with pytest.raises(RuntimeError, match=r"no kernel .* missing"):
         device.load(PRELUDE + SUMS).kernel("missing")
 
 
