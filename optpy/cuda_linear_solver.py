@@ -138,10 +138,14 @@ class CudaLinearSolver:
             left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
             c.slice = max(int(left * 1e9), 1)
             bound.launch(kernel, self._points(suffix), together=True)
+            c.ahead = 1  # if this slice is the last: the others still need J as it is
             ahead()
-            if bound.pcg_state().status or _is_over(limits):
+            c.ahead = c.fresh = 0
+            if bound.pcg_state().status:
                 return
-            c.fresh = 0
+            if _is_over(limits):
+                ahead()
+                return
 
     def _by_lines(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:
         bound, c = self._bound, self._bound.context

@@ -59,5 +59,5 @@ def context_type(program: CudaProgram) -> type[ctypes.Structure]:
     members += [(name, c_void_p) for name in ("partial", "total", "sync", "pcg", "trace", "progress")]
     members += [(name, c_double) for name in ("eta", "r_tolerance")]
     members += [(name, c_int64) for name in ("max_iterations", "min_iterations", "reset_period", "slice")]
-    members += [("fresh", c_int), ("lanes", c_int * max(len(program.kernels), 1))]
+    members += [("fresh", c_int), ("ahead", c_int), ("lanes", c_int * max(len(program.kernels), 1))]
     return type("Context", (ctypes.Structure,), {"_fields_": members})

@@ -215,6 +215,7 @@ def _launcher(phase: Phase) -> str:
         f'extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) {phase.launch}'
         "(const __grid_constant__ Context context) {",
         "    const Context *c = &context;",
+        "    if (c->ahead && *(volatile long long *)&c->pcg->status == 0) return;",
         f"    double scalar[OPTPY_SCALARS], sum[{n}] = {{0}};",
         "#pragma unroll",
         "    for (int n = 0; n < OPTPY_SCALARS; ++n) scalar[n] = c->scalar[n];",
@@ -264,6 +265,7 @@ def context_text(program: CudaProgram) -> str:
         "    long long max_iterations, min_iterations, reset_period;",
         "    long long slice;                /* nanoseconds after which pcg_solve returns; 0: never */",
         "    int fresh;                      /* whether pcg_solve begins, or goes on */",
+        "    int ahead;                      /* whether a kernel does nothing while conjugate gradients have not ended */",
         f"    int lanes[{max(len(program.kernels), 1)}]; /* of each kernel with local sums: threads to a point */",
         "};",
     ]
