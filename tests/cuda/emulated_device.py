@@ -14,6 +14,7 @@ import functools
 import hashlib
 import platform
 import shlex
+import shutil
 import subprocess
 import threading
 import time
@@ -260,4 +261,6 @@ def _build(cache: Cache, key: str, toolchain: Toolchain, text: str) -> Entry:
         if done.returncode != 0:
             kept = cache.keep_failed(built, key)
             raise CompileError(f"{shlex.join(command)} ended with status {done.returncode} on {kept}\n{done.stderr}")
+    shutil.rmtree(folder / "zig", ignore_errors=True)
+    (folder / "kernels.o").unlink()
     return cache.publish(built, key)

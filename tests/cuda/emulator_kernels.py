@@ -152,13 +152,14 @@ KERNEL atomics(const __grid_constant__ Context context) { // counter: eight word
 KERNEL numbers(const __grid_constant__ Context context) {
     float s, c, x = context.x[threadIdx.x];
     sincosf(x, &s, &c);
-    float *y = context.y + 6 * threadIdx.x;
+    float *y = context.y + 7 * threadIdx.x;
     y[0] = s;
     y[1] = c;
     y[2] = rsqrtf(x);
     y[3] = __uint_as_float(__float_as_uint(x) ^ 0x80000000u);
     y[4] = (float)__longlong_as_double(__double_as_longlong((double)x));
     y[5] = fminf(x, 2.0f) + fdividef(x, 4.0f) + (float)max(3, 4);
+    y[6] = (isnan(x) ? 4 : 0) + (isinf(x) ? 2 : 0) + (isfinite(x) ? 1 : 0);
 }
 
 KERNEL clocks(const __grid_constant__ Context context) {
@@ -206,8 +207,8 @@ KERNEL waits_for_ever(const __grid_constant__ Context context) {
 }
 
 KERNEL much_shared_memory(const __grid_constant__ Context context) {
-    OPTPY_SHARED(double, first, 4000);
-    OPTPY_SHARED(double, second, 4000);
+    OPTPY_SHARED(double, first, 3072);
+    OPTPY_SHARED(double, second, 3200);
     first[threadIdx.x] = second[threadIdx.x] = 1.0;
 }
 """

@@ -192,9 +192,11 @@ def test_atomics(order: int) -> None:
 
 def test_numbers() -> None:
     x = RNG.uniform(0.1, 5, 32).astype(np.float32)
-    y = Run(x, 192).launch(MEMORY, "numbers", 1, 32).reshape(32, 6)
-    expected = [np.sin(x), np.cos(x), 1 / np.sqrt(x), -x, x, np.minimum(x, 2) + x / 4 + 4]
+    y = Run(x, 224).launch(MEMORY, "numbers", 1, 32).reshape(32, 7)
+    expected = [np.sin(x), np.cos(x), 1 / np.sqrt(x), -x, x, np.minimum(x, 2) + x / 4 + 4, np.ones(32)]
     np.testing.assert_allclose(y, np.stack(expected, axis=1), rtol=1e-6, atol=1e-6)
+    x[:3] = np.nan, np.inf, -np.inf
+    assert list(Run(x, 224).launch(MEMORY, "numbers", 1, 32)[6:34:7]) == [4, 2, 2, 1]
 
 
 def test_the_clock_goes_on_while_threads_sleep() -> None:
@@ -212,7 +214,7 @@ def test_the_clock_goes_on_while_threads_sleep() -> None:
         ("left_before_shuffle", 33, "__shfl_xor_sync"),
         ("half_a_warp", 0, "a part of the warp"),
         ("waits_for_ever", 0, "no thread gets on: thread 0 of block 0 sleeps"),
-        ("much_shared_memory", 0, "64000 bytes"),
+        ("much_shared_memory", 0, "50176 bytes"),
     ],
 )
 def test_what_cuda_leaves_undefined_is_refused(name: str, n: int, message: str, order: int) -> None:
