@@ -10,7 +10,6 @@ from click.testing import CliRunner, Result
 
 from optpy.cli import main
 
-
 DOCTOR = sys.modules["optpy.cli.doctor"]
 """The module; in its package the command has the same name."""
 

@@ -32,7 +32,7 @@ class Machine:
         self.supported = (75, 80, 90)
         monkeypatch.setattr(available, "driver_version", lambda: self.driver)
         monkeypatch.setattr(available, "_cupy_packages", lambda: self.packages)
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if self.packages else None)
+        monkeypatch.setattr(available, "find_spec", lambda name: object() if self.packages else None)
         monkeypatch.setattr(available, "nvrtc_version", self._nvrtc_version)
         monkeypatch.setattr(available, "supported_architectures", lambda: self.supported)
         monkeypatch.setitem(sys.modules, "cupy", self.cupy.module)

@@ -18,7 +18,7 @@ from optpy.kernels.cuda.cupy_device import CupyDevice, CupyKernel
 from optpy.kernels.cuda.nvrtc import compile_cuda, nvrtc_version
 from tests.fake_cupy import FakeCupy, FakeDriverError
 
-pytest.importorskip("cupy", reason="CuPy is not installed")
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 SOURCE = r"""
 struct Context { double *x; int n; int m; };
@@ -229,3 +229,17 @@ def test_free_memory_includes_what_the_pool_keeps(fake: FakeCupy) -> None:
 def test_blocks_that_are_resident(fake: FakeCupy) -> None:
     device = CupyDevice(1)
     assert device.resident_blocks(kernel_of(device), 512) == 4 * 11
+
+
+def test_the_real_cupy_has_what_the_one_of_these_tests_has() -> None:
+    real, fake = cupy.cuda, FakeCupy().module.cuda
+    for name in ("runtime", "driver", "function"):
+        assert {key for key in vars(getattr(fake, name)) if not hasattr(getattr(real, name), key)} == set()
+    assert all(hasattr(real, key) for key in vars(fake) if not key.startswith("__"))
+    assert all(hasattr(cupy, key) for key in ("get_default_memory_pool", "ascontiguousarray"))
+    driver, runtime = cupy.cuda.driver, cupy.cuda.runtime
+    assert driver.launchKernel.__doc__.count(",") == 10
+    assert driver.launchCooperativeKernel.__doc__.count(",") == 9
+    assert driver.funcGetAttribute.__doc__.startswith("funcGetAttribute(int attribute, intptr_t f)")
+    assert (driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, driver.CU_FUNC_ATTRIBUTE_NUM_REGS) == (3, 4)
+    assert (runtime.hostAllocPortable, runtime.hostAllocMapped) == (1, 2)

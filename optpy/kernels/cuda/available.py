@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from optpy.errors import CompileError, OptionError
@@ -77,7 +77,7 @@ def describe_cuda() -> dict[str, str]:
     known = driver_version()
     if known is not None:
         described["driver"] = f"up to CUDA {_text(known)}"
-    if importlib.util.find_spec("cupy") is not None:
+    if find_spec("cupy") is not None:
         try:
             described["NVRTC"] = ".".join(map(str, nvrtc_version()))
         except CompileError as error:
@@ -135,7 +135,7 @@ def _device_or_obstacle(number: int) -> CupyDevice | str:
 def _check_installed() -> int:
     """The version of the driver, if there is one and CuPy is installed once."""
     known = driver_version()
-    if importlib.util.find_spec("cupy") is None:
+    if find_spec("cupy") is None:
         if known is None:
             raise _UnavailableError(
                 f"CuPy is not installed, nor is an NVIDIA driver ({_DRIVER}); install the driver, "
