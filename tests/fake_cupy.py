@@ -28,11 +28,20 @@ class _Thread(threading.local):
 class FakeArray:
     """Memory of a device is main memory that NumPy does not see as such."""
 
-    def __init__(self, values: NDArray[Any], device: int) -> None:
+    def __init__(self, fake: FakeCupy, values: NDArray[Any], device: int) -> None:
+        self.fake = fake
         self.values = values
+        self.flags = values.flags
         self.device = SimpleNamespace(id=device)
         self.data = SimpleNamespace(ptr=values.ctypes.data)
         self.shape, self.dtype, self.size, self.nbytes = values.shape, values.dtype, values.size, values.nbytes
+
+    def get(self, out: NDArray[Any]) -> None:
+        """On the current stream; what is not contiguous, or not of the same shape, is refused."""
+        if not self.flags.c_contiguous or out.shape != self.shape or out.dtype != self.dtype:
+            raise RuntimeError("`out` cannot be specified")
+        self.fake.write("get")
+        out[...] = self.values
 
 
 class FakeCupy:
@@ -74,7 +83,7 @@ class FakeCupy:
         return [(entry[0], *entry[2:]) for entry in self.log if entry[1] == name]
 
     def array(self, values: Any, device: int = 0) -> FakeArray:
-        return FakeArray(np.asarray(values), device)
+        return FakeArray(self, np.asarray(values), device)
 
     def _need_context(self) -> None:
         if not self.thread.has_context:
@@ -98,15 +107,8 @@ class FakeCupy:
         self.write("alloc_pinned_memory", size)
         return bytearray(-(-size // 512) * 512)  # CuPy rounds up
 
-    def _ascontiguousarray(self, array: FakeArray) -> Any:
-        made: Any = FakeArray(np.ascontiguousarray(array.values), array.device.id)
-
-        def get(out: NDArray[Any]) -> None:
-            self.write("get")
-            out[...] = made.values
-
-        made.get = get
-        return made
+    def _ascontiguousarray(self, array: FakeArray) -> FakeArray:
+        return FakeArray(self, np.ascontiguousarray(array.values), array.device.id)
 
     def _runtime(self) -> Any:
         def memory_info() -> tuple[int, int]:

@@ -201,7 +201,8 @@ class CupyDevice:
         with self.current():
             memory = self.xp.cuda.alloc_pinned_memory(array.nbytes)
             host = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
-            self.xp.ascontiguousarray(array).get(out=host)  # on the current stream, and waits for it
+            contiguous = array if array.flags.c_contiguous else self.xp.ascontiguousarray(array)
+            contiguous.get(out=host)  # on the current stream, and waits for it
         return host
 
     def shared_with_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
