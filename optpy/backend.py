@@ -218,5 +218,5 @@ def cuda_backend(energy: Energy, dtype: str, device: Device, form: EdgeForm | No
     program = derive_cuda(energy, dtype, form).program
     seconds = time.perf_counter() - started
     library = CudaLibrary(program, device)
-    library.routines("int")  # what the compiler refuses should be told now
+    library.prepare("int")  # what the compiler refuses should be told now
     return CudaBackend(library, seconds)

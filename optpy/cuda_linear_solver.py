@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -98,6 +99,7 @@ class CudaLinearSolver:
             damped: whether A = J^T J + D, or J^T J alone.
             ahead: queues what follows the solve, before the host waits for it.
         """
+        limits = replace(limits, eta=limits.forcing())
         rows = self._set_limits(limits)
         suffix = "_block" if self.blocks else ""
         self._used["block_jacobi" if self.blocks else "jacobi"] = None
@@ -118,7 +120,7 @@ class CudaLinearSolver:
     def _set_limits(self, limits: LinearLimits) -> Any:
         """The numbers that the device tests by; returns where it leaves those of each iteration, if they are asked."""
         c = self._bound.context
-        c.eta, c.r_tolerance = limits.forcing(), limits.r_tolerance
+        c.eta, c.r_tolerance = limits.eta, limits.r_tolerance
         c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
         c.reset_period = limits.residual_reset_period
         rows = None
@@ -130,7 +132,7 @@ class CudaLinearSolver:
 
     def _in_one_kernel(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:
         bound, c = self._bound, self._bound.context
-        kernel = bound.library.pcg(suffix, damped, bound.index).kernel("pcg_solve")
+        kernel = bound.library.pcg("pcg_solve", suffix, damped, bound.index)
         c.progress, c.fresh = None, 1
         while True:
             left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
@@ -143,11 +145,10 @@ class CudaLinearSolver:
 
     def _by_lines(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:
         bound, c = self._bound, self._bound.context
-        module = bound.library.pcg(suffix, damped, bound.index)
         points = self._points(suffix)
 
         def line(name: str) -> None:
-            bound.launch(module.kernel(name), points)
+            bound.launch(bound.library.pcg(name, suffix, damped, bound.index), points)
 
         self._progress[0] = 0
         c.progress, c.slice = self._progress_address, 0

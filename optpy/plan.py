@@ -43,9 +43,7 @@ class _Request:
     """For binding the data."""
 
     @classmethod
-    def of(
-        cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any], xp: Any
-    ) -> Self:
+    def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any], xp: Any) -> Self:
         """Check everything that can be wrong in what the user gives; arrays are made those of the module ``xp``.
 
         Raises:

@@ -15,7 +15,6 @@ from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
-from optpy.problem import CompiledProblem
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]

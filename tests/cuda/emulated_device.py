@@ -51,7 +51,7 @@ _running = threading.Lock()  # the emulator has one state for the whole process
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EmulatedKernel:
     """A kernel in a loaded library: its address, that of the function that calls it, and the size of its argument."""
 

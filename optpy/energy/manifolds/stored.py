@@ -19,9 +19,7 @@ TOLERANCE = 1e-3
 """How far a norm may be from 1, or an entry of R^T R from the identity's: numbers typed with four digits are meant."""
 
 
-def unit(
-    field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)
-) -> Floats:
+def unit(field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)) -> Floats:
     """The array with these channels of unit length; elements that are so to within the precision stay as they are.
 
     Raises:

@@ -41,23 +41,38 @@ class CudaLibrary:
         self.program = program
         self.device = device
         self._modules: dict[tuple[str, ...], Module] = {}
+        self._kernels: dict[tuple[str, ...], Kernel] = {}
 
-    def routines(self, index: str) -> Module:
-        """The kernels of the groups.
+    def prepare(self, index: str) -> None:
+        """Compile the kernels of the groups.
 
         Raises:
             CompileError: as the others.
         """
-        return self._module(("routines", index), lambda: self.program.routines_source(index))
+        self._module(("routines", index))
 
-    def pcg(self, suffix: str, damped: bool, index: str) -> Module:
-        """Conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
-        key = (f"pcg{suffix}", "damped" if damped else "", index)
-        return self._module(key, lambda: self.program.pcg_source(suffix, damped, index))
+    def routine(self, name: str, index: str) -> Kernel:
+        """The kernel that launches a phase of a group."""
+        return self._kernel(("routines", index), name)
 
-    def _module(self, key: tuple[str, ...], source: Any) -> Module:
+    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> Kernel:
+        """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
+        return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
+
+    def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
+        found = self._kernels.get((*key, name))
+        if found is None:
+            found = self._kernels[(*key, name)] = self._module(key).kernel(name)
+        return found
+
+    def _module(self, key: tuple[str, ...]) -> Module:
         if key not in self._modules:
-            self._modules[key] = self.device.load(source())
+            match key:
+                case ("pcg", suffix, damped, index):
+                    source = self.program.pcg_source(suffix, bool(damped), index)
+                case (*_, index):
+                    source = self.program.routines_source(index)
+            self._modules[key] = self.device.load(source)
         return self._modules[key]
 
     @property
@@ -176,10 +191,10 @@ class BoundCuda:
         self._host = None
         self.locate()
         self._set_scalars(scalars or {})
-        module = self.library.routines(self.index)
+        kernels = [(self.library.routine(p.launch, self.index), self._points(p)) for p in phases]
         for _ in range(repeat):
-            for phase in phases:
-                self.launch(module.kernel(phase.launch), self._points(phase))
+            for kernel, work in kernels:
+                self.launch(kernel, work)
 
     def launch(self, kernel: Kernel, work: int, *, together: bool = False) -> None:
         """Queue a kernel with as many blocks as its work takes, or as the device holds."""
