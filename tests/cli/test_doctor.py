@@ -4,11 +4,13 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
 from optpy.cli import main
+from optpy.errors import CompileError
 
 DOCTOR = sys.modules["optpy.cli.doctor"]
 """The module; in its package the command has the same name."""
@@ -81,12 +83,41 @@ def test_without_a_gpu_the_reason_and_the_cure_are_given(cache: Path, monkeypatc
     assert "absent  no driver; install one" in run.output
 
 
-def test_the_gpus_are_listed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Gpu:
+    """As much of a device as a trial takes."""
+
+    name = "NVIDIA H200"
+    refuses = ""
+
+    def load(self, source: str) -> SimpleNamespace:
+        if self.refuses:
+            raise CompileError(self.refuses)
+        assert 'extern "C" __global__ void optpy_doctor(' in source
+        return SimpleNamespace(kernel={"optpy_doctor": 1}.__getitem__, cache_hit=False, seconds=0.25)
+
+
+@pytest.fixture
+def gpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     described = {"NVRTC": "12.9", "driver": "up to CUDA 12.8", "device 0": "NVIDIA H200, sm_90", "device 1": "other"}
+    made = Gpu()
     monkeypatch.setattr(DOCTOR, "describe_cuda", lambda: dict(described))
+    monkeypatch.setattr(DOCTOR, "find_device", lambda: made)
+    return made
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_gpus_are_listed() -> None:
     output = " ".join(doctor().output.split())
-    for subject, detail in described.items():
-        assert f"{subject} {detail}" in output
+    for row in ("NVRTC 12.9", "driver up to CUDA 12.8", "device 0 NVIDIA H200, sm_90", "device 1 other"):
+        assert row in output
+    assert "trial works compiled and loaded on NVIDIA H200 in 0.25 s" in output
+
+
+def test_a_gpu_that_does_not_load_a_kernel(gpu: Gpu) -> None:
+    gpu.refuses = "the driver refuses it"
+    run = doctor()
+    assert run.exit_code == 0  # there is the CPU
+    assert "trial limited CompileError: the driver refuses it" in " ".join(run.output.split())
 
 
 def test_cuda_of_this_machine(cache: Path) -> None:
