@@ -43,7 +43,7 @@ RULES = {
     "plan": rule(EVERYTHING, "numpy scipy"),
     "__init__": rule(EVERYTHING, "numpy"),
     "__main__": rule("cli"),
-    "cli": rule(EVERYTHING, "numpy click rich cupy"),
+    "cli": rule(EVERYTHING, "numpy click rich"),
 }
 
 

@@ -22,9 +22,12 @@ from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
 from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
 from optpy.kernels.compiler import compile_c, describe_toolchain
-from optpy.kernels.cuda.available import describe_cuda
+from optpy.kernels.cuda.available import describe_cuda, find_device
 
 _TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
+_CUDA_TRIAL = """struct Context { double *x; };
+extern "C" __global__ void optpy_doctor(const __grid_constant__ Context context) { *context.x *= 2.0; }
+"""
 
 
 class Verdict(Enum):
@@ -153,7 +156,18 @@ def _examine_cuda() -> Iterator[Finding]:
     if error is not None:
         yield Finding("device", Verdict.ABSENT, error)
     else:
-        yield Finding("solves", Verdict.ABSENT, "this release of optpy solves on the CPU only")
+        yield _try_to_compile_for_the_gpu()
+
+
+def _try_to_compile_for_the_gpu() -> Finding:
+    try:
+        device = find_device()
+        module = device.load(_CUDA_TRIAL)
+        module.kernel("optpy_doctor")
+    except Exception as error:  # CuPy's own and the driver's: whatever it is, it is the answer
+        return Finding("trial", Verdict.LIMITED, f"{type(error).__name__}: {error}")
+    how = "found in the cache" if module.cache_hit else "compiled"
+    return Finding("trial", Verdict.WORKS, f"{how} and loaded on {device.name} in {module.seconds:.2f} s")
 
 
 _SECTIONS: dict[str, Callable[[], Iterator[Finding]]] = {

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
 from optpy.cli import main
+from optpy.errors import CompileError
+
+DOCTOR = sys.modules["optpy.cli.doctor"]
+"""The module; in its package the command has the same name."""
 
 
 def doctor() -> Result:
@@ -70,9 +74,56 @@ def test_a_cache_that_cannot_be_made_is_a_limit_only(tmp_path: Path, monkeypatch
     assert "cannot use its cache folder" in run.output
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
-def test_without_cupy_the_reason_and_the_cure_are_given(cache: Path) -> None:
-    assert "pip install 'optpy[cuda12]'" in doctor().output
+def test_without_a_gpu_the_reason_and_the_cure_are_given(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = {"CuPy": "cupy-cuda12x 14.2.0", "error": "no driver; install one"}
+    monkeypatch.setattr(DOCTOR, "describe_cuda", lambda: dict(described))
+    run = doctor()
+    assert run.exit_code == 0, run.output
+    assert "cupy-cuda12x 14.2.0" in run.output
+    assert "absent  no driver; install one" in run.output
+
+
+class Gpu:
+    """As much of a device as a trial takes."""
+
+    name = "NVIDIA H200"
+    refuses = ""
+
+    def load(self, source: str) -> SimpleNamespace:
+        if self.refuses:
+            raise CompileError(self.refuses)
+        assert 'extern "C" __global__ void optpy_doctor(' in source
+        return SimpleNamespace(kernel={"optpy_doctor": 1}.__getitem__, cache_hit=False, seconds=0.25)
+
+
+@pytest.fixture
+def gpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    described = {"NVRTC": "12.9", "driver": "up to CUDA 12.8", "device 0": "NVIDIA H200, sm_90", "device 1": "other"}
+    made = Gpu()
+    monkeypatch.setattr(DOCTOR, "describe_cuda", lambda: dict(described))
+    monkeypatch.setattr(DOCTOR, "find_device", lambda: made)
+    return made
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_gpus_are_listed() -> None:
+    output = " ".join(doctor().output.split())
+    for row in ("NVRTC 12.9", "driver up to CUDA 12.8", "device 0 NVIDIA H200, sm_90", "device 1 other"):
+        assert row in output
+    assert "trial works compiled and loaded on NVIDIA H200 in 0.25 s" in output
+
+
+def test_a_gpu_that_does_not_load_a_kernel(gpu: Gpu) -> None:
+    gpu.refuses = "the driver refuses it"
+    run = doctor()
+    assert run.exit_code == 0  # there is the CPU
+    assert "trial limited CompileError: the driver refuses it" in " ".join(run.output.split())
+
+
+def test_cuda_of_this_machine(cache: Path) -> None:
+    output = doctor().output
+    assert "CUDA" in output
+    assert "CuPy" in output  # its version, or that it is not installed
 
 
 def test_the_console_script_is_the_group() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from pathlib import Path
 from queue import Queue
 
@@ -159,14 +160,20 @@ def test_name_must_be_a_plain_file_name(name: str) -> None:
         compile_cuda(TWICE, "sm_90", name=name)
 
 
-@pytest.mark.parametrize(("runtime", "package"), [(12090, "nvidia-cuda-nvrtc-cu12"), (13020, "nvidia-cuda-nvrtc")])
-def test_without_the_library_the_cure_is_given(runtime: int, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("runtime", "extra"), [(12090, "cuda12"), (13020, "cuda13")])
+def test_without_the_library_the_cure_is_given(runtime: int, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise RuntimeError("libnvrtc.so: cannot open shared object file")
 
     monkeypatch.setattr(cupy.cuda.nvrtc, "getVersion", missing)
     monkeypatch.setattr(cupy.cuda.runtime, "runtimeGetVersion", lambda: runtime)
-    with pytest.raises(CompileError, match=rf"NVRTC.*cannot open shared object file.*pip install {package}$"):
+    with pytest.raises(CompileError, match=rf"NVRTC.*cannot open shared object file.*pip install 'optpy\[{extra}\]'$"):
+        compile_cuda(TWICE, "sm_90")
+
+
+def test_without_cupy_the_cure_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(CompileError, match=r"through CuPy, which does not import.*pip install 'optpy\[cuda12\]'"):
         compile_cuda(TWICE, "sm_90")
 
 

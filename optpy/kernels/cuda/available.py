@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
-import warnings
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from optpy.errors import CompileError, OptionError
 from optpy.kernels.cuda.device import Device
-from optpy.kernels.cuda.nvrtc import choose_target, nvrtc_version, supported_architectures
+from optpy.kernels.cuda.nvrtc import choose_target, import_cupy, nvrtc_version, one_line, supported_architectures
 
 if TYPE_CHECKING:
     from optpy.kernels.cuda.cupy_device import CupyDevice
@@ -51,9 +50,7 @@ def cuda_or_reason() -> tuple[Device | None, str]:
     """
     reason = _obstacle()
     if reason is None:
-        import cupy
-
-        found = _device_or_obstacle(cupy.cuda.runtime.getDevice())
+        found = _device_or_obstacle(import_cupy().cuda.runtime.getDevice())
         if not isinstance(found, str):
             return found, f"the GPU {found.name} ({found.architecture}) is there"
         reason = found
@@ -80,7 +77,7 @@ def describe_cuda() -> dict[str, str]:
     known = driver_version()
     if known is not None:
         described["driver"] = f"up to CUDA {_text(known)}"
-    if importlib.util.find_spec("cupy") is not None:
+    if find_spec("cupy") is not None:
         try:
             described["NVRTC"] = ".".join(map(str, nvrtc_version()))
         except CompileError as error:
@@ -138,7 +135,7 @@ def _device_or_obstacle(number: int) -> CupyDevice | str:
 def _check_installed() -> int:
     """The version of the driver, if there is one and CuPy is installed once."""
     known = driver_version()
-    if importlib.util.find_spec("cupy") is None:
+    if find_spec("cupy") is None:
         if known is None:
             raise _UnavailableError(
                 f"CuPy is not installed, nor is an NVIDIA driver ({_DRIVER}); install the driver, "
@@ -160,12 +157,10 @@ def _check_installed() -> int:
 
 def _import_cupy() -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")  # what CuPy warns of may not be what hinders us
-            import cupy
+        cupy = import_cupy()
     except Exception as error:  # whatever is wrong with the installation, it is the reason
         raise _UnavailableError(
-            f"CuPy does not import ({_one_line(error)}); pip install --force-reinstall {' '.join(_cupy_packages())}"
+            f"CuPy does not import ({one_line(error)}); pip install --force-reinstall {' '.join(_cupy_packages())}"
         ) from error
     if cupy.cuda.runtime.is_hip:
         raise _UnavailableError("CuPy is installed for AMD's ROCm, and optpy needs it for CUDA")
@@ -189,7 +184,7 @@ def _check_devices(cupy: Any) -> None:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise _UnavailableError(f"the NVIDIA driver finds no device it can use ({_one_line(error)}){cure}") from error
+        raise _UnavailableError(f"the NVIDIA driver finds no device it can use ({one_line(error)}){cure}") from error
     if count == 0:
         raise _UnavailableError(f"the NVIDIA driver finds no device{cure}")
 
@@ -211,7 +206,3 @@ def _extra(known: int) -> str:
 
 def _text(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from optpy.errors import CompileError, DataError, InternalError
 from optpy.kernels.cuda.cubin import read_cubin, read_ptx_parameters
 from optpy.kernels.cuda.device import Kernel
-from optpy.kernels.cuda.nvrtc import CompiledCuda, compile_cuda
+from optpy.kernels.cuda.nvrtc import CompiledCuda, compile_cuda, import_cupy
 
 _OneParameter = ctypes.c_void_p * 1
 
@@ -99,12 +99,10 @@ class CupyDevice:
     """
 
     def __init__(self, number: int) -> None:
-        import cupy
-
-        self.xp: Any = cupy
-        self.driver = cupy.cuda.driver
+        self.xp: Any = import_cupy()
+        self.driver = self.xp.cuda.driver
         self.number = number
-        self._runtime = cupy.cuda.runtime
+        self._runtime = self.xp.cuda.runtime
         properties = self._runtime.getDeviceProperties(number)
         self.name: str = properties["name"].decode()
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
@@ -203,7 +201,8 @@ class CupyDevice:
         with self.current():
             memory = self.xp.cuda.alloc_pinned_memory(array.nbytes)
             host = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
-            self.xp.ascontiguousarray(array).get(out=host)  # on the current stream, and waits for it
+            contiguous = array if array.flags.c_contiguous else self.xp.ascontiguousarray(array)
+            contiguous.get(out=host)  # on the current stream, and waits for it
         return host
 
     def shared_with_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:

@@ -6,7 +6,9 @@ NVRTC is NVIDIA's compiler as a library. It runs on the CPU: no GPU and no drive
 from __future__ import annotations
 
 import re
+import sys
 import time
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -183,20 +185,35 @@ class _Compiler:
             self.nvrtc.destroyProgram(program)
 
 
+def import_cupy() -> Any:
+    """The module, which is big, and is imported only where it is used."""
+    if "cupy" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # what it warns of at its import may not be what hinders us
+            import cupy
+    import cupy
+
+    return cupy
+
+
 def _nvrtc() -> tuple[Any, tuple[int, int]]:
     """CuPy's module, which loads the library at the first call."""
     try:
-        from cupy.cuda import nvrtc, runtime
-    except ImportError as error:
+        cupy = import_cupy()
+    except Exception as error:  # whatever is wrong with its installation
         raise CompileError(
-            f"NVRTC is called through CuPy, which does not import ({error}): "
+            f"NVRTC, CUDA's compiler library, is called through CuPy, which does not import ({one_line(error)}); "
             "pip install 'optpy[cuda12]' or 'optpy[cuda13]'"
         ) from error
     try:
-        return nvrtc, tuple(nvrtc.getVersion())
+        return cupy.cuda.nvrtc, tuple(cupy.cuda.nvrtc.getVersion())
     except Exception as error:  # CuPy has had several for a library that it does not find
-        major = runtime.runtimeGetVersion() // 1000
-        package = "nvidia-cuda-nvrtc-cu12" if major == 12 else "nvidia-cuda-nvrtc"
+        extra = "cuda12" if cupy.cuda.runtime.runtimeGetVersion() < 13000 else "cuda13"
         raise CompileError(
-            f"NVRTC, CUDA's compiler library, cannot be loaded ({' '.join(str(error).split())}): pip install {package}"
+            f"NVRTC, CUDA's compiler library, cannot be loaded ({one_line(error)}); pip install 'optpy[{extra}]'"
         ) from error
+
+
+def one_line(error: Exception) -> str:
+    """An error that others raised, within a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
