@@ -1,7 +1,7 @@
-"""NumPy, PyTorch and CuPy arrays, and others of the DLPack protocol: in as arrays of one module, results out as they came.
+"""NumPy, PyTorch, CuPy and other DLPack arrays: in as arrays of one module, results out as they came.
 
-The module ``xp`` says where solving happens: NumPy, in main memory; or CuPy, which has NumPy's names, on the current GPU.
-Whole arrays move between the two only where what the user gave, or wants back, lies on the other side.
+The module ``xp`` says where solving happens: NumPy, in main memory; or CuPy, which has NumPy's names, on the current
+GPU. Whole arrays move between the two only where what the user gave, or wants back, lies on the other side.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from ..errors import DataError
 from ..ir import Field
 
@@ -33,8 +34,8 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
         array = raw.astype(target, order="C")
     if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
-            f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} cannot hold "
-            f"exactly; convert it yourself, {_conversion(target)}",
+            f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} "
+            f"cannot hold exactly; convert it yourself, {_conversion(target)}",
             f.location,
         )
     return array

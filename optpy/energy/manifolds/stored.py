@@ -1,7 +1,7 @@
 """Elements of manifolds as data: checks, and conversion from and to matrices. Grids of any shape come first.
 
-The arrays are those of a module ``xp``: NumPy, or CuPy, whose libraries for matrices need not be installed; so products and
-determinants of these small ones are written out.
+The arrays are those of a module ``xp``: NumPy, or CuPy, whose libraries for matrices need not be installed; so
+products and determinants of these small ones are written out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ TOLERANCE = 1e-3
 """How far a norm may be from 1, or an entry of R^T R from the identity's: numbers typed with four digits are meant."""
 
 
-def unit(
-    field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)
-) -> Floats:
+def unit(field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)) -> Floats:
     """The array with these channels of unit length; elements that are so to within the precision stay as they are.
 
     Raises:
@@ -33,8 +31,8 @@ def unit(
     if (off > TOLERANCE).any():
         at = first_true(off > TOLERANCE)
         raise DataError(
-            f"{_element(field, at)}: {what} {_text(vectors[at])} has length {float(norm[at]):.6g}, not 1; divide by it: "
-            "q / np.linalg.norm(q, axis=-1, keepdims=True)",
+            f"{_element(field, at)}: {what} {_text(vectors[at])} has length {float(norm[at]):.6g}, not 1; divide by "
+            "it: q / np.linalg.norm(q, axis=-1, keepdims=True)",
             field.location,
         )
     if (off <= precision).all():
