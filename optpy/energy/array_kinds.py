@@ -96,9 +96,9 @@ def _in_main_memory(value: Any) -> tuple[NDArray[Any], Kind]:
 
 
 def _library(value: Any) -> str:
-    """The package of the value's type, if it has been imported under that name."""
-    library = type(value).__module__.partition(".")[0]
-    return library if library in sys.modules else ""
+    """PyTorch or CuPy, if it made the value's type or one that this derives from."""
+    packages = (t.__module__.partition(".")[0] for t in type(value).__mro__)
+    return next((p for p in packages if p in ("torch", "cupy") and p in sys.modules), "")
 
 
 # -- onto a GPU ------------------------------------------------------------------------------------------------------

@@ -33,10 +33,10 @@ def memory_error(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int, 
     cures = []
     smaller = _largest(needs, sizes, dtype, free)
     if smaller:
-        cures.append(f"about {_sizes_text(smaller)} would fit")
+        cures.append(f"about {_sizes_text(smaller)}")
     if dtype == "float64" and needs(sizes, "float32") <= free:
-        cures.append("float32 in place of float64 would fit")
-    return DeviceMemoryError("; ".join([message, " or ".join(cures)]) if cures else message)
+        cures.append("float32 in place of float64")
+    return DeviceMemoryError(f"{message}; {', or '.join(cures)} would fit" if cures else message)
 
 
 def _largest(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int) -> dict[Dim, int]:

@@ -50,6 +50,8 @@ class FakeCupy:
         """An upload, if it is not there already."""
         if isinstance(a, Array):
             return a if dtype is None else a.astype(dtype, copy=False)
+        if hasattr(a, "__cuda_array_interface__"):
+            return Array(a.array, self, a.device)
         if isinstance(a, np.ndarray) and not blocking:
             raise AssertionError("the host may write to an array while it is uploaded")
         array = np.array(a, dtype)

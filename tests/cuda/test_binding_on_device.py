@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -237,7 +237,7 @@ def _host_view(array: Array) -> Any:
 
 
 def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: FakeCupy) -> None:
-    tensor = Tensor(np.full((3, 4), 2.0, np.float32))
+    tensor = type("OwnTensor", (Tensor,), {})(np.full((3, 4), 2.0, np.float32))
     bound = bind(on_host.ENERGY, on_host.good(X=tensor), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), tensor.array)
     found = xp.wrap(np.full((3, 4, 1), 5, np.float32))
@@ -276,19 +276,36 @@ def test_arrays_of_the_dlpack_protocol_are_taken_over_where_they_lie(xp: FakeCup
     assert uploaded.kinds["X"] == Kind("numpy")
 
 
-@pytest.mark.parametrize("library", ["cupy", "torch", "dlpack"])
+class Numbered:
+    """An array of a library that has the CUDA array interface alone."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, array: Any, device: int) -> None:
+        self.array, self.device = array, device
+
+
+def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: FakeCupy) -> None:
+    array = np.full((3, 4), 2.0, np.float32)
+    bound = bind(on_host.ENERGY, on_host.good(X=Numbered(array, 0)), np.float32, xp)
+    assert np.shares_memory(_host_view(bound.arrays["X"]), array)
+    assert bound.kinds["X"] == Kind("cupy", 0)
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch", "dlpack", "interface"])
 def test_an_array_on_another_gpu_is_refused(library: str, torch: Any) -> None:
     xp, values = FakeCupy(device=1), np.ones((3, 4))
     there: dict[str, Any] = {
         "cupy": xp.wrap(values, device=0),
         "torch": Tensor(values, "cuda:0"),
         "dlpack": Foreign(values, (2, 0)),
+        "interface": Numbered(values, 0),
     }
     text = message(on_host.ENERGY, on_host.good(X=there[library]), np.float32, xp)
     assert "'X' lies on GPU 0, but the solver works on GPU 1" in text
     assert "or solve on GPU 0" in text
-    cures = {"cupy": "cupy.cuda.Device(1)", "torch": 'a.to("cuda:1")', "dlpack": "move it there"}
-    assert cures[library] in text
+    cures = {"cupy": "cupy.cuda.Device(1)", "torch": 'a.to("cuda:1")'}
+    assert cures.get(library, "move it there") in text
 
 
 # -- whole numbers that floats hold or do not ------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_the_error_says_what_would_fit() -> None:
     assert isinstance(error, MemoryError)
     text = str(error)
     assert text.startswith("the solve needs 192.0 GiB; 158.0 GiB are free on NVIDIA H200; sizes H = 32768, W = 32768; ")
-    found = re.search(r"about H = W = ([\d,]+) would fit or float32 in place of float64 would fit$", text)
+    found = re.search(r"about H = W = ([\d,]+), or float32 in place of float64 would fit$", text)
     assert found
     n = int(found[1].replace(",", ""))
     assert needs({H: n, W: n}, "float64") <= 158 * GIB < needs({H: n + 200, W: n + 200}, "float64")
