@@ -39,14 +39,7 @@ class Operators:
         self.energy = energy
         self.bound = bind(energy, data, dtype)
         self.unknowns = energy.unknown_fields
-        self.problem = CompiledProblem(
-            solver._program,
-            solver._compiled.library,
-            energy.residual_terms,
-            self.unknowns,
-            self.bound.sizes,
-            threads,
-        )
+        self.problem = solver.problem(self.bound, threads)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
 

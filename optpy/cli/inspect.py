@@ -20,7 +20,8 @@ from optpy.energy.naming import shown
 from optpy.energy.tangent import at_zero
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
 from optpy.kernels.program import Program
-from optpy.plan import DTYPES, derive
+from optpy.backend import derive
+from optpy.plan import DTYPES
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
