@@ -48,7 +48,15 @@ from .energy.manifolds.so3 import SO3
 from .energy.manifolds.unit_vector import UnitVector
 from .energy.robust import robust
 from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
-from .errors import CompileError, DataError, EnergyError, InternalError, OptionError, OptpyError
+from .errors import (
+    CompileError,
+    DataError,
+    DeviceMemoryError,
+    EnergyError,
+    InternalError,
+    OptionError,
+    OptpyError,
+)
 from .plan import Solver, compile, solve
 from .session import Session
 from .solver.options import SolveOptions
@@ -64,6 +72,7 @@ __all__ = [
     "Array",
     "CompileError",
     "DataError",
+    "DeviceMemoryError",
     "Dim",
     "Energy",
     "EnergyError",

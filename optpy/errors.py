@@ -63,5 +63,9 @@ class CompileError(OptpyError, RuntimeError):
     """No compiler was found, or the compiler refused the generated source (its own message is in the text)."""
 
 
+class DeviceMemoryError(OptpyError, MemoryError):
+    """The data does not fit into the memory of the GPU; found before anything is allocated for solving."""
+
+
 class InternalError(OptpyError, AssertionError):
     """A mistake of optpy itself; please report it."""

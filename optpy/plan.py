@@ -133,7 +133,7 @@ class Solver:
         for g in self.energy.graphs:
             edges, last = bound.edges[g.name], self._connectivity.get(g)
             same = last is not None and last.same_as(edges, bound.sizes)
-            found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes)
+            found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes, bound.xp)
         self._connectivity = found
         return found
 

@@ -1,7 +1,7 @@
-"""NumPy, PyTorch and CuPy arrays, and others of the DLPack protocol: in as arrays of one module, results out as they came.
+"""NumPy, PyTorch, CuPy and other DLPack arrays: in as arrays of one module, results out as they came.
 
-The module ``xp`` says where solving happens: NumPy, in main memory; or CuPy, which has NumPy's names, on the current GPU.
-Whole arrays move between the two only where what the user gave, or wants back, lies on the other side.
+The module ``xp`` says where solving happens: NumPy, in main memory; or CuPy, which has NumPy's names, on the current
+GPU. Whole arrays move between the two only where what the user gave, or wants back, lies on the other side.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def _in_main_memory(value: Any) -> tuple[NDArray[Any], Kind]:
 
 
 def _library(value: Any) -> str:
-    """The package of the value's type, if it has been imported under that name."""
-    library = type(value).__module__.partition(".")[0]
-    return library if library in sys.modules else ""
+    """PyTorch or CuPy, if it made the value's type or one that this derives from."""
+    packages = (t.__module__.partition(".")[0] for t in type(value).__mro__)
+    return next((p for p in packages if p in ("torch", "cupy") and p in sys.modules), "")
 
 
 # -- onto a GPU ------------------------------------------------------------------------------------------------------

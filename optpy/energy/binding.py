@@ -76,8 +76,9 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64,
             it stays if it lies there, and is copied to once if it does not.
 
     Raises:
-        DataError: an array lies on another GPU, names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
-            values, a value is not finite, or a param that is the scale of a robust loss not positive.
+        DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
+            values, a value is not finite, a param that is the scale of a robust loss not positive, or an array lies on
+            another GPU.
     """
     _check_names(energy, data)
     solver = np.dtype(dtype)

@@ -34,8 +34,8 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
         array = raw.astype(target, order="C")
     if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
-            f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} cannot hold "
-            f"exactly; convert it yourself, {_conversion(target)}",
+            f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} "
+            f"cannot hold exactly; convert it yourself, {_conversion(target)}",
             f.location,
         )
     return array
@@ -52,11 +52,16 @@ def _kept(raw: Any, array: Any, xp: Any) -> bool:
     if array.dtype.kind == "b":
         # A mask of bytes is 0 or 255 as often as 0 or 1; wider integers are more likely no mask at all.
         return raw.dtype == np.uint8 or bool(((raw == 0) | (raw == 1)).all())
-    if np.can_cast(raw.dtype, array.dtype, "safe") or not raw.size:
+    if not raw.size:
         return True
     if array.dtype.kind == "f":
-        limit = 2 ** (np.finfo(array.dtype).nmant + 1)
+        bits = np.finfo(array.dtype).nmant + 1
+        if 8 * raw.dtype.itemsize <= bits:
+            return True
+        limit = 2**bits
         return (-limit <= int(raw.min()) and int(raw.max()) <= limit) or bool((_odd_part(raw, xp) <= limit).all())
+    if np.can_cast(raw.dtype, array.dtype, "safe"):
+        return True
     info = np.iinfo(array.dtype)
     return bool(info.min <= int(raw.min()) and int(raw.max()) <= info.max)
 

@@ -21,7 +21,7 @@ MOST_POINTS = 2**31 - 1
 
 
 def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
-    """A graph's array, of ``xp``, otherwise as it was given: of the right shape and kind; an empty list is a graph without edges.
+    """A graph's array, of ``xp``, of the right shape and kind; an empty list is a graph without edges.
 
     Raises:
         DataError: it is no array of whole numbers of shape (edges, columns).

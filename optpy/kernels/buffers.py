@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any, final
+from dataclasses import dataclass
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,72 @@ def row_pitch(length: int) -> int:
     return pitch + 16 if pitch * 4 % 1024 == 0 else pitch
 
 
+class Layout(Protocol):
+    """How fields lie in memory, as a processor likes it."""
+
+    @property
+    def alignment(self) -> int:
+        """Bytes: fields begin at multiples of it."""
+
+    def pitch(self, rows: int, length: int) -> int:
+        """Elements from one row of a grid to the next."""
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        """Elements from one channel to the next, or of each channel where they stand side by side."""
+
+    def lead(self, slot: int) -> int:
+        """Bytes left free before a field: a multiple of the alignment."""
+
+    def spare(self, slot: int) -> int:
+        """Bytes allocated beyond a field itself: enough for its alignment and its lead."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CPULayout:
+    """Whole cache lines; fields, planes and rows begin at different sets of the cache."""
+
+    alignment: int = _LINE
+
+    def pitch(self, rows: int, length: int) -> int:
+        return row_pitch(length)
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
+        line = _LINE // itemsize
+        return -(-points // line) * line + line * (1 + slot % 7)
+
+    def lead(self, slot: int) -> int:
+        return _LINE * (slot % 61)
+
+    def spare(self, slot: int) -> int:
+        return 2 * _LINE * (1 + slot % 61)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CUDALayout:
+    """A warp's 32 elements of a row lie in as few sectors as they can, and planes begin where vector loads may."""
+
+    alignment: int = 256
+
+    def pitch(self, rows: int, length: int) -> int:
+        return -(-length // 32) * 32 if rows > 1 else length
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        return -(-points // 64) * 64
+
+    def lead(self, slot: int) -> int:
+        return 0
+
+    def spare(self, slot: int) -> int:
+        return self.alignment
+
+
+CPU = CPULayout()
+CUDA = CUDALayout()
+
+
 @final
 class Buffers:
     """The storage of every field of a program at given sizes.
@@ -43,36 +111,36 @@ class Buffers:
         slots: the program's numbering.
         sizes: of every dim.
         dtype: the solver's precision.
+        xp: the module of the arrays: NumPy, or CuPy for memory of the current GPU.
+        layout: that suits where the memory is.
 
     Attributes:
         memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory.
             To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
     """
 
-    def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str) -> None:
+    def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str, xp: Any = np, layout: Layout = CPU) -> None:
+        self._xp, self._layout = xp, layout
         self._slots = slots
         self._dtype = dtype
         self.sizes = {d: sizes[d] for d in slots.sizes}
-        self.pitch = {dims: row_pitch(self.shape(dims)[1]) for dims in slots.grids}
-        self.memory: dict[Field, NDArray[Any]] = {}
+        self.pitch = {dims: layout.pitch(*self.shape(dims)) for dims in slots.grids}
+        self.memory: dict[Field, Any] = {}
         for f, slot in slots.fields.items():
             self._allocate(f, slot)
         self.partial: list[NDArray[np.float64]] = []
 
     def shape(self, dims: Dims) -> tuple[int, int]:
         """(rows, length) of a grid."""
-        sizes = [self.sizes[d] for d in dims]
-        return int(np.prod(sizes[:-1], dtype=np.int64)) if sizes else 1, sizes[-1] if sizes else 1
+        return _rows_and_length(dims, self.sizes)
 
     def _allocate(self, f: Field, slot: int) -> None:
-        dtype = storage_dtype(f, self._dtype)
-        rows = self.shape(f.dims)[0]
-        # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
-        line = _LINE // dtype.itemsize
-        plane = -(-(rows * self.pitch[f.dims]) // line) * line + line * (1 + slot % 7)
-        raw = np.zeros(plane * f.channels * dtype.itemsize + 2 * _LINE * (1 + slot % 61), np.uint8)
-        start = -raw.ctypes.data % _LINE + _LINE * (slot % 61)
-        flat = raw[start : start + plane * f.channels * dtype.itemsize].view(dtype)
+        dtype, layout = storage_dtype(f, self._dtype), self._layout
+        plane = _plane(f, slot, self.sizes, dtype, layout)
+        size = plane * f.channels * dtype.itemsize
+        raw = self._xp.zeros(size + layout.spare(slot), np.uint8)
+        start = -_address(raw) % layout.alignment + layout.lead(slot)
+        flat = raw[start : start + size].view(dtype)
         side_by_side = f.dims in self._slots.interleaved
         self.memory[f] = flat.reshape(plane, f.channels).T if side_by_side else flat.reshape(f.channels, plane)
 
@@ -80,27 +148,55 @@ class Buffers:
         """The field as (channels, rows, length), without the padding; writable."""
         rows, length = self.shape(f.dims)
         pitch = self.pitch[f.dims]
-        return self.memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
+        view: NDArray[Any] = self.memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
+        return view
 
-    def write(self, f: Field, value: NDArray[Any]) -> None:
-        """Copy in an array of shape (*dims, channels) or, for one channel, (*dims)."""
+    def write(self, f: Field, value: Any) -> None:
+        """Copy in an array, of the same module, of shape (*dims, channels) or, for one channel, (*dims)."""
         rows, length = self.shape(f.dims)
-        np.copyto(self.view(f), np.moveaxis(value.reshape(rows, length, f.channels), 2, 0), casting="unsafe")
+        values = self._xp.moveaxis(value.reshape(rows, length, f.channels), 2, 0)
+        self._xp.copyto(self.view(f), values, casting="unsafe")
 
     def read(self, f: Field) -> NDArray[Any]:
-        """A copy as (*dims, channels)."""
+        """A copy as (*dims, channels), in C order, of the same module."""
         shape = tuple(self.sizes[d] for d in f.dims)
         # Not ascontiguousarray: it hands out the memory itself where that is contiguous already.
-        return np.array(np.moveaxis(self.view(f), 0, 2), order="C").reshape(*shape, f.channels)
+        copied: NDArray[Any] = self._xp.array(self._xp.moveaxis(self.view(f), 0, 2), order="C")
+        return copied.reshape(*shape, f.channels)
 
-    def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, NDArray[Any]]:
+    def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, Any]:
         """The memory with the two fields of each pair, which have the same layout, exchanged."""
         exchanged = {x: self.memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}
         return {**self.memory, **exchanged}
 
     @property
     def nbytes(self) -> int:
-        return sum(m.nbytes for m in self.memory.values())
+        return sum(int(m.nbytes) for m in self.memory.values())
+
+
+def planned_bytes(slots: Slots, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU) -> int:
+    """Bytes that ``Buffers`` of the same arguments allocate, without allocating them."""
+    total = 0
+    for f, slot in slots.fields.items():
+        stored = storage_dtype(f, dtype)
+        total += _plane(f, slot, sizes, stored, layout) * f.channels * stored.itemsize + layout.spare(slot)
+    return total
+
+
+def _plane(f: Field, slot: int, sizes: Mapping[Dim, int], dtype: np.dtype[Any], layout: Layout) -> int:
+    """Elements of each channel of a field, padding included."""
+    rows, length = _rows_and_length(f.dims, sizes)
+    return layout.plane(rows * layout.pitch(rows, length), slot, dtype.itemsize)
+
+
+def _rows_and_length(dims: Dims, sizes: Mapping[Dim, int]) -> tuple[int, int]:
+    lengths = [sizes[d] for d in dims] or [1]
+    return math.prod(lengths[:-1]), lengths[-1]
+
+
+def _address(array: Any) -> int:
+    """Where an array of NumPy or CuPy begins."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 def storage_dtype(f: Field, real: str) -> np.dtype[Any]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..ir import Dim, Graph, Incidence, Index, Routine, affines_of, entries_of
 from ..symbolic.affine import Affine, Entry
 from ..symbolic.traverse import variables
 
-Table = NDArray[np.int32]
+Table = Any
+"""Whole numbers of 32 bits, an array of NumPy or CuPy."""
 
 
 @final
@@ -113,9 +113,11 @@ class Connectivity:
         graph: its declaration.
         edges: (edges, columns), every index inside what its slot points into.
         sizes: of every dim.
+        xp: the module of the edges, in which the tables are built: NumPy or CuPy.
     """
 
-    def __init__(self, graph: Graph, edges: Table, sizes: Mapping[Dim, int]) -> None:
+    def __init__(self, graph: Graph, edges: Table, sizes: Mapping[Dim, int], xp: Any = np) -> None:
+        self._xp = xp
         self.graph = graph
         self.edges = edges
         self.shapes = tuple(tuple(sizes[d] for d in slot) for slot in graph.slots)
@@ -124,7 +126,7 @@ class Connectivity:
     def same_as(self, edges: Table, sizes: Mapping[Dim, int]) -> bool:
         """Whether these are the edges, on grids of these sizes, that the tables have been built for."""
         shapes = tuple(tuple(sizes[d] for d in slot) for slot in self.graph.slots)
-        return shapes == self.shapes and (edges is self.edges or np.array_equal(edges, self.edges))
+        return shapes == self.shapes and (edges is self.edges or bool(self._xp.array_equal(edges, self.edges)))
 
     def table(self, key: TableKey) -> Table:
         """The contents of a table of this graph."""
@@ -133,40 +135,41 @@ class Connectivity:
             found = self._tables[key] = self._build(key)
         return found
 
-    def degrees(self, slot: int) -> NDArray[np.int64]:
+    def degrees(self, slot: int) -> Any:
         """How many edges point at each point of a slot's grid, flattened."""
         offsets = self.table(Offsets(self.graph, slot)).astype(np.int64)
         return offsets[1:] - offsets[:-1]
 
     def _build(self, key: TableKey) -> Table:
+        xp = self._xp
         match key:
             case Column():
-                return np.ascontiguousarray(self.edges[:, key.column])
+                return xp.ascontiguousarray(self.edges[:, key.column])
             case Offsets():
-                counts = np.bincount(self._flat(key.slot), minlength=math.prod(self.shapes[key.slot]))
-                return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+                counts = xp.bincount(self._flat(key.slot), minlength=math.prod(self.shapes[key.slot]))
+                return xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)]).astype(np.int32)
             case Sorted(column=None):
-                return sorted_order(self._flat(key.slot), math.prod(self.shapes[key.slot]))
+                return sorted_order(self._flat(key.slot), math.prod(self.shapes[key.slot]), xp)
             case Sorted():
                 order = self.table(Sorted(key.graph, key.slot, None))
-                return self.edges[order, key.column]
+                return self.edges[:, key.column][order]
 
-    def _flat(self, slot: int) -> NDArray[np.int64]:
+    def _flat(self, slot: int) -> Any:
         """The point of its grid that the slot of each edge points at, in C order."""
-        total = np.zeros(len(self.edges), np.int64)
+        total = self._xp.zeros(len(self.edges), np.int64)
         for column, size in zip(self.graph.columns_of(slot), self.shapes[slot], strict=True):
             total = total * size + self.edges[:, column]
         return total
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in (self.edges, *self._tables.values()))
+        return sum(int(a.nbytes) for a in (self.edges, *self._tables.values()))
 
 
-def sorted_order(points: NDArray[np.int64], size: int) -> Table:
+def sorted_order(points: Any, size: int, xp: Any = np) -> Table:
     """The positions of whole numbers below a size, sorted by the number, equal ones in their order."""
     n = len(points)
     if n * size < 2**62:
         # One sort of (number, position) pairs in one word each: NumPy sorts words by vector instructions.
-        return np.asarray(np.sort(points * n + np.arange(n)) % max(n, 1), np.int32)
-    return np.argsort(points, kind="stable").astype(np.int32)
+        return (xp.sort(points * n + xp.arange(n)) % max(n, 1)).astype(np.int32)
+    return xp.argsort(points, kind="stable").astype(np.int32)

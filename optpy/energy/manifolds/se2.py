@@ -112,7 +112,8 @@ class _Poses(Kind):
     def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
         check_last_rows(field, matrices, xp)
         check_rotations(field, matrices[..., :2, :2], xp)
-        return xp.concatenate([plane_rotations_of(matrices[..., :2, :2], xp), matrices[..., :2, 2]], axis=-1)
+        found: Floats = xp.concatenate([plane_rotations_of(matrices[..., :2, :2], xp), matrices[..., :2, 2]], axis=-1)
+        return found
 
     def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
         return homogeneous(plane_matrices_of(array[..., :2], xp), array[..., 2:], xp)

@@ -108,7 +108,8 @@ class _Poses(Kind):
     def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
         check_last_rows(field, matrices, xp)
         check_rotations(field, matrices[..., :3, :3], xp)
-        return xp.concatenate([quaternions_of(matrices[..., :3, :3], xp), matrices[..., :3, 3]], axis=-1)
+        found: Floats = xp.concatenate([quaternions_of(matrices[..., :3, :3], xp), matrices[..., :3, 3]], axis=-1)
+        return found
 
     def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
         return homogeneous(matrices_of(array[..., :4], xp), array[..., 4:], xp)

@@ -1,7 +1,7 @@
 """Elements of manifolds as data: checks, and conversion from and to matrices. Grids of any shape come first.
 
-The arrays are those of a module ``xp``: NumPy, or CuPy, whose libraries for matrices need not be installed; so products and
-determinants of these small ones are written out.
+The arrays are those of a module ``xp``: NumPy, or CuPy, whose libraries for matrices need not be installed; so
+products and determinants of these small ones are written out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def unit(field: ir.Field, array: Floats, precision: float, xp: Any, what: str, c
     if (off > TOLERANCE).any():
         at = first_true(off > TOLERANCE)
         raise DataError(
-            f"{_element(field, at)}: {what} {_text(vectors[at])} has length {float(norm[at]):.6g}, not 1; divide by it: "
-            "q / np.linalg.norm(q, axis=-1, keepdims=True)",
+            f"{_element(field, at)}: {what} {_text(vectors[at])} has length {float(norm[at]):.6g}, not 1; divide by "
+            "it: q / np.linalg.norm(q, axis=-1, keepdims=True)",
             field.location,
         )
     if (off <= precision).all():

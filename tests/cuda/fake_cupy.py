@@ -1,0 +1,204 @@
+"""An array module that is NumPy underneath, but as strict as CuPy: nothing turns into a NumPy array unasked.
+
+Arrays are opaque to NumPy, functions take none of NumPy's, results without axes are arrays, too, and only what the real
+CuPy has is there, where that is installed. What is copied to the host, element by element, is counted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+
+_REAL: Any = importlib.import_module("cupy") if importlib.util.find_spec("cupy") else None
+
+OPERATORS = (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "and", "rand", "or", "ror", "xor", "rxor", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("neg", "abs", "invert"),
+)
+"""No ``matmul``: it needs cuBLAS, which need not be installed beside CuPy."""
+
+NEEDS_LIBRARIES = ("matmul", "dot", "einsum", "linalg.det", "linalg.inv", "linalg.solve", "linalg.qr", "linalg.svd")
+
+
+class FakeCupy:
+    """The module.
+
+    Args:
+        device: the number of the current GPU.
+
+    Attributes:
+        downloaded: elements that were copied to the host.
+        uploaded: elements that were copied to the device.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        self.device = device
+        self.downloaded = self.uploaded = 0
+        self.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=device))
+        self.linalg = _Functions(self, np.linalg, "linalg.")
+        self.ndarray = Array
+        self._functions = _Functions(self, np, "")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)
+
+    def asarray(self, a: Any, dtype: Any = None, blocking: bool = False) -> Array:
+        """An upload, if it is not there already."""
+        if isinstance(a, Array):
+            return a if dtype is None else a.astype(dtype, copy=False)
+        if hasattr(a, "__cuda_array_interface__"):
+            return Array(a.array, self, a.device)
+        if isinstance(a, np.ndarray) and not blocking:
+            raise AssertionError("the host may write to an array while it is uploaded")
+        array = np.array(a, dtype)
+        if array.dtype.char not in "?bhilqBHILQefdFD" or not array.dtype.isnative:
+            raise ValueError(f"Unsupported dtype {array.dtype}")
+        self.uploaded += array.size
+        return Array(array, self)
+
+    def from_dlpack(self, value: Any) -> Array:
+        """The same memory, which must be this GPU's."""
+        assert value.__dlpack_device__() == (2, self.device)
+        return Array(np.from_dlpack(_OnHost(value)), self)
+
+    def wrap(self, value: Any, device: int | None = None) -> Array:
+        """An array on the device that shares memory with a NumPy array: for tests."""
+        return Array(np.asarray(value), self, device)
+
+
+class _OnHost:
+    """What is said to lie on a GPU, as NumPy will take it."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._value.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class _Functions:
+    """NumPy's functions on the device's arrays."""
+
+    def __init__(self, module: FakeCupy, numpy: Any, prefix: str) -> None:
+        self._module, self._numpy, self._prefix = module, numpy, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(_REAL, self._prefix.rstrip("."), _REAL) if self._prefix else _REAL
+        if (_REAL is not None and not hasattr(real, name)) or self._prefix + name in NEEDS_LIBRARIES:
+            raise AttributeError(f"cupy has no {self._prefix}{name} that can be used here")
+        function = getattr(self._numpy, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = function(*map(_unwrapped, arguments), **_unwrapped(options))
+            return _wrapped(np.bool_(result) if type(result) is bool else result, self._module)
+
+        return call
+
+
+class Array:
+    """An array on a GPU that does not exist."""
+
+    __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to this class
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, array: Any, module: FakeCupy, device: int | None = None) -> None:
+        self._array, self._module = np.asarray(array), module
+        self.device = SimpleNamespace(id=module.device if device is None else device)
+        self.data = SimpleNamespace(ptr=self._array.ctypes.data)
+
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Use `.get()` explicitly.")
+
+    def __array_function__(self, *arguments: Any) -> NoReturn:
+        raise TypeError("a function of NumPy was called with an array on the device")
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.device.id)
+
+    def _download(self) -> Any:
+        self._module.downloaded += self._array.size
+        return self._array.copy()
+
+    def get(self) -> Any:
+        """A copy in main memory."""
+        return self._download()
+
+    def item(self) -> Any:
+        return self._download().item()
+
+    def tolist(self) -> Any:
+        return self._download().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._download())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._download()[()], spec)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, key: Any) -> Array:
+        return Array(self._array[_unwrapped(key)], self._module)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._array[_unwrapped(key)] = _unwrapped(value)
+
+    def __getattr__(self, name: str) -> Any:
+        if _REAL is not None and not hasattr(_REAL.ndarray, name):
+            raise AttributeError(f"arrays of cupy have no {name}")
+        value = getattr(self._array, name)
+        if not callable(value):
+            return _wrapped(value, self._module)
+        return lambda *arguments, **options: _wrapped(
+            value(*map(_unwrapped, arguments), **_unwrapped(options)), self._module
+        )
+
+
+def _operator(name: str) -> Any:
+    def operate(self: Array, *other: Any) -> Any:
+        return _wrapped(getattr(self._array, name)(*map(_unwrapped, other)), self._module)
+
+    return operate
+
+
+for _name in OPERATORS:
+    setattr(Array, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, Array):
+        return value._array
+    if isinstance(value, np.ndarray):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(value, tuple | list):
+        return type(value)(map(_unwrapped, value))
+    return {k: _unwrapped(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _wrapped(value: Any, module: FakeCupy) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return Array(value, module)
+    return tuple(_wrapped(v, module) for v in value) if type(value) is tuple and _holds_arrays(value) else value
+
+
+def _holds_arrays(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(v, np.ndarray) for v in values)
