@@ -59,6 +59,8 @@ class KernelPrinter:
         segments: int,
         first_reduction: int,
     ) -> None:
+        if kernel.border.accumulates:
+            raise InternalError(f"{kernel.name} adds to what other points add to: there is no C for atomic additions")
         self._kernel = kernel
         self._slots = slots
         self._dialect = dialect
