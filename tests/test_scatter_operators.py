@@ -195,6 +195,18 @@ def test_edges_may_hold_unknowns_of_their_own_and_read_those_of_the_next() -> No
     check_scatters(energy, dict(X=rng.normal(size=5), U=rng.normal(size=9), Y=0.7, g=rng.integers(0, 5, (9, 2))))
 
 
+def test_one_index_may_point_into_two_grids() -> None:
+    X, U = op.Unknown("X", (V,)), op.Unknown("U", (E,))
+    (a,) = op.Graph("g", E, (V,))[e]
+    energy = op.Energy(r=U[e] * X[a] - op.sin(X[e]))
+    rng = np.random.default_rng(6)
+    for vertices, edges in ((5, 9), (9, 5)):
+        g = rng.integers(0, vertices, (edges, 1))
+        data = dict(X=rng.normal(size=vertices), U=rng.normal(size=edges), g=g)
+        for scatter in (False, "all"):
+            check_scatters(energy, data, derive(energy, scatter=scatter))
+
+
 def test_a_term_may_have_other_indices_beside_the_edge() -> None:
     X, Y = op.Unknown("X", (V,)), op.Unknown("Y", (C,), 2)
     k = op.indices(C)
@@ -227,6 +239,13 @@ def test_nothing_is_added_to_what_is_fixed() -> None:
     data = dict(X=rng.normal(size=9), U=rng.normal(size=300), M=np.arange(9) < 7, g=rng.integers(0, 9, (300, 2)),
                 h=rng.integers(0, 300, (20, 1)))  # fmt: skip
     check_scatters(energy, data)
+
+
+def test_ends_of_an_edge_are_compared_once() -> None:
+    X = op.Unknown("X", (V,), 2)
+    a, b = op.Graph("g", E, (V, V))[e]
+    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups["evalJTF"] if r.accumulates)
+    assert len({k for k in edges.keys if isinstance(k, ir.IndexCondition)}) == 1
 
 
 # -- what there is -----------------------------------------------------------------------------------------------------
