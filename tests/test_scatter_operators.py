@@ -198,13 +198,11 @@ def test_edges_may_hold_unknowns_of_their_own_and_read_those_of_the_next() -> No
 def test_one_index_may_point_into_two_grids() -> None:
     X, U = op.Unknown("X", (V,)), op.Unknown("U", (E,))
     (a,) = op.Graph("g", E, (V,))[e]
-    energy = op.Energy(r=U[e] * X[a] - op.sin(X[e]))
+    energy = op.Energy(r=U[1] * X[a] - op.sin(X[1]) * U[e])
     rng = np.random.default_rng(6)
-    for vertices, edges in ((5, 9), (9, 5)):
-        g = rng.integers(0, vertices, (edges, 1))
-        data = dict(X=rng.normal(size=vertices), U=rng.normal(size=edges), g=g)
-        for scatter in (False, "all"):
-            check_scatters(energy, data, derive(energy, scatter=scatter))
+    data = dict(X=rng.normal(size=5), U=rng.normal(size=9), g=rng.integers(0, 5, (9, 1)))
+    check_scatters(energy, data)
+    check_scatters(energy, data, derive(energy, scatter=False))
 
 
 def test_a_term_may_have_other_indices_beside_the_edge() -> None:
