@@ -5,7 +5,7 @@ A back end is a dialect and a harness; the bodies are the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from ..ir import REAL
@@ -23,6 +23,8 @@ class Dialect:
         lanes: numbers in the widest vector register (64 bytes; narrower machines use several registers).
         functions: spelling of each operation that is a function call, by the name in the table of operations.
         types: storage type of each dtype.
+        index, unsigned: the types of loop variables and addresses, and what bounds are checked in.
+        restrict: says that a pointer's memory is reached through no other.
     """
 
     dtype: str
@@ -31,6 +33,9 @@ class Dialect:
     lanes: int
     functions: dict[str, str]
     types: dict[str, str] = field(default_factory=dict)
+    index: str = "int64_t"
+    unsigned: str = "uint64_t"
+    restrict: str = "restrict"
 
 
 # Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
@@ -52,3 +57,9 @@ def c_dialect(dtype: str) -> Dialect:
         REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
     }  # fmt: skip
     return Dialect(dtype, real, "f" if single else "", 16 if single else 8, functions, types)
+
+
+def cuda_dialect(dtype: str) -> Dialect:
+    """CUDA C++ for GPUs: the same functions; one number is a lane of its own."""
+    c = c_dialect(dtype)
+    return replace(c, lanes=1, index="optpy_index", unsigned="optpy_uindex", restrict="")

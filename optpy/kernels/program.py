@@ -75,11 +75,10 @@ def build_program(
         coupling: of the unknowns; where there is one, the multigrid of their grid is compiled too.
         normal: where there is one, so are its assembly and what solves with it.
     """
-    scheduled = _schedule(groups, at_linearisation)
-    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=True)
+    slots = numbered.slots
     if isinstance(coupling, Coupling):
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
-    numbered = _numbered(scheduled, slots, solved_only)
     dialect = c_dialect(dtype)
     functions = tuple(
         KernelPrinter(k, slots, dialect, solver_scalars, n, r).source()
@@ -123,32 +122,47 @@ def _preconditioners(
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Numbered:
+class Numbered:
     """All kernels in the order of their numbers; the attributes are those of ``Program``."""
 
     groups: dict[str, tuple[int, ...]]
     kernels: tuple[Kernel, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
+    slots: Slots
 
 
-def _numbered(scheduled: Mapping[str, Sequence[Routine]], slots: Slots, solved_only: Collection[str]) -> _Numbered:
-    """Lower every routine, and give numbers to the kernels and, in ``slots``, to all that they use."""
-    groups: dict[str, tuple[int, ...]] = {}
+def numbered_kernels(
+    groups: Mapping[str, Sequence[Routine]],
+    at_linearisation: Collection[str],
+    solved_only: Collection[str],
+    split: bool,
+) -> Numbered:
+    """Schedule and lower every routine, and give numbers to the kernels and to all that they use.
+
+    Args:
+        groups, at_linearisation, solved_only: see ``build_program``.
+        split: whether sums over edges on grids get passes of their own (see ``split_edges``).
+    """
+    scheduled = _schedule(groups, at_linearisation, split)
+    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    numbers: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []
     for name, routines in scheduled.items():
-        groups[name] = tuple(range(len(kernels), len(kernels) + len(routines)))
+        numbers[name] = tuple(range(len(kernels), len(kernels) + len(routines)))
         for routine in routines:
             reductions.append(len(slots.reductions))
             slots.add(routine, name in solved_only)
             lists.append(slots.lists[segment_list(routine, name in solved_only)])
             kernels.append(lower(routine))
-    return _Numbered(groups, tuple(kernels), tuple(lists), tuple(reductions))
+    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), slots)
 
 
-def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str]) -> dict[str, list[Routine]]:
+def _schedule(
+    groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str], split: bool
+) -> dict[str, list[Routine]]:
     storage = Storage()
     scheduled = {
         name: store_intermediates(routines, storage) if name in at_linearisation else list(routines)
@@ -156,7 +170,8 @@ def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collect
     }
     stored = storage.routines()
     scheduled |= {"precompute": stored} if stored else {}
-    scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
+    if split:
+        scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
     moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
     if not moved:
         return scheduled
@@ -164,7 +179,7 @@ def _schedule(groups: Mapping[str, Sequence[Routine]], at_linearisation: Collect
 
 
 def _source(
-    numbered: _Numbered,
+    numbered: Numbered,
     functions: Sequence[str],
     dialect: Dialect,
     sizes: Mapping[str, int],

@@ -44,16 +44,3 @@ typedef struct {
 OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
     return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;
 }
-
-OPTPY_FN int64_t optpy_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-OPTPY_FN float optpy_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
-OPTPY_FN double optpy_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
-
-/* The bits of a magnitude are ordered as the magnitudes are, with NaN above all: a maximum of integers, which compilers
- * vectorise, that loses no NaN. */
-typedef uint32_t optpy_bitsf_t;
-typedef uint64_t optpy_bits_t;
-OPTPY_FN optpy_bitsf_t optpy_bitsf(float x) { optpy_bitsf_t b; memcpy(&b, &x, sizeof b); return b; }
-OPTPY_FN optpy_bits_t optpy_bits(double x) { optpy_bits_t b; memcpy(&b, &x, sizeof b); return b; }
-OPTPY_FN float optpy_from_bitsf(optpy_bitsf_t b) { float x; memcpy(&x, &b, sizeof x); return x; }
-OPTPY_FN double optpy_from_bits(optpy_bits_t b) { double x; memcpy(&x, &b, sizeof x); return x; }

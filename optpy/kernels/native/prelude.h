@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef OPTPY_FN
 #define OPTPY_FN static inline __attribute__((unused, always_inline))
+#endif
 #define OPTPY_EXPORT __attribute__((visibility("default")))
 
 /* Finite or not, asked of the bits: right whatever the compiler was told about NaN and infinity. */
@@ -26,3 +28,16 @@ OPTPY_FN float optpy_minf(float a, float b) { return a < b || a != a ? a : b; }
 OPTPY_FN float optpy_maxf(float a, float b) { return a > b || a != a ? a : b; }
 OPTPY_FN double optpy_min(double a, double b) { return a < b || a != a ? a : b; }
 OPTPY_FN double optpy_max(double a, double b) { return a > b || a != a ? a : b; }
+
+OPTPY_FN int64_t optpy_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+OPTPY_FN float optpy_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+OPTPY_FN double optpy_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+
+/* The bits of a magnitude are ordered as the magnitudes are, with NaN above all: a maximum of integers, which compilers
+ * vectorise, that loses no NaN. */
+typedef uint32_t optpy_bitsf_t;
+typedef uint64_t optpy_bits_t;
+OPTPY_FN optpy_bitsf_t optpy_bitsf(float x) { optpy_bitsf_t b; memcpy(&b, &x, sizeof b); return b; }
+OPTPY_FN optpy_bits_t optpy_bits(double x) { optpy_bits_t b; memcpy(&b, &x, sizeof b); return b; }
+OPTPY_FN float optpy_from_bitsf(optpy_bitsf_t b) { float x; memcpy(&x, &b, sizeof x); return x; }
+OPTPY_FN double optpy_from_bits(optpy_bits_t b) { double x; memcpy(&x, &b, sizeof x); return x; }

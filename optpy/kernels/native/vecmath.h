@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef OPTPY_MATH
 #define OPTPY_MATH static inline __attribute__((unused, always_inline))
+#endif
 
 #if defined(__FMA__) || defined(__FP_FAST_FMA)
 

@@ -1,0 +1,41 @@
+/* What every CUDA source starts with: the names that the headers shared with C use. No headers are included. */
+
+#ifndef OPTPY_EMULATED
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define OPTPY_SHARED(type, name, count) __shared__ type name[count]
+static __device__ __forceinline__ long long optpy_nanoseconds() {
+    long long t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+#define __builtin_fma fma
+#define __builtin_fmaf fmaf
+#define __builtin_rint rint
+#define __builtin_rintf rintf
+#define __builtin_floor floor
+#define __builtin_floorf floorf
+#define __builtin_fabs fabs
+#define __builtin_fabsf fabsf
+#define __builtin_inf() __longlong_as_double(0x7ff0000000000000LL)
+#define __builtin_inff() __int_as_float(0x7f800000)
+#define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000LL)
+#define __builtin_nanf(text) __int_as_float(0x7fc00000)
+#endif
+
+#define __FMA__ 1 /* every GPU has it */
+#define OPTPY_FN static __device__ __forceinline__
+#define OPTPY_MATH static __device__ __forceinline__
+#define OPTPY_THREADS 256 /* of every block */
+#define OPTPY_TILE 32     /* columns of a tile, one for each lane of a warp; its rows are the block's warps */
+
+/* The type of indices: of 32 bits where all fields are small enough, which takes fewer registers and instructions. */
+typedef OPTPY_INDEX optpy_index;
+template <typename T> struct optpy_unsigned;
+template <> struct optpy_unsigned<int> { typedef unsigned int type; };
+template <> struct optpy_unsigned<long long> { typedef unsigned long long type; };
+typedef optpy_unsigned<optpy_index>::type optpy_uindex;

@@ -1,0 +1,87 @@
+/* Vector loads, and sums over lanes, blocks and the whole grid. Sums are in double and always added in the same order
+ * for the same number of blocks: no result depends on which block comes first. */
+
+/* W numbers side by side, read and written by one instruction (16 bytes at most). */
+template <typename T, int W> struct alignas(sizeof(T) * W) Pack { T value[W]; };
+
+template <int W, typename T> OPTPY_FN void optpy_load(T *to, const T *from) {
+    const Pack<T, W> pack = *(const Pack<T, W> *)from;
+#pragma unroll
+    for (int u = 0; u < W; ++u) to[u] = pack.value[u];
+}
+
+template <int W, typename T> OPTPY_FN void optpy_store(T *to, const T *from) {
+    Pack<T, W> pack;
+#pragma unroll
+    for (int u = 0; u < W; ++u) pack.value[u] = from[u];
+    *(Pack<T, W> *)to = pack;
+}
+
+OPTPY_FN double optpy_combine(double a, double b, bool maximum) { return maximum ? optpy_max(a, b) : a + b; }
+
+/* The sum, or the maximum, over a warp, in every lane. */
+OPTPY_FN double optpy_over_warp(double x, bool maximum) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = optpy_combine(x, __shfl_xor_sync(0xffffffffu, x, distance), maximum);
+    return x;
+}
+
+/* The same over a block, in every thread. */
+OPTPY_FN double optpy_over_block(double x, bool maximum) {
+    OPTPY_SHARED(double, warp, OPTPY_THREADS / 32);
+    x = optpy_over_warp(x, maximum);
+    __syncthreads(); /* what was there before has been read */
+    if (threadIdx.x % 32 == 0) warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    double total = warp[0];
+#pragma unroll
+    for (int n = 1; n < OPTPY_THREADS / 32; ++n) total = optpy_combine(total, warp[n], maximum);
+    return total;
+}
+
+/* The sum over the lanes that work on one point: a thread alone, a warp, or the block. */
+OPTPY_FN double optpy_over_lanes(double x, int lanes) {
+    if (lanes == 1) return x;
+    return lanes == 32 ? optpy_over_warp(x, false) : optpy_over_block(x, false);
+}
+
+/* Leaves the block's share of N sums for the others; true in all threads of the block that arrives last. `maxima` has a
+ * bit for each sum that is a maximum. */
+template <int N> OPTPY_FN bool optpy_arrive(const Context *c, const double *sum, unsigned maxima) {
+    OPTPY_SHARED(unsigned, ticket, 1);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const double total = optpy_over_block(sum[n], maxima >> n & 1);
+        if (threadIdx.x == 0) c->partial[(int64_t)n * gridDim.x + blockIdx.x] = total;
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) ticket[0] = atomicAdd(&c->sync->arrived, 1u);
+    __syncthreads();
+    const bool last = ticket[0] == gridDim.x - 1;
+    if (last) __threadfence();
+    return last;
+}
+
+/* What all blocks have left, in every thread of the last one; makes ready for the next arrival. */
+template <int N> OPTPY_FN void optpy_totals(const Context *c, double *total, unsigned maxima) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        double sum = 0;
+        for (unsigned block = threadIdx.x; block < gridDim.x; block += OPTPY_THREADS)
+            sum = optpy_combine(sum, __ldcg(&c->partial[(int64_t)n * gridDim.x + block]), maxima >> n & 1);
+        total[n] = optpy_over_block(sum, maxima >> n & 1);
+    }
+    if (threadIdx.x == 0) c->sync->arrived = 0;
+}
+
+/* The end of a kernel: its N totals go to `first` and after. */
+template <int N> OPTPY_FN void optpy_finish(const Context *c, const double *sum, int first, unsigned maxima) {
+    if (!optpy_arrive<N>(c, sum, maxima)) return;
+    double total[N];
+    optpy_totals<N>(c, total, maxima);
+    if (threadIdx.x == 0)
+#pragma unroll
+        for (int n = 0; n < N; ++n) c->total[first + n] = total[n];
+}

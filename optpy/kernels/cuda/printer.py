@@ -1,0 +1,285 @@
+"""Kernels to CUDA device functions: the loop harness of the GPU around the bodies.
+
+A function visits its points together with all other threads of the grid, in one of three ways:
+
+- elementwise, where nothing but the point itself is read: four numbers at a time, by vector loads and stores;
+- in tiles of 32 columns and as many rows as a block has warps, so that a stencil finds its neighbours in the cache;
+- by lanes, where there are local sums: each point is the work of one thread, one warp or one block, whichever fits
+  the length of its loops (``Context.lanes``).
+
+Every thread adds up its sums in double; ``native/reduce.cuh`` makes totals of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir import Access, Field, InBounds, IndexCondition, IndexValue, LocalSum, Routine, point
+from ...symbolic.traverse import variables
+from ..dialect import Dialect
+from ..lower import Kernel
+from ..point import PointPrinter, indent, uses
+from ..slots import Slots
+
+
+_NUMBERS = 64
+"""Read and stored at the points that a thread takes at a time: all are in registers."""
+
+
+class DevicePrinter(PointPrinter):
+    """Prints the device function of one kernel.
+
+    Args:
+        kernel, slots, dialect, solver_scalars: see ``PointPrinter``.
+        number: of the kernel: what ``Context.lanes`` has for it.
+        sums: for each of its reductions, which of its launch's sums it adds to.
+        mask: where on its grid something is solved for, if other points are to be left out.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        slots: Slots,
+        dialect: Dialect,
+        solver_scalars: tuple[str, ...],
+        number: int,
+        sums: tuple[int, ...],
+        mask: Field | None,
+    ) -> None:
+        super().__init__(kernel, slots, dialect, solver_scalars)
+        self._number = number
+        self._sums = sums
+        self._mask = mask
+        self._vectors = is_elementwise(kernel.border, slots)
+
+    def source(self) -> str:
+        routine = self._kernel.border
+        if routine.locals:
+            points = self._by_lanes()
+        elif self._vectors:
+            points = self._elementwise()
+        elif len(self._domain) > 1:
+            points = self._tiles()
+        else:
+            points = self._line()
+        return "\n".join(
+            [
+                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
+                *indent(self._prologue(routine)),
+                *indent(self._mask_prologue()),
+                *indent(points),
+                *indent(uses("scalar", "sum")),
+                "}",
+            ]
+        )
+
+    # -- which points ------------------------------------------------------------------------------------------------
+
+    @property
+    def _length(self) -> str:
+        """Points of a row."""
+        return self._size(self._domain[-1].dim) if self._domain else "1"
+
+    @property
+    def _rows(self) -> str:
+        return " * ".join(self._size(i.dim) for i in self._domain[:-1]) or "1"
+
+    @property
+    def _last(self) -> str:
+        return str(self._domain[-1]) if self._domain else "only"
+
+    def _tiles(self) -> list[str]:
+        return [
+            f"{self._int} rows = {self._rows}, across = ({self._length} + OPTPY_TILE - 1) / OPTPY_TILE;",
+            f"{self._int} tall = OPTPY_THREADS / OPTPY_TILE, tiles = across * ((rows + tall - 1) / tall);",
+            f"for ({self._dialect.index} tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{",
+            f"    {self._int} {self._last} = tile % across * OPTPY_TILE + threadIdx.x % OPTPY_TILE;",
+            f"    {self._int} row = tile / across * tall + threadIdx.x / OPTPY_TILE;",
+            f"    if (row >= rows || {self._last} >= {self._length}) continue;",
+            *indent(self._point()),
+            "}",
+        ]
+
+    def _line(self) -> list[str]:
+        """Along a grid of one dim, or the only point."""
+        last, index = self._last, self._dialect.index
+        return [
+            f"{self._int} row = 0;",
+            f"for ({index} {last} = blockIdx.x * blockDim.x + threadIdx.x; {last} < {self._length}; "
+            f"{last} += gridDim.x * blockDim.x) {{",
+            *indent(self._point()),
+            "}",
+            *uses("row"),
+        ]
+
+    def _by_lanes(self) -> list[str]:
+        return [
+            f"const int lanes = c->lanes[{self._number}], lane = threadIdx.x % lanes;",
+            f"{self._int} points = {self._rows} * {self._length}, together = OPTPY_THREADS / lanes;",
+            f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
+            "at += gridDim.x * together) {",
+            f"    {self._int} row = at / {self._length}, {self._last} = at % {self._length};",
+            *indent(self._point()),
+            *indent(uses("row")),
+            "}",
+        ]
+
+    def _point(self) -> list[str]:
+        """What happens at a point: in the interior with fewer checks."""
+        lines = [*self._outer_indices(), *uses(self._last), *self._skip()]
+        if all(m == (0, 0) for m in self._kernel.margins):
+            return [*lines, *self._body(self._kernel.border, checked=False)]
+        inside = " && ".join(
+            f"{i} >= {low} && {i} < {self._size(i.dim)} - {high}"
+            for i, (low, high) in zip(self._domain, self._kernel.margins, strict=True)
+            if (low, high) != (0, 0)
+        )
+        return [
+            *lines,
+            f"if ({inside}) {{",
+            *indent(self._body(self._kernel.interior, checked=False)),
+            "} else {",
+            *indent(self._body(self._kernel.border, checked=True)),
+            "}",
+        ]
+
+    # -- what is solved for --------------------------------------------------------------------------------------------
+
+    def _mask_prologue(self) -> list[str]:
+        if self._mask is None:
+            return []
+        return [f"const uint8_t *solved = (const uint8_t *)c->field[{self._slots.fields[self._mask]}];"]
+
+    def _skip(self) -> list[str]:
+        if self._mask is None:
+            return []
+        access = Access(self._mask, point(self._domain), 0)
+        return [f"if (!solved[{self._address(access)}]) continue;"]
+
+    # -- elementwise ---------------------------------------------------------------------------------------------------
+
+    def _elementwise(self) -> list[str]:
+        """Runs over the padding of rows, too, which is never read by anything else and left out of the sums."""
+        routine = self._kernel.border
+        pitch = f"pitch{self._slots.grids[tuple(i.dim for i in self._domain)]}"
+        skip = [
+            "uint8_t visited[W];",
+            "optpy_load<W>(visited, solved + at);",
+            f"if (!({' | '.join(f'visited[{u}]' for u in range(self._width))})) continue;",
+        ]
+        valid = []
+        if routine.reductions:
+            valid = [f"const bool valid = at % {pitch} + u < {self._length};"]
+        return [
+            f"enum {{ W = {self._width} }};",
+            f"{self._int} vectors = ({self._rows} * {pitch} + W - 1) / W;",
+            f"for ({self._dialect.index} v = blockIdx.x * blockDim.x + threadIdx.x; v < vectors; "
+            "v += gridDim.x * blockDim.x) {",
+            f"    {self._int} at = v * W;",
+            *(indent(skip) if self._mask is not None else []),
+            *indent(self._vector_loads(routine)),
+            "#pragma unroll",
+            "    for (int u = 0; u < W; ++u) {",
+            *indent(valid, 2),
+            *indent(self._body(routine, checked=False), 2),
+            "    }",
+            *indent(self._vector_stores(routine)),
+            "}",
+        ]
+
+    @property
+    def _width(self) -> int:
+        """How many points a thread takes at a time: as many as one load holds, and registers allow."""
+        routine = self._kernel.border
+        numbers = len({*routine.accesses(), *(s.target for s in routine.stores)})
+        widest = 4 if self._dialect.real == "float" else 2
+        return next((w for w in (4, 2) if w <= widest and w * numbers <= _NUMBERS), 1)
+
+    def _blocks(self, accesses: list[Access]) -> dict[str, tuple[Field, str, int]]:
+        """The runs of numbers that some accesses take: name, field, where it begins, numbers for each point."""
+        found = {}
+        for a in accesses:
+            if not a.field.dims:
+                continue
+            side_by_side = self._side_by_side(a.field)
+            name = f"{self._slots.fields[a.field]}" + ("" if side_by_side else f"_{a.channel}")
+            channels = a.field.channels if side_by_side else 1
+            begin = f"{self._array(a.field, 0)} + at * {channels}" if channels > 1 else None
+            found[name] = (a.field, begin or f"{self._array(a.field, a.channel)} + at", channels)
+        return found
+
+    def _vector_loads(self, routine: Routine) -> list[str]:
+        lines = []
+        for name, (field, begin, channels) in self._blocks(routine.accesses()).items():
+            lines.append(f"{self._dialect.types[field.dtype]} in{name}[W * {channels}];  /* {field.name} */")
+            lines += [f"optpy_load<W>(in{name} + {n} * W, {begin} + {n} * W);" for n in range(channels)]
+        for name, (field, _, channels) in self._blocks([s.target for s in routine.stores]).items():
+            lines.append(f"{self._dialect.types[field.dtype]} out{name}[W * {channels}];  /* {field.name} */")
+        return lines
+
+    def _vector_stores(self, routine: Routine) -> list[str]:
+        return [
+            f"optpy_store<W>({begin} + {n} * W, out{name} + {n} * W);"
+            for name, (_, begin, channels) in self._blocks([s.target for s in routine.stores]).items()
+            for n in range(channels)
+        ]
+
+    def _side_by_side(self, field: Field) -> bool:
+        return field.dims in self._slots.interleaved and field.channels > 1
+
+    def _element(self, access: Access) -> str:
+        return super()._element(access) if not self._vectors or not access.field.dims else self._lane("in", access)
+
+    def _target(self, access: Access) -> str:
+        return self._lane("out", access) if self._vectors else super()._target(access)
+
+    def _lane(self, prefix: str, access: Access) -> str:
+        slot = self._slots.fields[access.field]
+        if self._side_by_side(access.field):
+            return f"{prefix}{slot}[u * {access.field.channels} + {access.channel}]"
+        return f"{prefix}{slot}_{access.channel}[u]"
+
+    # -- sums ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, k: int, value: str) -> str:
+        return self._counted_in(f"sum[{self._sums[k]}] += (double)({value});")
+
+    def _take_maximum(self, k: int, value: str) -> str:
+        total = f"sum[{self._sums[k]}]"
+        return self._counted_in(f"{total} = optpy_max({total}, (double)fabs({value}));")
+
+    def _counted_in(self, statement: str) -> str:
+        return f"if (valid) {statement}" if self._vectors else statement
+
+    def _local_sum(self, x: LocalSum, checked: bool, n: int) -> list[str]:
+        return [*super()._local_sum(x, checked, n), *(f"{name} = optpy_over_lanes({name}, lanes);" for name in x.names)]
+
+    def _counted(self, name: str, begin: str, end: str, innermost: bool) -> str:
+        if not innermost:
+            return super()._counted(name, begin, end, innermost)
+        return f"for ({self._dialect.index} {name} = {begin} + lane; {name} < {end}; {name} += lanes) {{"
+
+    def _results(self, routine: Routine, checked: bool) -> list[str]:
+        lines = super()._results(routine, checked)
+        return ["if (lane == 0) {", *indent(lines), "}"] if routine.locals else lines
+
+
+def is_elementwise(routine: Routine, slots: Slots) -> bool:
+    """Whether a routine reads and stores nothing but its own point, so that several points can be taken at a time."""
+    if routine.locals or not routine.domain or not routine.stores:
+        return False
+    here = point(routine.domain)
+    dims = tuple(i.dim for i in routine.domain)
+    accesses = [*routine.accesses(), *(s.target for s in routine.stores)]
+    if any(a.field.dims and (a.field.dims != dims or a.index != here) for a in accesses):
+        return False
+    if any(isinstance(v.key, InBounds | IndexValue | IndexCondition) for v in variables(routine.roots)):
+        return False
+    return all(n == f.channels for f, n in _stored_channels(routine).items() if f.dims in slots.interleaved)
+
+
+def _stored_channels(routine: Routine) -> Mapping[Field, int]:
+    found: dict[Field, int] = {}
+    for s in routine.stores:
+        found[s.target.field] = found.get(s.target.field, 0) + 1
+    return found
