@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,14 @@ def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:
     assert [r.prepares for r in groups["applyJTJ"]] == [False, True, *([False] * 4)]
     assert [r.prepares for r in groups["evalJTF"]] == [False, True, False, False, False, True, False, False]
     assert [r.name for r in groups["evalJTF"]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
+
+
+@pytest.mark.parametrize("energy", [mesh_energy, bundle_adjustment])
+def test_products_take_two_phases_and_gradients_three(energy: Callable[[], op.Energy]) -> None:
+    groups = derive(energy()).groups
+    assert {name: len(ir.in_phases(groups[name])) for name in ("applyJTJ", "applyJTJ_damped", "evalJTF")} == {
+        "applyJTJ": 2, "applyJTJ_damped": 2, "evalJTF": 3,
+    }  # fmt: skip
 
 
 def test_a_grid_that_no_edge_reaches_is_as_it_is_without_scatters() -> None:

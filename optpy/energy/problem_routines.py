@@ -21,7 +21,7 @@ from .routines import (
     model_cost,
     stored_jacobians,
 )
-from .scatter import apply_jtj, best_scatter_form, eval_jtf, masked, prefer_scatter
+from .scatter import apply_jtj, best_scatter_form, eval_jtf, free_masks, prefer_scatter
 from .updates import multigrid_routines, pcg_routines, step, stored_routines
 
 AT_UNKNOWNS = frozenset(
@@ -107,8 +107,8 @@ def problem_routines(
         "cost": cost(residuals),
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
-        "solved": fixed_masks(coordinates, fixed, masked(scattered, fixed)),
-        "jacobian": jacobians,
+        "solved": fixed_masks(coordinates, fixed),
+        "jacobian": jacobians + free_masks(scattered, fixed),
         **eval_jtf(gathered, scattered, coordinates, fixed),
         **apply_jtj(gathered, scattered, coordinates, fixed, forms),
         "damp": damping(coordinates, blocks=False),

@@ -14,6 +14,7 @@ from typing import final
 
 from ..ir import (
     REAL,
+    Access,
     Dim,
     Domain,
     Element,
@@ -24,6 +25,7 @@ from ..ir import (
     Routine,
     Store,
     canonical_domain,
+    point,
 )
 from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
@@ -253,30 +255,19 @@ def times_tangent(
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
 
 
-def fixed_masks(unknowns: Sequence[Field], fixed: Fixed, masked: Collection[Field] = ()) -> list[Routine]:
-    """1 at every point of a grid where some unknown is solved for: the points that the solver visits.
-
-    Args:
-        unknowns, fixed: of the energy.
-        masked: those unknowns of which it is also stored, in ``free_field``, which of its elements are solved for.
-    """
+def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
+    """1 at every point of a grid where some unknown is solved for: the points that the solver visits."""
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        domain = canonical_domain(dims)
-        masks = {free_field(u): logical_not(fixed[u]) for u in group if u in masked and u in fixed}
         if all(u in fixed for u in group):
-            masks[solved_field(dims)] = logical_not(mul(*(fixed[u] for u in group)))
-        if masks:
-            stores = tuple(Store(at(mask, domain, 0), e) for mask, e in masks.items())
-            routines.append(Routine(f"solved_{n}", domain, stores))
+            solved = logical_not(mul(*(fixed[u] for u in group)))
+            domain = canonical_domain(dims)
+            routines.append(
+                Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
+            )
     return routines
 
 
 def solved_field(dims: tuple[Dim, ...]) -> Field:
     """Where ``fixed_masks`` stores which points of a grid are solved for."""
     return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)
-
-
-def free_field(unknown: Field) -> Field:
-    """Where ``fixed_masks`` stores which elements of an unknown are solved for."""
-    return Field(f"free.{unknown.name}", unknown.dims, 1, "bool", Role.STORED)

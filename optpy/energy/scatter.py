@@ -14,9 +14,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ..ir import Access, Accumulate, Dim, Field, Reduce, Routine, canonical_domain
+from ..ir import Access, Accumulate, Dim, Field, Reduce, Role, Routine, Store, canonical_domain
 from ..symbolic.affine import Inverse
-from ..symbolic.expr import ONE, ZERO, Expr, add, mul, power, var
+from ..symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from ..symbolic.factor import factor
 from . import routines as gathers
 from .edge_form import EdgeForm, best_form, product_cost, store_jacobian, visit
@@ -28,13 +28,12 @@ from .routines import (
     Output,
     by_domain,
     by_grid,
-    free_field,
     gradient_and_blocks,
     gradient_outputs,
     product_outputs,
     times_tangent,
 )
-from .vectors import here, vector
+from .vectors import at, here, vector
 
 ATOMIC = 8
 """Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
@@ -122,9 +121,19 @@ def _couples_channels(source: LinearisedResidual) -> bool:
     return bool(_additions([source], beside, gradient_and_blocks))
 
 
-def masked(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> set[Field]:
-    """The unknowns with fixed elements that edges read, but must not add to: their ``free_field`` is needed."""
-    return {u for s in scattered for u in _unknowns(s) if u in fixed}
+def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
+    """What edges read of the unknowns that they read: 1 where an element is solved for, and may be added to."""
+    masked = dict.fromkeys(u for s in scattered for u in _unknowns(s) if u in fixed)
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(list(masked)).items()):
+        domain = canonical_domain(dims)
+        stores = tuple(Store(at(_free_field(u), domain, 0), logical_not(fixed[u])) for u in group)
+        routines.append(Routine(f"free_{n}", domain, stores, prepares=True))
+    return routines
+
+
+def _free_field(unknown: Field) -> Field:
+    return Field(f"free.{unknown.name}", unknown.dims, 1, "bool", Role.STORED)
 
 
 def _unknowns(source: LinearisedResidual) -> list[Field]:
@@ -203,7 +212,7 @@ def _additions(
                     if key in outputs and outputs[key].unknown.dims == dims:
                         parts.setdefault(view.index, {}).setdefault(outputs[key], []).append(e)
     sums = {(x, i): add(*own[x]) for i, own in parts.items() for x in outputs.values() if x in own}
-    return {at: e for at, e in sums.items() if e is not ZERO}
+    return {where: e for where, e in sums.items() if e is not ZERO}
 
 
 def _own_views(source: LinearisedResidual, dims: tuple[Dim, ...]) -> list[View]:
@@ -219,4 +228,4 @@ def _squares(source: LinearisedResidual) -> list[Expr]:
 def _free(fixed: Fixed, unknown: Field, index: Index_, e: Expr) -> Expr:
     """e where the unknown's element at an index is solved for, else 0."""
     # Stored, as the condition may itself go through a graph from there.
-    return mul(var(Access(free_field(unknown), index, 0)), e) if unknown in fixed else e
+    return mul(var(Access(_free_field(unknown), index, 0)), e) if unknown in fixed else e

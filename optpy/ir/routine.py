@@ -10,7 +10,7 @@ from ..errors import InternalError
 from ..symbolic.expr import Expr
 from ..symbolic.traverse import variables
 from .leaves import Access, LocalName, atoms_of, indices_of
-from .spaces import REAL, Domain, Incidence, Index, Loop, Role, loop_variable, point
+from .spaces import REAL, Domain, Field, Incidence, Index, Loop, Role, loop_variable, point
 
 
 @final
@@ -108,6 +108,37 @@ class Routine:
         lines += [f"  {x.target} += {x.value!r}" for x in self.accumulates]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
+
+
+def in_phases(routines: Iterable[Routine]) -> list[list[Routine]]:
+    """A group of routines, cut wherever one must wait until earlier ones are done at all their points.
+
+    Within a phase routines may run side by side: none reads or stores what another one writes; several may add to the
+    same field, which none of them stores.
+    """
+    found: list[list[Routine]] = []
+    for routine in routines:
+        if found and not any(_must_wait(routine, earlier) for earlier in found[-1]):
+            found[-1].append(routine)
+        else:
+            found.append([routine])
+    return found
+
+
+def _must_wait(later: Routine, earlier: Routine) -> bool:
+    reads, stores, adds = _fields_used(earlier)
+    own_reads, own_stores, own_adds = _fields_used(later)
+    first = (stores | adds) & (own_reads | own_stores) | stores & own_adds
+    return bool(first | reads & (own_stores | own_adds))
+
+
+def _fields_used(routine: Routine) -> tuple[set[Field], set[Field], set[Field]]:
+    """(read, stored, added to)."""
+    return (
+        {a.field for a in routine.accesses()},
+        {s.target.field for s in routine.stores},
+        {x.target.field for x in routine.accumulates},
+    )
 
 
 def _loops_text(loops: Iterable[Loop]) -> str:

@@ -12,6 +12,7 @@ from optpy.ir import (
     Access,
     Accumulate,
     Dim,
+    Domain,
     Field,
     Graph,
     Index,
@@ -22,6 +23,8 @@ from optpy.ir import (
     Routine,
     Store,
     canonical_domain,
+    in_phases,
+    point,
     verify,
 )
 from optpy.symbolic.affine import Affine
@@ -38,6 +41,10 @@ BEYOND = Affine.of(Index("k0", V))
 
 def add(target: Access, value: Expr = ONE) -> Accumulate:
     return Accumulate(target, value)
+
+
+def at(field: Field, domain: Domain, channel: int) -> Access:
+    return Access(field, point(domain), channel)
 
 
 FIRST, SECOND = (Access(SUM, G.at(slot, ROW), 0) for slot in (0, 1))
@@ -83,6 +90,26 @@ def test_what_is_stored_is_not_added_to() -> None:
     own = Store(Access(on_edges, (ROW,), 0), ONE)
     with pytest.raises(InternalError, match="which it reads or stores"):
         verify(replace(ROUTINE, stores=(own,), accumulates=(add(Access(on_edges, (ROW + 1,), 0)),)))
+
+
+def stores(field: Field, value: Expr = ONE) -> Routine:
+    domain = canonical_domain(field.dims)
+    return Routine(field.name, domain, (Store(at(field, domain, 0), value),))
+
+
+def test_phases_are_cut_where_something_must_be_there_before() -> None:
+    other = replace(SUM, name="other")
+    reads = replace(stores(other, var(at(SUM, canonical_domain((V,)), 1))), name="reads")
+    zero, beside = stores(SUM), stores(replace(SUM, name="beside"))
+    again = replace(ROUTINE, name="again")
+    assert in_phases([]) == []
+    assert in_phases([zero, beside]) == [[zero, beside]]
+    assert in_phases([zero, beside, ROUTINE, again, reads]) == [[zero, beside], [ROUTINE, again], [reads]]
+    assert in_phases([zero, replace(beside, prepares=True), reads]) == [[zero, replace(beside, prepares=True)], [reads]]
+    assert in_phases([reads, zero]) == [[reads], [zero]]  # it must not be overwritten before it is read
+    assert in_phases([reads, ROUTINE]) == [[reads], [ROUTINE]]
+    assert in_phases([ROUTINE, zero]) == [[ROUTINE], [zero]]
+    assert in_phases([zero, zero]) == [[zero], [zero]]
 
 
 def test_the_loops_of_sums_say_nothing_of_where_to_add() -> None:
