@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import IntEnum
 from typing import Literal, final
 
 import numpy as np
@@ -19,6 +17,7 @@ from .kernels.buffers import Buffers
 from .kernels.library import BoundProgram, PcgKernels, PcgState
 from .kernels.multigrid import Multigrid, too_long_edge
 from .kernels.tables import Connectivity
+from .linear_ending import Ending, linear_summary
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
@@ -176,8 +175,14 @@ class LinearSolver:
     def nbytes(self) -> int:
         return sum(x.nbytes for x in (self._multigrid, self._assembled) if x is not None)
 
-    def solve(self, limits: LinearLimits, damped: bool) -> LinearSummary:
-        """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``."""
+    def solve(self, limits: LinearLimits, damped: bool, ahead: object = None) -> LinearSummary:
+        """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``.
+
+        Args:
+            limits: when it ends.
+            damped: whether A = J^T J + D, or J^T J alone.
+            ahead: what a device could do while nobody waits; here everything is done when it is asked for.
+        """
         rows = np.zeros((limits.max_iterations, 7)) if self.trace is not None else None
         state = PcgState(
             max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
@@ -355,7 +360,7 @@ class LinearSolver:
             left = None if limits.deadline is None else limits.deadline - time.perf_counter()
             state.time_left = -1.0 if left is None else max(left, 0.0)
             self._bound.pcg(kernels, state)
-        return _summary(state, limits)
+        return linear_summary(state, limits)
 
 
 def _begin_anew(state: PcgState) -> None:
@@ -377,41 +382,3 @@ def _is_slow(state: PcgState, iterations: int, reduced: float = 1.0) -> bool:
         reduced: r.z over that of the start, before them.
     """
     return bool(state.rho > state.rho_0 * reduced * _SLOW ** (2 * iterations))
-
-
-class Ending(IntEnum):
-    """How the native loop ended: the numbers of ``PCG_...`` in native/pcg.h, where 0 is PCG_RUNNING."""
-
-    NO_GRADIENT = 1
-    BAD_START = 2
-    NO_CURVATURE = 3
-    NOT_POSITIVE = 4
-    MODEL = 5
-    ZERO = 6
-    RESIDUAL = 7
-    LIMIT = 8
-    TIME = 9
-
-
-_ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
-    Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
-    Ending.BAD_START: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
-    Ending.NO_CURVATURE: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
-    Ending.NOT_POSITIVE: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
-    Ending.MODEL: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
-    Ending.ZERO: (LinearStatus.CONVERGED, "r.z = 0."),
-    Ending.RESIDUAL: (
-        LinearStatus.CONVERGED,
-        "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}.",
-    ),
-    Ending.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
-    Ending.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
-}
-
-
-def _summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    status, message = _ENDINGS[Ending(state.status)]
-    if status is LinearStatus.BREAKDOWN and state.k == 0:
-        status = LinearStatus.FAILURE
-    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
-    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction))

@@ -10,43 +10,26 @@ from typing import Any, Literal, NoReturn, Self, final
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .backend import Backend, CompileTiming, cpu_backend, cuda_backend
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
-from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
-from .energy.updates import SOLVER_SCALARS
-from .errors import EnergyError, OptionError
+from .errors import OptionError
 from .ir import Graph, Routine
-from .kernels.compiler import Compiled, compile_c
-from .kernels.library import load
-from .kernels.program import Program, build_program
+from .kernels.cuda import available
+from .kernels.cuda.device import Device
 from .kernels.tables import Connectivity
+from .problem import CompiledProblem
 from .session import Session
 from .solver.options import SolveOptions
 from .solver.result import SolveResult
 
-Device = Literal["auto", "cpu", "cuda"]
+DeviceName = Literal["auto", "cpu", "cuda"]
 DTYPES = ("float32", "float64")
 """What is solved in."""
 
 Stage = Literal["routine", "loops", "source"]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CompileTiming:
-    """Seconds from the energy to a loaded library."""
-
-    derive: float
-    """Differentiating, lowering, printing."""
-    build: float
-    """The C compiler, or the cache."""
-    cache_hit: bool
-
-    @property
-    def total(self) -> float:
-        return self.derive + self.build
 
 
 @final
@@ -60,15 +43,15 @@ class _Request:
     """For binding the data."""
 
     @classmethod
-    def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any]) -> Self:
-        """Check everything that can be wrong in what the user gives.
+    def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any], xp: Any) -> Self:
+        """Check everything that can be wrong in what the user gives; arrays are made those of the module ``xp``.
 
         Raises:
             OptionError, DataError
         """
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
-        bound = bind(energy, data, dtype)
+        bound = bind(energy, data, dtype, xp)
         return cls(checked, bound, time.perf_counter() - started)
 
 
@@ -76,13 +59,22 @@ class _Request:
 class Solver:
     """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``."""
 
-    def __init__(self, energy: Energy, program: Program, compiled: Compiled, timing: CompileTiming) -> None:
+    def __init__(self, energy: Energy, backend: Backend, reason: str) -> None:
         self.energy = energy
-        self.device = "cpu"
-        self.timing = timing
-        self._program = program
-        self._compiled = compiled
+        self.device_reason = reason
+        """Which device it is, and why that one."""
+        self._backend = backend
         self._connectivity: dict[Graph, Connectivity] = {}
+
+    @property
+    def device(self) -> str:
+        """ "cpu" or "cuda"."""
+        return self._backend.device
+
+    @property
+    def timing(self) -> CompileTiming:
+        """What compiling has taken so far; on a GPU, conjugate gradients are compiled when they are first needed."""
+        return self._backend.timing
 
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
@@ -101,7 +93,7 @@ class Solver:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The precision of the unknowns and of everything computed from them; sums are float64."""
-        return np.dtype(self._program.dtype)
+        return np.dtype(self._backend.program.dtype)
 
     def solve(self, data: Mapping[str, Any], **options: Any) -> SolveResult:
         """Minimise the energy from the initial values in the data.
@@ -114,7 +106,7 @@ class Solver:
             DataError: the data does not fit the energy, or a residual is not finite at the initial values.
             OptionError: an option is unknown, out of range or not used by the method.
         """
-        return self._solve(_Request.of(self.energy, data, self.dtype, options))
+        return self._solve(_Request.of(self.energy, data, self.dtype, options, self._backend.xp))
 
     def _solve(self, request: _Request) -> SolveResult:
         session = self._start(request)
@@ -126,11 +118,14 @@ class Solver:
 
         Args, Raises: as ``solve``, but that residuals which are not finite are found by the first ``step`` or ``run``.
         """
-        return self._start(_Request.of(self.energy, data, self.dtype, options))
+        return self._start(_Request.of(self.energy, data, self.dtype, options, self._backend.xp))
 
     def _start(self, request: _Request) -> Session:
-        library = self._compiled.library
-        return Session(self, self._program, library, request.bound, request.options, request.seconds)
+        return Session(self, request.bound, request.options, request.seconds)
+
+    def problem(self, bound: Bound, threads: int) -> CompiledProblem:
+        """The energy with memory for the sizes of some data."""
+        return self._backend.problem(self.energy, bound.sizes, threads)
 
     def connectivity(self, bound: Bound) -> dict[Graph, Connectivity]:
         """The tables of the graphs in the data; those of the last data where the edges are the same."""
@@ -147,12 +142,12 @@ class Solver:
     @property
     def routines(self) -> dict[str, tuple[Routine, ...]]:
         """The routines by group: "evalF", "evalJTF", "applyJTJ", "cost", ..."""
-        p = self._program
+        p = self._backend.program
         return {group: tuple(p.routine(n) for n in numbers) for group, numbers in p.groups.items()}
 
     def source(self, name: str | None = None) -> str:
         """The generated C of a group of routines ("applyJTJ"), or of the whole energy."""
-        return self._program.source if name is None else self.dump(name, stage="source")
+        return self._backend.program.source if name is None else self.dump(name, stage="source")
 
     def dump(self, name: str, stage: Stage = "routine") -> str:
         """A group of routines as they stand after a stage of the compiler.
@@ -164,7 +159,7 @@ class Solver:
         Raises:
             OptionError: there is no such group or stage.
         """
-        p = self._program
+        p = self._backend.program
         if name not in p.groups:
             raise OptionError(f"no routine {name!r}; there are: {', '.join(sorted(p.groups))}")
         if stage == "routine":
@@ -176,24 +171,29 @@ class Solver:
         raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")
 
 
-def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float32) -> Solver:
+def compile(energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.float32) -> Solver:
     """Differentiate an energy, generate its routines and compile them (or find them in the cache).
 
     Args:
         energy: what to minimise.
-        device: "cpu"; "auto" takes the best that there is.
+        device: "cpu"; "cuda", CuPy's current GPU; "auto", that GPU where CUDA works, else the CPU (the solver's
+            ``device_reason`` says which and why).
         dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large for the dtype.
-        OptionError: the device or the dtype is not supported.
-        CompileError: there is no C compiler, or it fails.
+        OptionError: the dtype is not supported, there is no such device, or CUDA cannot run here: with the reason.
+        CompileError: there is no C compiler, or a compiler fails.
     """
-    name = _checked_dtype(energy, device, dtype)
-    key = ("cpu", name)
+    name = _checked_dtype(energy, dtype)
+    return _compile(energy, name, _place(device))
+
+
+def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
+    key = (place.key, dtype)
     solver = energy.compiled.get(key)
     if solver is None:
-        solver = energy.compiled[key] = build(energy, name)
+        solver = energy.compiled[key] = build(energy, dtype, place=place)
     assert isinstance(solver, Solver)
     return solver
 
@@ -201,7 +201,7 @@ def compile(energy: Energy, device: Device = "auto", dtype: DTypeLike = np.float
 def solve(
     energy: Energy,
     data: Mapping[str, Any],
-    device: Device = "auto",
+    device: DeviceName = "auto",
     dtype: DTypeLike = np.float32,
     **options: Any,
 ) -> SolveResult:
@@ -222,79 +222,76 @@ def solve(
         DataError: the data does not fit the energy, or a residual is not finite at the initial values.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
+    name, place = _checked_dtype(energy, dtype), _place(device)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
-    request = _Request.of(energy, data, _checked_dtype(energy, device, dtype), options)
-    return compile(energy, device, dtype)._solve(request)
+    request = _Request.of(energy, data, name, options, place.xp)
+    return _compile(energy, name, place)._solve(request)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Derived:
-    """What becomes of an energy before any compiler runs: its routines, and the program printed from them."""
+class _Place:
+    """Where a solver shall run.
 
-    routines: ProblemRoutines
-    program: Program
+    Attributes:
+        gpu: the device; None for the CPU.
+        reason: which that is, and why.
+    """
+
+    gpu: Device | None
+    reason: str
+
+    @property
+    def key(self) -> str:
+        return "cpu" if self.gpu is None else f"cuda:{self.gpu.number}"
+
+    @property
+    def xp(self) -> Any:
+        return np if self.gpu is None else self.gpu.xp
 
 
-def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived:
-    """Differentiate, schedule and print an energy.
+_CPU = _Place(None, "the CPU, as asked")
 
-    Args:
-        energy, dtype, form: see ``build``.
+
+def _place(device: str) -> _Place:
+    """The device of that name.
 
     Raises:
-        EnergyError: a constant in the energy or in its derivatives is too large.
+        OptionError: there is none, or CUDA cannot run here.
     """
-    try:
-        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
-        program = build_program(
-            routines.groups,
-            dtype,
-            SOLVER_SCALARS,
-            AT_LINEARISATION,
-            AT_UNKNOWNS,
-            routines.coupling,
-            routines.normal,
-        )
-    except EnergyError as error:
-        raise EnergyError(str(error), energy.location) if error.location is None else error from None
-    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
-        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from error
-    return Derived(routines, program)
+    if device == "cpu":
+        return _CPU
+    if device == "cuda":
+        gpu = available.find_device()
+        return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked")
+    if device == "auto":
+        found, reason = available.cuda_or_reason()
+        return _Place(found, reason)
+    raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu', 'cuda'")
 
 
-def build(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Solver:
+def build(energy: Energy, dtype: str, form: EdgeForm | None = None, place: _Place = _CPU) -> Solver:
     """A new solver of an energy.
 
     Args:
         energy: what to minimise.
         dtype: "float32" or "float64".
         form: what all residuals over graphs store, in place of what is cheapest for each.
+        place: where it shall run.
 
     Raises:
         EnergyError, CompileError
     """
-    started = time.perf_counter()
-    program = derive(energy, dtype, form).program
-    derived = time.perf_counter() - started
-    compiled = compile_c(program.source, name="energy")
-    load(compiled.library)
-    return Solver(energy, program, compiled, CompileTiming(derived, compiled.seconds, compiled.cache_hit))
+    if place.gpu is None:
+        return Solver(energy, cpu_backend(energy, dtype, form), place.reason)
+    return Solver(energy, cuda_backend(energy, dtype, place.gpu, form), place.reason)
 
 
-def _checked_dtype(energy: Energy, device: Device, dtype: DTypeLike) -> str:
-    """The name of the dtype, if it and the device are supported and the energy is one."""
+def _checked_dtype(energy: Energy, dtype: DTypeLike) -> str:
+    """The name of the dtype, if it is supported and the energy is one."""
     if not isinstance(energy, Energy):
         raise TypeError(f"an op.Energy is needed, not {type(energy).__name__}")
-    _check_device(device)
     return _real_dtype(dtype)
-
-
-def _check_device(device: str) -> None:
-    if device == "cuda":
-        raise OptionError("device='cuda': this version of optpy has no CUDA back end yet; use device='cpu' or 'auto'")
-    if device not in ("auto", "cpu"):
-        raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu'")
 
 
 def _real_dtype(dtype: DTypeLike) -> str:

@@ -1,28 +1,24 @@
-"""A compiled energy bound to data, as the solver sees it: the protocol of ``solver.protocol`` on native kernels."""
+"""A compiled energy bound to data, as the solver sees it: the protocol of ``solver.protocol`` on compiled kernels."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .energy.routines import residual_field, solved_field
+from .energy.routines import residual_field
 from .energy.tangent import magnitudes
-from .energy.updates import SOLVER_SCALARS
 from .energy.vectors import block_channel, block_channels, candidate, vector
 from .errors import DataError
-from .ir import Dim, Field, Graph, Residual, Role, Scalar, tangent
-from .kernels.buffers import Buffers, all_segments, solved_segments, weighted_segments
-from .kernels.library import BoundProgram
-from .kernels.program import Program
-from .kernels.slots import SegmentList
+from .ir import Field, Graph, Residual, Role, Routine, Scalar, tangent
+from .kernels.buffers import Buffers
 from .kernels.tables import Connectivity
-from .linear_solver import LinearSolver
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
@@ -30,40 +26,97 @@ from .solver.rounding import relative_gradient
 from .symbolic.traverse import variables
 
 
+class Machine(Protocol):
+    """Compiled routines bound to memory, where the device is: ``BoundProgram`` on the CPU, ``BoundCuda`` on a GPU."""
+
+    @property
+    def buffers(self) -> Buffers: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Routine]]:
+        """The routines, by group."""
+
+    def set_params(self, params: Mapping[str, float]) -> None: ...
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Find the points at which something is solved for."""
+
+    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+        """Run a group, at once or when the device comes to it."""
+
+    def totals(self, group: str) -> dict[str, float]:
+        """The sums of a group's last run."""
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+
+    def host(self, array: Any) -> NDArray[Any]:
+        """An array of the buffers in main memory."""
+
+
+class Linear(Protocol):
+    """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
+
+    trace: list[PCGScalars] | None
+
+    @property
+    def first(self) -> Preconditioner: ...
+
+    @property
+    def blocks(self) -> bool: ...
+
+    @property
+    def used(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
+
+    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+
+    def data_changed(self) -> None: ...
+
+    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...
+
+
 @final
 class CompiledProblem:
     """The state of one solve: the unknowns, the step, and everything computed at the linearisation point.
 
     Args:
-        program: the energy's routines.
-        library: compiled from the program's source.
+        machine: the energy's routines with their memory.
         residuals: of the energy, for messages.
         unknowns: fields of the unknowns, in order.
-        sizes: of every dim.
-        threads: how many threads to use at most.
+        linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
+            and the linearisation at its end.
     """
 
     def __init__(
         self,
-        program: Program,
-        library: Any,
+        machine: Machine,
         residuals: Sequence[Residual],
         unknowns: Sequence[Field],
-        sizes: Mapping[Dim, int],
-        threads: int,
+        linear: Linear,
     ) -> None:
         self._residuals = residuals
         self._terms = list(dict.fromkeys(r.term for r in residuals))
         self._unknowns = unknowns
-        self._buffers = Buffers(program.slots, sizes, program.dtype)
-        self._bound = BoundProgram(program, library, self._buffers, SOLVER_SCALARS, threads)
-        self._linear_solver = LinearSolver(self._bound, self._buffers, unknowns)
-        self._groups = program.groups
+        self._bound = machine
+        self._buffers = machine.buffers
+        self._linear_solver = linear
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._bound_before = False
+        self._ahead = False  # what follows the linear solve has been queued with it, and ...
+        self._linearised_ahead = False  # ... J and g are those at the candidate, or at x once that has been accepted
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -89,18 +142,19 @@ class CompiledProblem:
         if graphs is not None:
             self._graphs = graphs
             self._bound.set_connectivity(graphs)
-        for f in self._bound.program.slots.fields:
+        for f in self._buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
-            np.copyto(self._buffers.view(candidate(u)), self._buffers.view(u))
+            self._buffers.view(candidate(u))[...] = self._buffers.view(u)
+        self._ahead = self._linearised_ahead = False
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
-            self._set_segments()
+            self._set_points()
 
     @property
     def _solved_points_depend_on_params(self) -> bool:
-        routines = [self._bound.program.routine(n) for n in self._groups.get("solved", ())]
+        routines = self._bound.groups.get("solved", ())
         return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -126,33 +180,15 @@ class CompiledProblem:
     def trace(self, trace: list[PCGScalars] | None) -> None:
         self._linear_solver.trace = trace
 
-    def _set_segments(self) -> None:
-        """Which points each list of segments visits; conditions of ``fixed`` are evaluated here."""
-        for number, of in enumerate(self._bound.lists):
-            if not of.solved_only:
-                self._bound.set_segments(number, self._segments(of))
-        self._bound.run("solved")
-        for number, of in enumerate(self._bound.lists):
-            if of.solved_only:
-                self._bound.set_segments(number, self._segments(of))
+    def _set_points(self) -> None:
+        """Which points are visited; conditions of ``fixed`` are evaluated here."""
+        self._bound.set_points(self._graphs)
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
-            for f in self._bound.program.slots.fields:
+            for f in self._buffers.memory:
                 if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
-
-    def _segments(self, of: SegmentList) -> NDArray[Any]:
-        mask = solved_field(of.dims)
-        rows, length = self._buffers.shape(of.dims)
-        if of.solved_only and mask in self._bound.program.slots.fields:
-            segments = solved_segments(self._buffers.view(mask)[0])
-        else:
-            segments = all_segments(rows, length)
-        if not of.incidences:
-            return segments
-        edges = sum(self._graphs[graph].degrees(slot) for graph, slot in of.incidences)
-        return weighted_segments(segments, np.asarray(edges), length)
 
     def read(self, unknown: Field) -> NDArray[Any]:
         """A copy of an unknown, as (*dims, channels)."""
@@ -176,16 +212,46 @@ class CompiledProblem:
         return cost
 
     def _cost(self) -> Cost:
-        totals = self._bound.run("cost")
+        self._bound.queue("cost")
+        return self._cost_of_last_run()
+
+    def _cost_of_last_run(self) -> Cost:
+        totals = self._bound.totals("cost")
         by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
 
     def linearise(self) -> float:
-        self._bound.run("precompute")
-        self._bound.run("jacobian")
-        return self._bound.run("evalJTF_block" if self._linear_solver.blocks else "evalJTF")["gradient_max"]
+        if self._linearised_ahead and not self._ahead:  # and the step has been accepted since
+            self._linearised_ahead = False
+        else:
+            self._queue_linearisation()
+        return self._bound.totals(self._gradient)["gradient_max"]
+
+    @property
+    def _gradient(self) -> str:
+        return "evalJTF_block" if self._linear_solver.blocks else "evalJTF"
+
+    def _queue_linearisation(self) -> None:
+        for group in ("precompute", "jacobian", self._gradient):
+            self._bound.queue(group)
+
+    def _queue_ahead(self) -> None:
+        """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
+        self._bound.queue("modelcost")
+        self._bound.queue("step")
+        with self._candidate_as_x():
+            self._bound.queue("cost")
+            self._queue_linearisation()
+        self._ahead = self._linearised_ahead = True
+
+    def _linearise_at_x(self) -> None:
+        """J and g at x, if they have been computed ahead at a candidate that was not accepted."""
+        if self._linearised_ahead:
+            self._queue_linearisation()
+            self._linearised_ahead = False
 
     def damp(self, damping: Damping) -> None:
+        self._linearise_at_x()
         self._damped = not math.isinf(damping.radius)
         scalars = {
             "radius": damping.radius if self._damped else 1.0,
@@ -195,9 +261,10 @@ class CompiledProblem:
             "damped": float(self._damped),
             "preconditioned": float(self._preconditioned),
         }
-        self._bound.run("damp_block" if self._linear_solver.blocks else "damp", scalars)
+        self._bound.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
 
     def relative_gradient(self, cost: float) -> float:
+        self._linearise_at_x()
         g = self._flat(lambda u: self.read_vector("g", u))
         x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64)))
         step = self._flat(lambda u: self.read_vector("delta", u))
@@ -216,7 +283,7 @@ class CompiledProblem:
             size = math.prod(shape)
             self._buffers.write(field, p[first : first + size].reshape(shape))
             first += size
-        self._bound.run("applyJTJ")
+        self._bound.queue("applyJTJ")
         return self._flat(lambda u: self.read_vector("Ap", u))
 
     def _diagonal(self, unknown: Field) -> NDArray[Any]:
@@ -228,30 +295,44 @@ class CompiledProblem:
         return blocks[..., [block_channel(unknown, a, a) for a in range(n)]]
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
-        return self._linear_solver.solve(limits, self._damped)
+        self._linearise_at_x()
+        self._ahead = False
+        return self._linear_solver.solve(limits, self._damped, self._queue_ahead)
 
     def model_cost_change(self) -> float:
-        return self._bound.run("modelcost")["model_cost_change"]
+        if not self._ahead:
+            self._bound.queue("modelcost")
+        return self._bound.totals("modelcost")["model_cost_change"]
 
     def promised_change(self) -> float:
+        self._linearise_at_x()
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
         return float(-step @ (g + self._apply_jtj(step) / 2))
 
     def try_step(self) -> Step:
-        totals = self._bound.run("step")
-        x = self._buffers.memory
-        try:
-            self._buffers.memory = self._with_candidate_as_x()
-            cost = self._cost()
-        finally:
-            self._buffers.memory = x
+        if not self._ahead:
+            self._bound.queue("step")
+            with self._candidate_as_x():
+                self._bound.queue("cost")
+        totals, cost = self._bound.totals("step"), self._cost_of_last_run()
         return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
     def accept(self) -> None:
+        self._ahead = False
         self._buffers.memory = self._with_candidate_as_x()
 
     def withdraw(self) -> None:
+        self._ahead = self._linearised_ahead = False
         self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
+
+    @contextmanager
+    def _candidate_as_x(self) -> Iterator[None]:
+        x = self._buffers.memory
+        try:
+            self._buffers.memory = self._with_candidate_as_x()
+            yield
+        finally:
+            self._buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
         return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
@@ -268,8 +349,10 @@ class CompiledProblem:
 
     def benchmark(self, group: str, repeat: int) -> float:
         """Seconds for one run of a group of routines on the bound data."""
+        self._bound.wait()
         started = time.perf_counter()
-        self._bound.run(group, repeat=repeat)
+        self._bound.queue(group, repeat=repeat)
+        self._bound.wait()
         return (time.perf_counter() - started) / repeat
 
     def benchmark_pcg(self, iterations: int) -> float:
@@ -280,8 +363,8 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        self._bound.run("evalF")
-        return {r.label: self._buffers.read(residual_field(r)) for r in self._residuals}
+        self._bound.queue("evalF")
+        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in self._residuals}
 
     def _explain(self, cost: Cost) -> str:
         """Which term and which element of it is not finite."""
@@ -299,4 +382,4 @@ class CompiledProblem:
                     f"{int(bad.sum())} of its {bad.size} values are not finite at the initial values. "
                     "Guard the expression with op.where, or start elsewhere"
                 )
-        return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.program.dtype}: scale the energy"
+        return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.dtype}: scale the energy"

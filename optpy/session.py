@@ -13,7 +13,6 @@ import numpy as np
 
 from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError, OptpyError
-from .kernels.program import Program
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
 from .solver.minimizer import Minimizer
@@ -39,8 +38,6 @@ class Session:
     def __init__(
         self,
         solver: Solver,
-        program: Program,
-        library: Any,
         bound: Bound,
         options: SolveOptions,
         bind_seconds: float,
@@ -50,21 +47,12 @@ class Session:
         self._solver = solver
         self._bound = bound
         self._options = options
-        self._program, self._library = program, library
         self._problem = self._new_problem(bound, bound.arrays)
         self._minimizer = self._new_minimizer()
         self._bind_seconds = bind_seconds + time.perf_counter() - started
 
     def _new_problem(self, bound: Bound, arrays: Mapping[str, Any]) -> CompiledProblem:
-        energy = self._solver.energy
-        problem = CompiledProblem(
-            self._program,
-            self._library,
-            energy.residual_terms,
-            energy.unknown_fields,
-            bound.sizes,
-            thread_count(self._options.threads),
-        )
+        problem = self._solver.problem(bound, thread_count(self._options.threads))
         problem.bind(arrays, bound.params, self._solver.connectivity(bound))
         problem.set_preconditioner(self._options.preconditioner)
         return problem
@@ -171,6 +159,7 @@ class Session:
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
+            "Device": self._solver.device_reason,
             "Preconditioners used": self._problem.preconditioners,
             "Precision": f"{self._solver.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",

@@ -90,8 +90,6 @@ def poisson(n: int) -> tuple[op.Energy, dict[str, Any]]:
 def compiled(energy: op.Energy, values: dict[str, Any], threads: int = 1, dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cpu", dtype)
     bound = bind(energy, values, dtype)
-    made = CompiledProblem(
-        solver._program, solver._compiled.library, energy.residual_terms, energy.unknown_fields, bound.sizes, threads
-    )
+    made = solver.problem(bound, threads)
     made.bind(bound.arrays, bound.params, solver.connectivity(bound))
     return made

@@ -15,7 +15,6 @@ from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
-from optpy.problem import CompiledProblem
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]
@@ -39,14 +38,7 @@ class Operators:
         self.energy = energy
         self.bound = bind(energy, data, dtype)
         self.unknowns = energy.unknown_fields
-        self.problem = CompiledProblem(
-            solver._program,
-            solver._compiled.library,
-            energy.residual_terms,
-            self.unknowns,
-            self.bound.sizes,
-            threads,
-        )
+        self.problem = solver.problem(self.bound, threads)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
 

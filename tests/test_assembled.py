@@ -80,9 +80,7 @@ def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 
     """A problem that is ready for its first linear solve."""
     solver = op.compile(energy, dtype=np.float64)
     bound = bind(energy, data, np.float64)
-    residuals, unknowns = energy.residual_terms, energy.unknown_fields
-    library_ = solver._compiled.library
-    problem = CompiledProblem(solver._program, library_, residuals, unknowns, bound.sizes, threads)
+    problem = solver.problem(bound, threads)
     problem.bind(bound.arrays, bound.params, solver.connectivity(bound))
     problem.set_preconditioner(kind)
     problem.linearise()

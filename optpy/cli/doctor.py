@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import stat
 import warnings
@@ -23,6 +22,7 @@ from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
 from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
 from optpy.kernels.compiler import compile_c, describe_toolchain
+from optpy.kernels.cuda.available import describe_cuda
 
 _TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
 
@@ -146,21 +146,14 @@ def _examine_access(cache: Cache) -> Finding:
 
 
 def _examine_cuda() -> Iterator[Finding]:
-    if importlib.util.find_spec("cupy") is None:
-        reason = "CuPy is not installed: pip install 'optpy[cuda12]' or 'optpy[cuda13]'"
-        yield Finding("CuPy", Verdict.ABSENT, reason)
-        return
-    try:
-        import cupy
-
-        yield Finding("CuPy", Verdict.WORKS, cupy.__version__)
-        count = cupy.cuda.runtime.getDeviceCount()
-        names = [cupy.cuda.runtime.getDeviceProperties(k)["name"].decode() for k in range(count)]
-    except Exception as error:  # CuPy's own and the loader's: whatever it is, it is the answer
-        yield Finding("device", Verdict.ABSENT, f"{type(error).__name__}: {error}")
-        return
-    yield Finding("device", Verdict.WORKS if names else Verdict.ABSENT, ", ".join(names) or "none")
-    yield Finding("solves", Verdict.ABSENT, "this release of optpy solves on the CPU only")
+    described = describe_cuda()
+    error = described.pop("error", None)
+    for subject, detail in described.items():
+        yield Finding(subject, Verdict.FACT, detail)
+    if error is not None:
+        yield Finding("device", Verdict.ABSENT, error)
+    else:
+        yield Finding("solves", Verdict.ABSENT, "this release of optpy solves on the CPU only")
 
 
 _SECTIONS: dict[str, Callable[[], Iterator[Finding]]] = {

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from optpy.backend import derive
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.declarations import shape_text
@@ -20,7 +21,7 @@ from optpy.energy.naming import shown
 from optpy.energy.tangent import at_zero
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
 from optpy.kernels.program import Program
-from optpy.plan import DTYPES, derive
+from optpy.plan import DTYPES
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from .. import ir
 from ..errors import DataError
 from ..symbolic.number import nearest_float
-from .array_kinds import Kind, to_numpy
+from .array_kinds import Kind, first_true, to_array, to_host
 from .casting import cast
 from .declarations import accepted_text, shape_text
 from .expression import Source
@@ -40,29 +40,31 @@ class Bound:
         kinds: of each array as it came in, by name.
         edges: of each graph, by name: every index inside what its slot points into.
         as_matrices: the manifolds of those that came in as matrices, by name; ``arrays`` has them as they are stored.
+        xp: the module of ``arrays`` and ``edges``: NumPy, or CuPy.
     """
 
     sizes: dict[ir.Dim, int]
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Any]
     params: dict[str, float]
     kinds: dict[str, Kind]
     edges: dict[str, Edges]
     as_matrices: dict[str, Manifold] = field(default_factory=dict)
+    xp: Any = np
 
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
         grid = tuple(self.sizes[d] for d in field.dims)
         return (*grid, field.channels) if field.vector else grid
 
-    def give_back(self, name: str, array: NDArray[Any]) -> Any:
-        """A result of the kind and shape in which the array of that name came in."""
+    def give_back(self, name: str, array: Any) -> Any:
+        """A result, an array of ``xp``, of the kind and shape in which the array of that name came in."""
         array = array.reshape(self.arrays[name].shape)
         if name in self.as_matrices:
-            array = self.as_matrices[name].to_matrices(array)
+            array = self.as_matrices[name].to_matrices(array, self.xp)
         return self.kinds[name].give(array)
 
 
-def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64) -> Bound:
+def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64, xp: Any = np) -> Bound:
     """Check the data and bring it into shape.
 
     Args:
@@ -70,9 +72,11 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
         data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for
             params.
         dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own.
+        xp: the module of the arrays that solving works on: NumPy; or CuPy, to check the data on the current GPU, where
+            it stays if it lies there, and is copied to once if it does not.
 
     Raises:
-        DataError: names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
+        DataError: an array lies on another GPU, names are missing or unknown, shapes or sizes do not fit, a domain is empty, a dtype would lose
             values, a value is not finite, or a param that is the scale of a robust loss not positive.
     """
     _check_names(energy, data)
@@ -83,22 +87,22 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64)
     may_be_empty = {g.edges for g in energy.graphs}
     as_matrices: dict[str, Manifold] = {}
     for f in energy.fields:
-        raw, kinds[f.name] = to_numpy(f.name, data[f.name])
+        raw, kinds[f.name] = to_array(f.name, data[f.name], xp)
         _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
-        arrays[f.name] = _values(f, raw, solver)
+        arrays[f.name] = _values(f, raw, solver, xp)
         as_matrices |= _manifold_of_matrices(f, raw)
-    graphs = {g: graph_array(g, data[g.name]) for g in energy.graphs}
+    graphs = {g: graph_array(g, data[g.name], xp) for g in energy.graphs}
     for g, raw in graphs.items():
         _bind_edges(g, len(raw), sizes, bound_by)
-    edges = {g.name: checked_edges(g, raw, sizes) for g, raw in graphs.items()}
+    edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, energy.scales)) for p in energy.params}
     check_scales(energy.scales, params, solver)
-    return Bound(sizes, arrays, params, kinds, edges, as_matrices)
+    return Bound(sizes, arrays, params, kinds, edges, as_matrices, xp)
 
 
 def bind_update(
     energy: Energy, bound: Bound, changes: Mapping[str, Any], dtype: DTypeLike
-) -> tuple[Bound, dict[str, NDArray[Any]]]:
+) -> tuple[Bound, dict[str, Any]]:
     """Change some of the data; sizes may change where all arrays that have them are given.
 
     Returns:
@@ -109,16 +113,16 @@ def bind_update(
     """
     _check_known(energy, changes)
     solver = np.dtype(dtype)
-    raws = {f: to_numpy(f.name, changes[f.name]) for f in energy.fields if f.name in changes}
-    graphs = {g: graph_array(g, changes[g.name]) for g in energy.graphs if g.name in changes}
+    raws = {f: to_array(f.name, changes[f.name], bound.xp) for f in energy.fields if f.name in changes}
+    graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in energy.graphs if g.name in changes}
     sizes = _sizes_after(energy, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
-    arrays = {f.name: _values(f, raw, solver) for f, (raw, _) in raws.items()}
+    arrays = {f.name: _values(f, raw, solver, bound.xp) for f, (raw, _) in raws.items()}
     kinds = {f.name: kind for f, (_, kind) in raws.items()}
     as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
     for f, (raw, _) in raws.items():
         as_matrices |= _manifold_of_matrices(f, raw)
     edges = {
-        g.name: checked_edges(g, graphs.get(g, bound.edges[g.name]), sizes)
+        g.name: checked_edges(g, graphs.get(g, bound.edges[g.name]), sizes, bound.xp)
         for g in energy.graphs
         if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.columns)
     }
@@ -135,6 +139,7 @@ def bind_update(
         {**bound.kinds, **kinds},
         {**bound.edges, **edges},
         as_matrices,
+        bound.xp,
     )
     return new, arrays
 
@@ -142,8 +147,8 @@ def bind_update(
 def _sizes_after(
     energy: Energy,
     bound: Bound,
-    arrays: Mapping[ir.Field, NDArray[Any]],
-    graphs: Mapping[ir.Graph, NDArray[Any]],
+    arrays: Mapping[ir.Field, Any],
+    graphs: Mapping[ir.Graph, Any],
 ) -> dict[ir.Dim, int]:
     """All sizes after a change; what stays comes first, so that messages are about what changes."""
     sizes: dict[ir.Dim, int] = {}
@@ -240,7 +245,7 @@ def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
     return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
 
 
-def _manifold_of_matrices(f: ir.Field, raw: NDArray[Any]) -> dict[str, Manifold]:
+def _manifold_of_matrices(f: ir.Field, raw: Any) -> dict[str, Manifold]:
     """The field's manifold by its name, if its elements came as matrices."""
     matrices = isinstance(f.manifold, Manifold) and raw.ndim == len(f.dims) + 2
     return {f.name: f.manifold} if matrices else {}  # type: ignore[dict-item]
@@ -260,37 +265,37 @@ def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
 # -- values ----------------------------------------------------------------------------------------------------------
 
 
-def _values(f: ir.Field, raw: NDArray[Any], solver: np.dtype[Any]) -> NDArray[Any]:
+def _values(f: ir.Field, raw: Any, solver: np.dtype[Any], xp: Any) -> Any:
     target = solver if f.dtype == ir.REAL else np.dtype(f.dtype)
     if isinstance(f.manifold, Manifold):
-        return _on_manifold(f, f.manifold, raw, target)
-    array = cast(f, raw, target)
+        return _on_manifold(f, f.manifold, raw, target, xp)
+    array = cast(f, raw, target, xp)
     if target.kind == "f":
-        _check_finite(f, raw, array)
+        _check_finite(f, raw, array, xp)
     return array
 
 
-def _on_manifold(f: ir.Field, manifold: Manifold, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
+def _on_manifold(f: ir.Field, manifold: Manifold, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
     """Elements of a manifold as they are stored, on it to within the rounding of the target's dtype."""
-    wide = cast(f, raw, np.dtype(np.float64))
-    _check_finite(f, raw, wide)
+    wide = cast(f, raw, np.dtype(np.float64), xp)
+    _check_finite(f, raw, wide, xp)
     if _manifold_of_matrices(f, raw):
-        stored = manifold.from_matrices(f, wide)
+        stored = manifold.from_matrices(f, wide, xp)
     else:
-        stored = manifold.checked(f, wide, 4 * float(np.finfo(target).eps))
+        stored = manifold.checked(f, wide, 4 * float(np.finfo(target).eps), xp)
     with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(stored.astype(target))
-    _check_finite(f, stored, array)
+        array = xp.ascontiguousarray(stored.astype(target))
+    _check_finite(f, stored, array, xp)
     return array
 
 
-def _check_finite(f: ir.Field, raw: NDArray[Any], array: NDArray[Any]) -> None:
-    finite = np.isfinite(array)
+def _check_finite(f: ir.Field, raw: Any, array: Any, xp: Any) -> None:
+    finite = xp.isfinite(array)
     if finite.all():
         return
-    first = tuple(int(n) for n in np.argwhere(~finite)[0])
-    n = int(finite.size - np.count_nonzero(finite))
-    given = raw[first]
+    first = first_true(~finite)
+    n = int(finite.size - finite.sum())
+    given = to_host(raw[first])[()]
     overflow = f" (does not fit into {array.dtype})" if raw.dtype.kind == "f" and np.isfinite(given) else ""
     count = "the only such value" if n == 1 else f"the first of {n} such values"
     place = ", ".join(map(str, first))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..ir import Field
 
 
-def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
-    """The array in the target dtype, C-contiguous; no copy if it already is.
+def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
+    """The array of ``xp`` in the target dtype, C-contiguous; no copy if it already is.
 
     Floats may be rounded to the precision of other floats. Whole numbers become floats or other whole numbers only
     exactly, and bool where uint8, or 0 and 1.
@@ -21,7 +20,7 @@ def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
         DataError: the values cannot become the target's, with the conversion to write.
     """
     if raw.dtype == target:
-        return np.ascontiguousarray(raw) if raw.ndim else raw
+        return xp.ascontiguousarray(raw) if raw.ndim else raw
     kind = raw.dtype.kind
     if kind not in "biuf":
         raise DataError(f"{f.name!r} has dtype {raw.dtype}: only real numbers and bool can be bound", f.location)
@@ -33,9 +32,9 @@ def cast(f: Field, raw: NDArray[Any], target: np.dtype[Any]) -> NDArray[Any]:
         )
     with np.errstate(over="ignore", invalid="ignore"):
         array = raw.astype(target, order="C")
-    if kind in "iu" and not _kept(raw, array):
+    if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
-            f"{f.name!r} has dtype {raw.dtype} and values from {raw.min()} to {raw.max()}, which {target} cannot hold "
+            f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} cannot hold "
             f"exactly; convert it yourself, {_conversion(target)}",
             f.location,
         )
@@ -49,17 +48,22 @@ def _conversion(target: np.dtype[Any]) -> str:
     return f"{plain}, or np.rint(a).astype(np.{target})" if target.kind in "iu" else plain
 
 
-def _kept(raw: NDArray[Any], array: NDArray[Any]) -> bool:
+def _kept(raw: Any, array: Any, xp: Any) -> bool:
     if array.dtype.kind == "b":
         # A mask of bytes is 0 or 255 as often as 0 or 1; wider integers are more likely no mask at all.
         return raw.dtype == np.uint8 or bool(((raw == 0) | (raw == 1)).all())
-    if np.can_cast(raw.dtype, array.dtype, "safe"):
+    if np.can_cast(raw.dtype, array.dtype, "safe") or not raw.size:
         return True
     if array.dtype.kind == "f":
-        # Back in the integers' own type: comparing them as floats would round both.
         limit = 2 ** (np.finfo(array.dtype).nmant + 1)
-        if -limit <= int(raw.min()) and int(raw.max()) <= limit:
-            return True
-        return all(int(a) == int(b) for a, b in zip(array.ravel().tolist(), raw.ravel().tolist(), strict=True))
+        return (-limit <= int(raw.min()) and int(raw.max()) <= limit) or bool((_odd_part(raw, xp) <= limit).all())
     info = np.iinfo(array.dtype)
     return bool(info.min <= int(raw.min()) and int(raw.max()) <= info.max)
+
+
+def _odd_part(raw: Any, xp: Any) -> Any:
+    """Magnitudes of whole numbers without their factors of two: what the mantissa of a float must hold."""
+    bits = raw.astype(np.uint64)
+    magnitude = xp.where(raw < 0, ~bits + np.uint64(1), bits)
+    lowest = magnitude & (~magnitude + np.uint64(1))
+    return magnitude // xp.maximum(lowest, np.uint64(1))

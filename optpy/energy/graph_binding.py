@@ -6,31 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import ir
 from ..errors import DataError
-from .array_kinds import to_numpy
+from .array_kinds import first_true, to_array
 from .graph import slot_text, slots_text
 from .index import describe
 
-Edges = NDArray[np.int32]
-"""The slots of every edge: (edges, columns)."""
+Edges = Any
+"""The slots of every edge: int32 of shape (edges, columns), an array of NumPy or CuPy."""
 
 MOST_POINTS = 2**31 - 1
 """Kernels hold indices in 32 bits: half the memory to read."""
 
 
-def graph_array(graph: ir.Graph, value: Any) -> NDArray[Any]:
-    """A graph's array as it was given, of the right shape and kind; an empty list is a graph without edges.
+def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
+    """A graph's array, of ``xp``, otherwise as it was given: of the right shape and kind; an empty list is a graph without edges.
 
     Raises:
         DataError: it is no array of whole numbers of shape (edges, columns).
     """
     columns = len(graph.columns)
     if isinstance(value, list | tuple) and not value:
-        return np.empty((0, columns), np.int64)
-    raw, _ = to_numpy(graph.name, value)
+        return xp.empty((0, columns), np.int64)
+    raw, _ = to_array(graph.name, value, xp)
     if raw.ndim != 2 or raw.shape[1] != columns:
         cure = ""
         if raw.ndim == 2 and raw.shape[0] == columns:
@@ -53,13 +52,14 @@ def graph_array(graph: ir.Graph, value: Any) -> NDArray[Any]:
     return raw
 
 
-def checked_edges(graph: ir.Graph, raw: NDArray[Any], sizes: Mapping[ir.Dim, int]) -> Edges:
+def checked_edges(graph: ir.Graph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:
     """The edges, copied.
 
     Args:
         graph: their declaration.
         raw: (edges, columns), of any integer dtype.
         sizes: of every dim.
+        xp: the module of the array.
 
     Raises:
         DataError: an index is negative or past the end of what its slot points into.
@@ -69,24 +69,24 @@ def checked_edges(graph: ir.Graph, raw: NDArray[Any], sizes: Mapping[ir.Dim, int
             raise DataError(
                 f"{d} is {sizes[d]}, but the graph {graph.name!r} can count to {MOST_POINTS} only", graph.location
             )
-    own = np.array(raw, order="C")  # what is checked is what is kept, also if another thread writes to the original
+    own = xp.array(raw, order="C")  # what is checked is what is kept, also if another thread writes to the original
     if len(own):
-        limits = np.array([sizes[d] for d in graph.columns])
+        limits = [sizes[d] for d in graph.columns]
         # Each in its own type: uint64 beside int64 would be compared as floats.
         least, largest = own.min(axis=0).tolist(), own.max(axis=0).tolist()
-        if any(a < 0 or b >= n for a, b, n in zip(least, largest, limits.tolist(), strict=True)):
-            raise _bad_index(graph, own, limits, sizes)
+        if any(a < 0 or b >= n for a, b, n in zip(least, largest, limits, strict=True)):
+            raise _bad_index(graph, own, xp.asarray(limits), sizes)
     return own.astype(np.int32, copy=False)
 
 
-def _bad_index(graph: ir.Graph, raw: NDArray[Any], limits: NDArray[Any], sizes: Mapping[ir.Dim, int]) -> DataError:
+def _bad_index(graph: ir.Graph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, int]) -> DataError:
     bad = (raw < 0) | (raw >= limits.astype(raw.dtype if raw.dtype.itemsize == 8 else np.int64))
-    row, column = (int(n) for n in np.argwhere(bad)[0])
+    row, column = first_true(bad)
     slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))
     axes = graph.slots[slot]
     dim = graph.columns[column]
     axis = f", axis {column - graph.columns_of(slot).start}" if len(axes) > 1 else ""
-    n = int(np.count_nonzero(bad))
+    n = int(bad.sum())
     count = "the only such index" if n == 1 else f"the first of {n} such indices"
     return DataError(
         f"{graph.name}[{row}, {column}] = {int(raw[row, column])}: slot {slot}{axis} points into {slot_text(axes)} "

@@ -17,10 +17,11 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from optpy.errors import CompileError
 
@@ -34,6 +35,8 @@ _WORKSPACE = "tmp."
 _FAILED = "failed."
 _OWN_FILES = frozenset({"zig", "locks", "compilers.json"})
 
+_Loaded = TypeVar("_Loaded")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -45,13 +48,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Compiled libraries under `root`, by key. A key starts with the name of its kernel: `NAME-HASH`."""
+    """Compiled libraries under `root`, by key. A key starts with the name of its kernel: `NAME-HASH`.
+
+    Caches of other files may share a folder; their keys must differ.
+    """
 
     root: Path
+    source_suffix: str = ".c"
+    library_suffix: str = ".so"
 
     def find(self, key: str) -> Entry | None:
         """The entry, or None where there is none or its library is not, byte for byte, what was built."""
-        entry = _entry(self.root / key)
+        entry = self._entry(self.root / key)
         try:
             expected = _digest_file(entry).read_text()
             if _digest(entry.library) != expected:
@@ -94,7 +102,7 @@ class Cache:
         """An empty folder to build `key` in: write to the two paths, then `publish` or `keep_failed`."""
         folder = self.root / _unique_name()
         folder.mkdir(mode=0o700)
-        return _entry(folder, _name(key))
+        return self._entry(folder, _name(key))
 
     def publish(self, built: Entry, key: str) -> Entry:
         """Moves a finished build into place in one step; if another process was first, returns its entry."""
@@ -113,7 +121,7 @@ class Cache:
                     raise
                 self._retire(target)
             else:
-                return _entry(target)
+                return self._entry(target)
 
     def keep_failed(self, built: Entry, key: str) -> Path:
         """Keeps a source that did not compile for its author to read; returns where."""
@@ -146,6 +154,10 @@ class Cache:
         sizes = [_size(folder) for _, folder in self._folders() if not folder.name.startswith(_WORKSPACE)]
         return len(sizes), sum(sizes)
 
+    def _entry(self, folder: Path, name: str | None = None) -> Entry:
+        name = _name(folder.name) if name is None else name
+        return Entry(source=folder / (name + self.source_suffix), library=folder / (name + self.library_suffix))
+
     def _folders(self) -> list[tuple[float, Path]]:
         found = []
         for item in self.root.iterdir():
@@ -159,6 +171,52 @@ class Cache:
         away = self.root / _unique_name()
         os.rename(folder, away)
         _remove(away)
+
+
+def make_key(name: str, *parts: str) -> str:
+    """The key of what is made from the parts, in their order."""
+    # Each part with its length: ["ab", "c"] and ["a", "bc"] are different keys.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def find_or_build(
+    cache: Cache, key: str, load: Callable[[Entry], _Loaded], build: Callable[[Cache], Entry]
+) -> tuple[_Loaded, bool]:
+    """What is loaded from an entry, which is built if it is not there or does not load; whether it was there.
+
+    Of many processes one builds while the others wait. Where nothing can be written, the entry is built in a private
+    cache, with a warning.
+
+    Args:
+        load: raises CompileError for an entry that is damaged, or that has gone.
+        build: makes the entry in the cache that it is given.
+
+    Raises:
+        CompileError: of `build`, or of `load` for the entry that was built.
+    """
+    loaded = _load_found(cache, key, load)
+    if loaded is None and not cache.is_writable():
+        cache = replace(cache, root=temporary_cache(cache.root).root)
+        loaded = _load_found(cache, key, load)
+    if loaded is not None:
+        return loaded, True
+    with cache.lock(key):
+        loaded = _load_found(cache, key, load)  # another process may have built it while this one waited
+        hit = loaded is not None
+        if loaded is None:
+            cache.discard(key)  # damaged, or of a C library that is no longer there
+            loaded = load(build(cache))
+    cache.evict()
+    return loaded, hit
+
+
+def _load_found(cache: Cache, key: str, load: Callable[[Entry], _Loaded]) -> _Loaded | None:
+    entry = cache.find(key)
+    if entry is not None:
+        with suppress(CompileError):  # for example evicted since, or its C library was upgraded: built again
+            return load(entry)
+    return None
 
 
 def open_cache() -> Cache:
@@ -231,11 +289,6 @@ def _refuse_foreign(root: Path, status: os.stat_result) -> None:
 
 def _name(key: str) -> str:
     return key.rpartition("-")[0]
-
-
-def _entry(folder: Path, name: str | None = None) -> Entry:
-    name = _name(folder.name) if name is None else name
-    return Entry(source=folder / f"{name}.c", library=folder / f"{name}.so")
 
 
 def _digest_file(entry: Entry) -> Path:

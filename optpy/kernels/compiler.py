@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import platform
 import re
 import shlex
@@ -11,12 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
-from optpy.kernels.cache import Cache, Entry, cache_folder, open_cache, temporary_cache
+from optpy.kernels.cache import Cache, Entry, cache_folder, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain import (
     Toolchain,
     compile_flags,
@@ -70,20 +68,9 @@ def compile_c(source: str, *, name: str, werror: bool = False) -> Compiled:
     cache = open_cache()
     toolchain = find_toolchain(cache.root)
     key = _key(source, name, toolchain, werror)
-    loaded = _load_cached(cache, key)
-    if loaded is None and not cache.is_writable():
-        cache = temporary_cache(cache.root)
-        loaded = _load_cached(cache, key)
-    hit = loaded is not None
-    if loaded is None:
-        with cache.lock(key):
-            loaded = _load_cached(cache, key)  # another process may have built it while this one waited
-            hit = loaded is not None
-            if loaded is None:
-                cache.discard(key)  # damaged, or of a C library that is no longer there
-                loaded = _load(_build(cache, key, toolchain, source, werror))
-        cache.evict()
-    entry, library = loaded
+    (entry, library), hit = find_or_build(
+        cache, key, _load, lambda writable: _build(writable, key, toolchain, source, werror)
+    )
     return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
 
 
@@ -107,7 +94,8 @@ def describe_toolchain() -> dict[str, str]:
 
 
 def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
-    parts = [
+    return make_key(
+        name,
         str(NATIVE_VERSION),
         source,
         *toolchain.command,
@@ -117,18 +105,7 @@ def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
         sys.platform,
         platform.machine(),
         processor_identity(),
-    ]
-    # Each part with its length: ["ab", "c"] and ["a", "bc"] are different keys.
-    text = "".join(f"{len(part)}:{part}" for part in parts)
-    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _load_cached(cache: Cache, key: str) -> tuple[Entry, ctypes.CDLL] | None:
-    entry = cache.find(key)
-    if entry is not None:
-        with suppress(CompileError):  # for example evicted since, or its C library was upgraded: built again
-            return _load(entry)
-    return None
+    )
 
 
 def _load(entry: Entry) -> tuple[Entry, ctypes.CDLL]:

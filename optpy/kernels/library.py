@@ -11,10 +11,10 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field, Graph
+from ..ir import Field, Graph, Routine
 from .aggregation import Aggregation, AggregationState
 from .assembly import AssembledMatrix, AssembledState
-from .buffers import Buffers
+from .buffers import Buffers, all_segments, solved_segments, weighted_segments
 from .cholesky import Factorisation, FactorState
 from .multigrid import Multigrid, MultigridState
 from .program import Program
@@ -162,6 +162,7 @@ class BoundProgram:
         self._context = _Context(*(t.ctypes.data for t in context))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
+        self._kept: dict[str, dict[str, float]] = {}
 
     def _locate(self) -> None:
         """Tell the native context where the fields stand now."""
@@ -183,6 +184,28 @@ class BoundProgram:
             self._tables[n] = graphs[key.graph].table(key)
             self._table[n] = self._tables[n].ctypes.data
 
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Find the points that each list visits: where conditions of ``fixed`` are evaluated, those that are left."""
+        for number, of in enumerate(self.program.slots.lists):
+            if not of.solved_only:
+                self.set_segments(number, self._segments_of(of, graphs))
+        self.run("solved")
+        for number, of in enumerate(self.program.slots.lists):
+            if of.solved_only:
+                self.set_segments(number, self._segments_of(of, graphs))
+
+    def _segments_of(self, of: SegmentList, graphs: Mapping[Graph, Connectivity]) -> NDArray[Any]:
+        mask = self.program.solved.get(of.dims)
+        rows, length = self.buffers.shape(of.dims)
+        if of.solved_only and mask is not None:
+            segments = solved_segments(self.buffers.view(mask)[0])
+        else:
+            segments = all_segments(rows, length)
+        if not of.incidences:
+            return segments
+        edges = sum(graphs[graph].degrees(slot) for graph, slot in of.incidences)
+        return weighted_segments(segments, np.asarray(edges), length)
+
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
         self._lists[number] = segments
@@ -197,8 +220,28 @@ class BoundProgram:
                     self._partial[n] = self._partials[n].ctypes.data
 
     @property
-    def lists(self) -> list[SegmentList]:
-        return list(self.program.slots.lists)
+    def dtype(self) -> str:
+        return self.program.dtype
+
+    @property
+    def groups(self) -> dict[str, tuple[Routine, ...]]:
+        """The routines, by group."""
+        return {name: tuple(map(self.program.routine, numbers)) for name, numbers in self.program.groups.items()}
+
+    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+        """Run a group, and keep its totals."""
+        self._kept[group] = self.run(group, scalars, repeat)
+
+    def totals(self, group: str) -> dict[str, float]:
+        """The totals of a group that has been queued."""
+        return self._kept[group]
+
+    def wait(self) -> None:
+        """Nothing is ever left to be done."""
+
+    def host(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The array itself."""
+        return array
 
     def run(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
         """Run the kernels of a group, ``repeat`` times each.

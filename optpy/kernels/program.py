@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
+from ..ir import Coupling, Dim, Field, Index, NormalMatrix, Routine, Uncoupled
 from .aggregation import aggregation_source
 from .assembly import assembly_source
 from .cholesky import cholesky_source
@@ -37,6 +37,7 @@ class Program:
         coupling: for the multigrid of a grid, where it applies; else why it does not.
         normal: the assembled J^T J, where there is one; else why there is none.
         traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
+        solved: of each grid on which not everything is solved for, where it is.
     """
 
     groups: dict[str, tuple[int, ...]]
@@ -50,6 +51,7 @@ class Program:
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
+    solved: dict[tuple[Dim, ...], Field]
 
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
@@ -104,6 +106,7 @@ def build_program(
         coupling=coupling,
         normal=normal,
         traffic=tuple(_traffic(k.border) for k in numbered.kernels),
+        solved=numbered.solved,
     )
 
 
@@ -130,6 +133,12 @@ class Numbered:
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
     slots: Slots
+
+    @property
+    def solved(self) -> dict[tuple[Dim, ...], Field]:
+        """Of each grid on which not everything is solved for, where it is."""
+        stores = [s for n in self.groups.get("solved", ()) for s in self.kernels[n].border.stores]
+        return {s.target.field.dims: s.target.field for s in stores}
 
 
 def numbered_kernels(

@@ -111,8 +111,8 @@ def test_more_than_32_bits_can_count_is_refused() -> None:
     graph = MATCH.graph
     sizes = {V.size: 2**31, H.size: 1, W.size: 1, E.size: 0}
     with pytest.raises(op.DataError, match="V is 2147483648, but the graph 'match' can count to 2147483647"):
-        checked_edges(graph, np.zeros((0, 3), int), sizes)
-    assert checked_edges(graph, np.zeros((0, 3), int), sizes | {V.size: 2**31 - 1}).shape == (0, 3)
+        checked_edges(graph, np.zeros((0, 3), int), sizes, np)
+    assert checked_edges(graph, np.zeros((0, 3), int), sizes | {V.size: 2**31 - 1}, np).shape == (0, 3)
 
 
 @given(

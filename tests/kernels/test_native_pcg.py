@@ -67,9 +67,7 @@ def compiled(threads: int, of: op.Energy = energy, values: dict[str, Any] | None
     """A problem in float64, at its starting point."""
     solver = op.compile(of, "cpu", np.float64)
     bound = bind(of, data() if values is None else values, np.float64)
-    made = CompiledProblem(
-        solver._program, solver._compiled.library, of.residual_terms, of.unknown_fields, bound.sizes, threads
-    )
+    made = solver.problem(bound, threads)
     made.bind(bound.arrays, bound.params)
     made.trace = []
     return made

@@ -43,8 +43,8 @@ class Kind(ir.Manifold, ABC):
         """The element moved by delta: (channels,), exactly ``stored`` where delta is 0."""
 
     @abstractmethod
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        """Data of shape (*grid, channels), normalised where it is further off than ``precision``.
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        """Data of shape (*grid, channels), an array of ``xp``, normalised where it is further off than ``precision``.
 
         Raises:
             DataError: an element is no element of the manifold, by more than the tolerance.
@@ -57,16 +57,16 @@ class Kind(ir.Manifold, ABC):
             found[..., -self.translation :] = np.abs(stored[..., -self.translation :])
         return found
 
-    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
-        """Data of shape (*grid, n, n), as it is stored.
+    def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
+        """Data of shape (*grid, n, n), an array of ``xp``, as it is stored.
 
         Raises:
             DataError: an element is no element of the manifold, by more than the tolerance.
         """
         raise InternalError(f"elements of {self} are no matrices")
 
-    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Stored elements as matrices, (*grid, n, n)."""
+    def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
+        """Stored elements, an array of ``xp``, as matrices, (*grid, n, n)."""
         raise InternalError(f"elements of {self} are no matrices")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ... import ir
@@ -107,16 +106,16 @@ class _Poses(Kind):
     def retract(self, stored: Expression, delta: Expression) -> Expression:
         return vector(*so2.turned(stored[:2], delta[0]), *(stored[2:] + delta[1:]))
 
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        return unit(field, array, precision, "(cosine, sine) =", slice(2))
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        return unit(field, array, precision, xp, "(cosine, sine) =", slice(2))
 
-    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
-        check_last_rows(field, matrices)
-        check_rotations(field, matrices[..., :2, :2])
-        return np.concatenate([plane_rotations_of(matrices[..., :2, :2]), matrices[..., :2, 2]], axis=-1)
+    def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
+        check_last_rows(field, matrices, xp)
+        check_rotations(field, matrices[..., :2, :2], xp)
+        return xp.concatenate([plane_rotations_of(matrices[..., :2, :2], xp), matrices[..., :2, 2]], axis=-1)
 
-    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
-        return homogeneous(plane_matrices_of(array[..., :2]), array[..., 2:])
+    def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
+        return homogeneous(plane_matrices_of(array[..., :2], xp), array[..., 2:], xp)
 
 
 SE2.kind = _Poses("SE2", 4, 3)

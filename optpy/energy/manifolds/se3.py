@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ... import ir
@@ -103,16 +102,16 @@ class _Poses(Kind):
     def retract(self, stored: Expression, delta: Expression) -> Expression:
         return vector(*so3.turned(stored[:4], delta[:3]), *(stored[4:] + delta[3:]))
 
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        return unit(field, array, precision, "the quaternion", slice(4))
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        return unit(field, array, precision, xp, "the quaternion", slice(4))
 
-    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
-        check_last_rows(field, matrices)
-        check_rotations(field, matrices[..., :3, :3])
-        return np.concatenate([quaternions_of(matrices[..., :3, :3]), matrices[..., :3, 3]], axis=-1)
+    def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
+        check_last_rows(field, matrices, xp)
+        check_rotations(field, matrices[..., :3, :3], xp)
+        return xp.concatenate([quaternions_of(matrices[..., :3, :3], xp), matrices[..., :3, 3]], axis=-1)
 
-    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
-        return homogeneous(matrices_of(array[..., :4]), array[..., 4:])
+    def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
+        return homogeneous(matrices_of(array[..., :4], xp), array[..., 4:], xp)
 
 
 SE3.kind = _Poses("SE3", 7, 6)

@@ -94,15 +94,15 @@ class _Rotations(Kind):
     def retract(self, stored: Expression, delta: Expression) -> Expression:
         return turned(stored, delta[0])
 
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        return unit(field, array, precision, "(cosine, sine) =")
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        return unit(field, array, precision, xp, "(cosine, sine) =")
 
-    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
-        check_rotations(field, matrices)
-        return plane_rotations_of(matrices)
+    def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
+        check_rotations(field, matrices, xp)
+        return plane_rotations_of(matrices, xp)
 
-    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
-        return plane_matrices_of(array)
+    def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
+        return plane_matrices_of(array, xp)
 
 
 SO2.kind = _Rotations("SO2", 2, 1)

@@ -105,15 +105,15 @@ class _Rotations(Kind):
     def retract(self, stored: Expression, delta: Expression) -> Expression:
         return turned(stored, delta)
 
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        return unit(field, array, precision, "the quaternion")
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        return unit(field, array, precision, xp, "the quaternion")
 
-    def from_matrices(self, field: ir.Field, matrices: Floats) -> Floats:
-        check_rotations(field, matrices)
-        return quaternions_of(matrices)
+    def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:
+        check_rotations(field, matrices, xp)
+        return quaternions_of(matrices, xp)
 
-    def to_matrices(self, array: NDArray[Any]) -> NDArray[Any]:
-        return matrices_of(array)
+    def to_matrices(self, array: NDArray[Any], xp: Any) -> NDArray[Any]:
+        return matrices_of(array, xp)
 
 
 SO3.kind = _Rotations("SO3", 4, 3)

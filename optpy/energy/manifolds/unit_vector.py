@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -51,8 +51,8 @@ class UnitVector(Kind):
         end = cos(angle) * stored + sinc * _in_tangent_plane(stored, delta)
         return where(squared == 0, stored, normalize(end))
 
-    def checked(self, field: ir.Field, array: Floats, precision: float) -> Floats:
-        return unit(field, array, precision, "the vector")
+    def checked(self, field: ir.Field, array: Floats, precision: float, xp: Any) -> Floats:
+        return unit(field, array, precision, xp, "the vector")
 
 
 def _is_count(n: object) -> bool:

@@ -21,7 +21,6 @@ from ..lower import Kernel
 from ..point import PointPrinter, indent, uses
 from ..slots import Slots
 
-
 _NUMBERS = 64
 """Read and stored at the points that a thread takes at a time: all are in registers."""
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import final
 
-from ...ir import Dim, Field, Routine, in_phases
+from ...ir import Routine, in_phases
 from ..compiler import native_header
 from ..dialect import cuda_dialect
 from ..lower import Kernel
@@ -73,10 +73,21 @@ class CudaProgram:
     def kernels(self) -> tuple[Kernel, ...]:
         return self.numbered.kernels
 
+    @property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
+        return self.numbered.groups
+
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
 
-    def source(self, index: str = "int") -> str:
+    @property
+    def source(self) -> str:
+        """The whole text: the groups' kernels, and conjugate gradients once."""
+        suffix = "_block" if "start_block" in self.phases else ""
+        return self.routines_source("int") + "\n" + self.pcg_source(suffix, True, "int")
+
+    def routines_source(self, index: str) -> str:
         """The kernels of all groups but the sweeps of conjugate gradients.
 
         Args:
@@ -85,7 +96,7 @@ class CudaProgram:
         phases = [p for group, found in self.phases.items() if not _is_line(group) for p in found]
         return self._text(index, phases, [_launcher(p) for p in phases])
 
-    def pcg_source(self, suffix: str, damped: bool, index: str = "int") -> str:
+    def pcg_source(self, suffix: str, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
 
         Args:
@@ -152,7 +163,7 @@ def build_cuda_program(
     """Print all routines as device functions; the arguments are those of ``build_program``."""
     numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False)
     dialect = cuda_dialect(dtype)
-    masks = _masks(numbered)
+    masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
     functions: dict[int, str] = {}
     totals = 0
@@ -186,11 +197,6 @@ def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], 
 def _skips(numbered: Numbered, kernel: int) -> bool:
     """Whether a kernel may leave out points where nothing is solved for."""
     return list(numbered.slots.lists)[numbered.lists[kernel]].solved_only
-
-
-def _masks(numbered: Numbered) -> dict[tuple[Dim, ...], Field]:
-    stores = [s for n in numbered.groups.get("solved", ()) for s in numbered.kernels[n].border.stores]
-    return {s.target.field.dims: s.target.field for s in stores}
 
 
 def _is_line(group: str) -> bool:

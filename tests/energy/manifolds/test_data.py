@@ -85,7 +85,7 @@ def test_every_rotation_matrix_has_its_quaternion() -> None:
     half_turns = 2 * np.einsum("ni,nj->nij", axes := unit_vectors(rng, 30, 3), axes) - np.eye(3)
     signed = [np.diag(s) for s in ([1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1])]
     R = np.concatenate([half_turns, signed, matrices(quaternions(rng, 100))])
-    q = quaternions_of(R)
+    q = quaternions_of(R, np)
     np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1, rtol=1e-15)
     np.testing.assert_allclose(Rotation.from_quat(q).as_matrix(), R, atol=1e-15)
 

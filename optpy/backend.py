@@ -1,0 +1,222 @@
+"""What an energy is compiled to, on the CPU and on a GPU, and how data is bound to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, final
+
+import numpy as np
+
+from .cuda_linear_solver import CudaLinearSolver
+from .energy.edge_form import EdgeForm
+from .energy.energy import Energy
+from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
+from .energy.updates import SOLVER_SCALARS
+from .errors import EnergyError
+from .ir import Dim, Routine
+from .kernels.buffers import Buffers
+from .kernels.compiler import Compiled, compile_c
+from .kernels.cuda.bound import BoundCuda, CudaLibrary
+from .kernels.cuda.device import Device
+from .kernels.cuda.program import CudaProgram, build_cuda_program
+from .kernels.library import BoundProgram, load
+from .kernels.lower import Kernel
+from .kernels.program import Program, build_program
+from .linear_solver import LinearSolver
+from .problem import CompiledProblem
+
+_P = TypeVar("_P")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompileTiming:
+    """Seconds from the energy to loaded code."""
+
+    derive: float
+    """Differentiating, lowering, printing."""
+    build: float
+    """The compiler, or the cache."""
+    cache_hit: bool
+
+    @property
+    def total(self) -> float:
+        return self.derive + self.build
+
+
+class Listing(Protocol):
+    """A program, for looking inside: ``Program`` or ``CudaProgram``."""
+
+    @property
+    def groups(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    @property
+    def kernels(self) -> Sequence[Kernel]: ...
+
+    @property
+    def functions(self) -> Sequence[str]: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    def routine(self, kernel: int) -> Routine: ...
+
+
+class Backend(Protocol):
+    """A compiled energy on some device."""
+
+    @property
+    def device(self) -> str:
+        """ "cpu" or "cuda"."""
+
+    @property
+    def described(self) -> str:
+        """Which device that is."""
+
+    @property
+    def xp(self) -> Any:
+        """The module of the device's arrays: NumPy or CuPy."""
+
+    @property
+    def program(self) -> Listing: ...
+
+    @property
+    def timing(self) -> CompileTiming: ...
+
+    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+        """The energy with memory for some sizes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CpuBackend:
+    """C for the processor."""
+
+    program: Program
+    compiled: Compiled
+    timing: CompileTiming
+    described: str = "the CPU"
+    device: str = "cpu"
+    xp: Any = np
+
+    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+        buffers = Buffers(self.program.slots, sizes, self.program.dtype)
+        bound = BoundProgram(self.program, self.compiled.library, buffers, SOLVER_SCALARS, threads)
+        linear = LinearSolver(bound, buffers, energy.unknown_fields)
+        return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, linear)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CudaBackend:
+    """CUDA C++ for one GPU."""
+
+    library: CudaLibrary
+    derive_seconds: float
+    device: str = "cuda"
+
+    @property
+    def program(self) -> CudaProgram:
+        return self.library.program
+
+    @property
+    def described(self) -> str:
+        return f"{self.library.device.name} ({self.library.device.architecture})"
+
+    @property
+    def xp(self) -> Any:
+        return self.library.device.xp
+
+    @property
+    def timing(self) -> CompileTiming:
+        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
+
+    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+        buffers = Buffers(self.program.slots, sizes, self.program.dtype)
+        bound = BoundCuda(self.library, buffers)
+        return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Derived(Generic[_P]):
+    """What becomes of an energy before any compiler runs: its routines, and the program printed from them."""
+
+    routines: ProblemRoutines
+    program: _P
+
+
+def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[Program]:
+    """Differentiate, schedule and print an energy for the CPU.
+
+    Args:
+        energy: what to minimise.
+        dtype: "float32" or "float64".
+        form: what all residuals over graphs store, in place of what is cheapest for each.
+
+    Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large.
+    """
+
+    def printed(r: ProblemRoutines) -> Program:
+        return build_program(r.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling, r.normal)
+
+    return _derived(energy, form, printed)
+
+
+def derive_cuda(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[CudaProgram]:
+    """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``derive``."""
+
+    def printed(r: ProblemRoutines) -> CudaProgram:
+        groups = {name: routines for name, routines in r.groups.items() if _runs_on_gpus(name)}
+        return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+
+    return _derived(energy, form, printed)
+
+
+def _runs_on_gpus(group: str) -> bool:
+    """Preconditioners on other levels, and on an assembled matrix, are native code."""
+    return group != "normal" and not group.endswith(("_multigrid", "_stored"))
+
+
+def _derived(energy: Energy, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P]) -> Derived[_P]:
+    try:
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
+        return Derived(routines, printed(routines))
+    except EnergyError as error:
+        raise EnergyError(str(error), energy.location) if error.location is None else error from None
+    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from error
+
+
+def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> CpuBackend:
+    """Compile an energy for the CPU; the arguments are those of ``derive``.
+
+    Raises:
+        EnergyError, CompileError
+    """
+    started = time.perf_counter()
+    program = derive(energy, dtype, form).program
+    seconds = time.perf_counter() - started
+    compiled = compile_c(program.source, name="energy")
+    load(compiled.library)
+    return CpuBackend(program, compiled, CompileTiming(seconds, compiled.seconds, compiled.cache_hit))
+
+
+def cuda_backend(energy: Energy, dtype: str, device: Device, form: EdgeForm | None = None) -> CudaBackend:
+    """Compile an energy for a GPU; the other arguments are those of ``derive``.
+
+    Raises:
+        EnergyError, CompileError
+    """
+    started = time.perf_counter()
+    program = derive_cuda(energy, dtype, form).program
+    seconds = time.perf_counter() - started
+    library = CudaLibrary(program, device)
+    library.prepare("int")  # what the compiler refuses should be told now
+    return CudaBackend(library, seconds)

@@ -1,0 +1,286 @@
+"""A CUDA program bound to memory on a device: queueing its kernels, and reading the sums that they leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir import Field, Graph, Incidence, Index, Routine
+from ..buffers import Buffers
+from ..tables import Connectivity
+from .context import PCG, SYNC, PcgState, context_type
+from .device import Device, Kernel, Module
+from .program import CudaProgram, Phase
+
+THREADS = 256
+"""Of every block: OPTPY_THREADS in native/prelude.cuh."""
+_BLOCKS = 8
+"""Blocks of so many threads that a multiprocessor holds at most."""
+_SMALL = 2**31 - 2**22
+"""Indices below this are counted in 32 bits, with room for the last stride of a loop."""
+
+_SHORT, _LONG = 16, 2048
+"""Lengths of a point's loops from which a warp, and a block, work on it together."""
+
+
+@final
+class CudaLibrary:
+    """The compiled modules of a program on one device; each is compiled when it is first needed.
+
+    Args:
+        program: what is compiled.
+        device: where it runs.
+    """
+
+    def __init__(self, program: CudaProgram, device: Device) -> None:
+        self.program = program
+        self.device = device
+        self._modules: dict[tuple[str, ...], Module] = {}
+        self._kernels: dict[tuple[str, ...], Kernel] = {}
+
+    def prepare(self, index: str) -> None:
+        """Compile the kernels of the groups.
+
+        Raises:
+            CompileError: as the others.
+        """
+        self._module(("routines", index))
+
+    def routine(self, name: str, index: str) -> Kernel:
+        """The kernel that launches a phase of a group."""
+        return self._kernel(("routines", index), name)
+
+    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> Kernel:
+        """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
+        return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
+
+    def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
+        found = self._kernels.get((*key, name))
+        if found is None:
+            found = self._kernels[(*key, name)] = self._module(key).kernel(name)
+        return found
+
+    def _module(self, key: tuple[str, ...]) -> Module:
+        if key not in self._modules:
+            match key:
+                case ("pcg", suffix, damped, index):
+                    source = self.program.pcg_source(suffix, bool(damped), index)
+                case (*_, index):
+                    source = self.program.routines_source(index)
+            self._modules[key] = self.device.load(source)
+        return self._modules[key]
+
+    @property
+    def seconds(self) -> float:
+        """That compiling and loading have taken so far."""
+        return sum(m.seconds for m in self._modules.values())
+
+    @property
+    def cache_hit(self) -> bool:
+        """Whether nothing had to be compiled so far."""
+        return all(m.cache_hit for m in self._modules.values())
+
+
+@final
+class BoundCuda:
+    """A program with its memory on a device.
+
+    Work is queued on the caller's stream; ``totals`` is what waits for it.
+
+    Args:
+        library: the program, compiled for the device.
+        buffers: the storage of its fields, on the device.
+    """
+
+    def __init__(self, library: CudaLibrary, buffers: Buffers) -> None:
+        self.library = library
+        self.program: CudaProgram = library.program
+        self.device = library.device
+        self.buffers = buffers
+        self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
+        self.index = "int" if _largest_index(buffers) < _SMALL else "long long"
+        self._blocks: dict[Kernel, int] = {}
+        xp = self.device.xp
+        most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
+        self._most_blocks = self.device.multiprocessors * _BLOCKS
+        self._partial = xp.zeros(max(most, 1) * self._most_blocks, np.float64)
+        # All that the host ever reads of a solve, side by side: one copy brings it.
+        self._results = xp.zeros(8 * max(self.program.totals, 1) + PCG.itemsize, np.uint8)
+        self._sync = xp.zeros(SYNC.itemsize, np.uint8)
+        self._tables: dict[int, Any] = {}
+        self._host: NDArray[np.uint8] | None = None
+        self.context = self._new_context()
+        self._located: dict[Field, Any] | None = None
+
+    def _new_context(self) -> Any:
+        c, slots, address = context_type(self.program)(), self.program.slots, self.device.address
+        c.size[: len(slots.sizes)] = [self.buffers.sizes[d] for d in slots.sizes]
+        c.pitch[: len(slots.grids)] = [self.buffers.pitch[g] for g in slots.grids]
+        c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
+        c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
+        c.lanes[:] = [1] * len(c.lanes)
+        return c
+
+    @property
+    def nbytes(self) -> int:
+        """Beside the buffers."""
+        return int(self._partial.nbytes + self._results.nbytes + self._sync.nbytes)
+
+    @property
+    def dtype(self) -> str:
+        return self.program.dtype
+
+    @property
+    def groups(self) -> dict[str, tuple[Routine, ...]]:
+        """The routines, by group."""
+        numbers = self.program.numbered.groups
+        return {name: tuple(self.program.routine(n) for n in found) for name, found in numbers.items()}
+
+    # -- what the data brings ------------------------------------------------------------------------------------------
+
+    def set_params(self, params: Mapping[str, float]) -> None:
+        for name, n in self.program.slots.params.items():
+            self.context.param[n] = params[name]
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """The graphs that kernels follow: all those that the program has tables of."""
+        for key, n in self.program.slots.tables.items():
+            self._tables[n] = graphs[key.graph].table(key)
+            self.context.table[n] = self.device.address(self._tables[n])
+
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Evaluate where something is solved for, and share the work at each point among lanes."""
+        self._blocks.clear()
+        for number, kernel in enumerate(self.program.kernels):
+            if kernel.border.locals:
+                self.context.lanes[number] = self._lanes(number, graphs)
+        self.queue("solved")
+
+    def _lanes(self, kernel: int, graphs: Mapping[Graph, Connectivity]) -> int:
+        routine = self.program.routine(kernel)
+        lengths = []
+        for x in routine.locals:
+            outer = math.prod(self.buffers.sizes[i.dim] for i in x.loops[:-1] if isinstance(i, Index))
+            last = x.loops[-1]
+            if isinstance(last, Incidence):
+                degrees = graphs[last.graph].degrees(last.slot)
+                own = max(float(degrees.mean()), float(degrees.max()) / 64) if len(degrees) else 0.0
+            else:
+                own = float(self.buffers.sizes[last.dim])
+            lengths.append(0.0 if own < _SHORT else own * outer)
+        longest = max(lengths)
+        return 1 if longest < _SHORT else 32 if longest < _LONG else THREADS
+
+    # -- queueing ------------------------------------------------------------------------------------------------------
+
+    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+        """Queue the kernels of a group, ``repeat`` times.
+
+        Args:
+            group: a name among ``program.phases``.
+            scalars: run-time scalars by name; the others are 0.
+        """
+        phases = self.program.phases.get(group, ())
+        if not phases:
+            return
+        self._host = None
+        self.locate()
+        self._set_scalars(scalars or {})
+        kernels = [(self.library.routine(p.launch, self.index), self._points(p)) for p in phases]
+        for _ in range(repeat):
+            for kernel, work in kernels:
+                self.launch(kernel, work)
+
+    def launch(self, kernel: Kernel, work: int, *, together: bool = False) -> None:
+        """Queue a kernel with as many blocks as its work takes, or as the device holds."""
+        self._host = None
+        blocks = self._blocks.get(kernel)
+        if blocks is None:
+            room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
+            blocks = self._blocks[kernel] = max(1, min(room, -(-work // THREADS)))
+        self.device.launch(kernel, blocks, THREADS, self.context, together)
+
+    def locate(self) -> None:
+        """Tell the kernels where the fields stand now."""
+        memory = self.buffers.memory
+        if memory is self._located:
+            return
+        for n, array in enumerate(memory.values()):  # in the order of the slots
+            self.context.field[n] = self.device.address(array)
+            self.context.plane[n] = array.strides[0] // array.itemsize
+        self._located = memory
+
+    @contextmanager
+    def delta_as_p(self) -> Iterator[None]:
+        """What is queued within reads delta in the place of p, so that A is applied to that."""
+        c, fields = self.context, self.program.slots.fields
+        kept = list(c.field), list(c.plane)
+        numbers = {f.name: n for f, n in fields.items()}
+        for name, n in numbers.items():
+            if name.startswith("p."):
+                delta = numbers["delta." + name.removeprefix("p.")]
+                c.field[n], c.plane[n] = kept[0][delta], kept[1][delta]
+        yield
+        c.field[:], c.plane[:] = kept
+
+    def _set_scalars(self, scalars: Mapping[str, float]) -> None:
+        self.context.scalar[:] = [0.0] * len(self._scalar_numbers)
+        for name, value in scalars.items():
+            self.context.scalar[self._scalar_numbers[name]] = value
+
+    def points(self, group: str) -> int:
+        """Threads that a group could use."""
+        return max((self._points(p) for p in self.program.phases.get(group, ())), default=1)
+
+    def _points(self, phase: Phase) -> int:
+        return max(self._points_of(n) for n in phase.kernels)
+
+    def _points_of(self, kernel: int) -> int:
+        domain = self.program.kernels[kernel].domain
+        return math.prod(self.buffers.sizes[i.dim] for i in domain) * int(self.context.lanes[kernel])
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def totals(self, group: str) -> dict[str, float]:
+        """The sums of a group, and the maxima, as its last run has left them; the host waits for it."""
+        values = self._read()[: 8 * max(self.program.totals, 1)].view(np.float64)
+        found: dict[str, float] = {}
+        for phase in self.program.phases.get(group, ()):
+            for n, (name, maximum) in enumerate(phase.sums):
+                value, before = float(values[phase.first + n]), found.get(name, 0.0)
+                found[name] = (value if not value <= before else before) if maximum else before + value
+        return found
+
+    def pcg_state(self) -> PcgState:
+        """The state of conjugate gradients; the host waits for it."""
+        return PcgState.of(self._read()[-PCG.itemsize :])
+
+    def run(self, group: str, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Queue a group, and wait for its totals."""
+        self.queue(group, scalars)
+        return self.totals(group)
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+        self._host = None
+        self._read()
+
+    def _read(self) -> NDArray[np.uint8]:
+        """One copy for everything that has been queued since the last one."""
+        if self._host is None:
+            self._host = self.device.to_host(self._results)
+        return self._host
+
+    def host(self, array: Any) -> NDArray[Any]:
+        """A copy in main memory."""
+        return self.device.to_host(array)
+
+
+def _largest_index(buffers: Buffers) -> int:
+    """Elements of the largest field, as its addresses count them."""
+    return max((math.prod(m.shape) for m in buffers.memory.values()), default=0)

@@ -1,0 +1,61 @@
+"""How the conjugate gradients of a device end, and what the solver is told of it."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Protocol
+
+from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+
+class PcgScalars(Protocol):
+    """What is read of the state of a loop."""
+
+    @property
+    def k(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def rho(self) -> float: ...
+    @property
+    def rho_0(self) -> float: ...
+
+
+class Ending(IntEnum):
+    """How the native loop ended: the numbers of ``PCG_...`` in native/pcg.h, where 0 is PCG_RUNNING."""
+
+    NO_GRADIENT = 1
+    BAD_START = 2
+    NO_CURVATURE = 3
+    NOT_POSITIVE = 4
+    MODEL = 5
+    ZERO = 6
+    RESIDUAL = 7
+    LIMIT = 8
+    TIME = 9
+
+
+_ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
+    Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    Ending.BAD_START: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    Ending.NO_CURVATURE: (LinearStatus.BREAKDOWN, "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}."),
+    Ending.NOT_POSITIVE: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    Ending.MODEL: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    Ending.ZERO: (LinearStatus.CONVERGED, "r.z = 0."),
+    Ending.RESIDUAL: (
+        LinearStatus.CONVERGED,
+        "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}.",
+    ),
+    Ending.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    Ending.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+}
+
+
+def linear_summary(state: PcgScalars, limits: LinearLimits) -> LinearSummary:
+    """What a linear solve has come to, once it has ended."""
+    status, message = _ENDINGS[Ending(state.status)]
+    if status is LinearStatus.BREAKDOWN and state.k == 0:
+        status = LinearStatus.FAILURE
+    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
+    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction))
