@@ -51,7 +51,7 @@ def over_edges(residual: Residual) -> bool:
 def best_form(source: LinearisedResidual) -> EdgeForm:
     """The form whose product with J^T J costs least, the one that stores less where they are equal."""
     stored = store_jacobian(source)[0]
-    return min(FORMS, key=lambda form: _cost(stored if form.jacobian else source, form.product))
+    return min(FORMS, key=lambda form: product_cost(stored if form.jacobian else source, form.product))
 
 
 # -- what the forms store ----------------------------------------------------------------------------------------------
@@ -110,13 +110,13 @@ def passes(name: str, stores: Iterable[tuple[Residual, Sequence[Store]]], prepar
 # -- what the forms cost -----------------------------------------------------------------------------------------------
 
 
-def _cost(source: LinearisedResidual, stores_product: bool) -> int:
-    """Of one product with J^T J, for each edge."""
+def product_cost(source: LinearisedResidual, stores_product: bool) -> int:
+    """Of one product with J^T J by gathers, in additions for each edge."""
     if not stores_product:
-        return sum(_visit([*_column(source, index), *source.tangents], index) for index in _views(source))
+        return sum(visit([*_column(source, index), *source.tangents], index) for index in _views(source))
     stored, _ = store_product(source)
-    first = _visit(source.tangents, None) + STREAMED * len(source.tangents)
-    return first + sum(_visit([*_column(stored, index), *stored.tangents], index) for index in _views(stored))
+    first = visit(source.tangents, None) + STREAMED * len(source.tangents)
+    return first + sum(visit([*_column(stored, index), *stored.tangents], index) for index in _views(stored))
 
 
 def _views(source: LinearisedResidual) -> list[Index_]:
@@ -133,8 +133,8 @@ def _column(source: LinearisedResidual, index: Index_) -> list[Expr]:
     ]
 
 
-def _visit(roots: Sequence[Expr], own: Index_ | None) -> int:
-    """Of visiting an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
+def visit(roots: Sequence[Expr], own: Index_ | None) -> int:
+    """What it costs to visit an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
 
     What depends on the vertex alone is computed once for all its edges, and costs nothing.
     """

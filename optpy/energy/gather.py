@@ -227,6 +227,7 @@ def index_condition(key: IndexCondition, replacement: Mapping[Atom, Affine]) -> 
         value = condition.value.substitute(replacement)
         if value.is_constant:
             return ONE if value.constant == 0 else ZERO
+        value = value if value.terms[0][1] > 0 else value * -1  # the same condition, and the same node
         return var(IndexCondition(IsZero(value)))
     numerator = condition.numerator.substitute(replacement)
     if all(c % condition.denominator == 0 for c in (numerator.constant, *(c for _, c in numerator.terms))):
@@ -329,16 +330,28 @@ def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contrib
         found = views(source, dims, names)
         for view in found:
             for component in range(len(source.values)):
-                partials = _column(view, component)
-                if not partials:
-                    continue
-                value, tangent, *entries = view.seen(
-                    [source.values[component], source.tangents[component], *partials.values()]
-                )
-                column = dict(zip(partials, entries, strict=True))
-                full = _whole_entries(view, found, component, column)
-                total.add(view, contribution(column, full, value, tangent))
+                total.add(view, contributed(view, found, component, contribution))
     return total
+
+
+def contributed(
+    view: View, found: Sequence[View], component: int, contribution: Contribution
+) -> Mapping[Hashable, Expr]:
+    """What one component of a residual adds at the element that it is seen from.
+
+    Args:
+        view: where it is seen from.
+        found: all views of the residual from elements of the same grid.
+        component: its number.
+        contribution: what it adds.
+    """
+    source = view.source
+    partials = _column(view, component)
+    if not partials:
+        return {}
+    value, tangent, *entries = view.seen([source.values[component], source.tangents[component], *partials.values()])
+    column = dict(zip(partials, entries, strict=True))
+    return contribution(column, _whole_entries(view, found, component, column), value, tangent)
 
 
 def _column(view: View, component: int) -> dict[Element, Expr]:

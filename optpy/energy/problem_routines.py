@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Literal, final
 
 from ..ir import Coupling, Field, NormalMatrix, Residual, Routine, Uncoupled, tangent
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
+from .gather import LinearisedResidual
 from .normal_matrix import normal_matrix
 from .routines import (
     Fixed,
-    apply_jtj,
     cost,
     eval_f,
-    eval_jtf,
     fixed_masks,
     linearised,
     model_cost,
     stored_jacobians,
 )
+from .scatter import apply_jtj, best_scatter_form, eval_jtf, free_masks, prefer_scatter
 from .updates import multigrid_routines, pcg_routines, step, stored_routines
 
 AT_UNKNOWNS = frozenset(
@@ -49,6 +49,10 @@ AT_LINEARISATION = ("jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJT
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
+Scatter = bool | Literal["all"]
+"""Which residuals over graphs are scattered: none, those that cost less that way (True), or all of them."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class ProblemRoutines:
@@ -65,8 +69,18 @@ class ProblemRoutines:
     normal: NormalMatrix | Uncoupled
 
 
+def _form(source: LinearisedResidual, form: EdgeForm | None, scattered: bool) -> EdgeForm:
+    if scattered:
+        return replace(form, product=False) if form else best_scatter_form(source)
+    return form or best_form(source)
+
+
 def problem_routines(
-    residuals: Sequence[Residual], unknowns: Sequence[Field], fixed: Fixed, form: EdgeForm | None = None
+    residuals: Sequence[Residual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    form: EdgeForm | None = None,
+    scatter: Scatter = False,
 ) -> ProblemRoutines:
     """Derive all routines.
 
@@ -75,11 +89,18 @@ def problem_routines(
 
     Args:
         residuals, unknowns, fixed: of the energy.
-        form: of all residuals over graphs, in place of the one that costs each of them least.
+        form: of all residuals over graphs, in place of the one that costs each of them least. Of those that are
+            scattered it says whether J is stored; J p never is, as each edge needs it once.
+        scatter: whether residuals over graphs may add to what they read by atomic additions, so that sums depend on
+            their order by rounding: those that cost less that way (True), or "all".
     """
     exact = linearised(residuals)
-    forms = {s.residual.label: form or best_form(s) for s in exact if over_edges(s.residual)}
+    edges = [s for s in exact if over_edges(s.residual)]
+    labels = {s.residual.label for s in edges if scatter == "all" or (scatter and prefer_scatter(s))}
+    forms = {s.residual.label: _form(s, form, s.residual.label in labels) for s in edges}
     sources, jacobians = stored_jacobians(exact, forms)
+    gathered = [s for s in sources if s.residual.label not in labels]
+    scattered = [s for s in sources if s.residual.label in labels]
     coordinates = [tangent(u) for u in unknowns]
     fixed = {tangent(u): condition for u, condition in fixed.items()}
     groups: dict[str, list[Routine]] = {
@@ -87,9 +108,9 @@ def problem_routines(
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
         "solved": fixed_masks(coordinates, fixed),
-        "jacobian": jacobians,
-        **eval_jtf(sources, coordinates, fixed),
-        **apply_jtj(sources, coordinates, fixed, forms),
+        "jacobian": jacobians + free_masks(scattered, fixed),
+        **eval_jtf(gathered, scattered, coordinates, fixed),
+        **apply_jtj(gathered, scattered, coordinates, fixed, forms),
         "damp": damping(coordinates, blocks=False),
         "step": step(unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),

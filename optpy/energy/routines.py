@@ -8,7 +8,9 @@ that the linear model predicts, -(J delta).(F + J delta / 2).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import final
 
 from ..ir import (
     REAL,
@@ -140,16 +142,17 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
 
 
 def eval_jtf(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool = False
 ) -> dict[str, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
-    The variant with blocks, "evalJTF_block", is there only if some entry off the diagonal is not zero by its form.
+    The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
+    by its form.
     """
     routines: dict[str, list[Routine]] = {"evalJTF": [], "evalJTF_block": []}
-    diagonal = True
+    diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, _gradient_and_blocks)
+        total = gather(sources, dims, gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
         routines["evalJTF_block"].append(
@@ -167,20 +170,35 @@ def _gradient_routine(
     name: str, dims: tuple[Dim, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
 ) -> Routine:
     domain = canonical_domain(dims)
-    targets: list[Access] = []
-    values: list[Expr] = []
-    for u in group:
-        for a in range(u.channels):
-            targets.append(at(vector("g", u), domain, a))
-            values.append(_free(fixed, u, total.total(("g", u, a))))
-        for entry, channel in _entries(u, blocks):
-            targets.append(at(vector("C", u, block_channels(u) if blocks else None), domain, channel))
-            values.append(_free(fixed, u, total.total(("C", u, *entry))))
-    values = factor(values)
+    outputs = {key: x for u in group for key, x in gradient_outputs(u, blocks).items()}
+    targets = [at(x.field, domain, x.channel) for x in outputs.values()]
+    values = factor(_free(fixed, x.unknown, total.total(key)) for key, x in outputs.items())
     gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
     reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
     stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
     return Routine(name, domain, stores, reductions, total.locals_of(values))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where something that residuals contribute to an unknown's elements goes: a channel of a vector of the solver."""
+
+    unknown: Field
+    field: Field
+    channel: int
+
+
+def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
+    """Where g and C of an unknown go, by the keys of ``gradient_and_blocks``."""
+    g, c = vector("g", unknown), vector("C", unknown, block_channels(unknown) if blocks else None)
+    outputs: dict[Hashable, Output] = {("g", unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
+    return outputs | {("C", unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
+
+
+def product_outputs(unknown: Field) -> dict[Hashable, Output]:
+    """Where Ap of an unknown goes, by the keys of ``times_tangent``."""
+    return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
 
 
 def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
@@ -190,9 +208,10 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
     return [((a, b), block_channel(unknown, a, b)) for a in n for b in n if a <= b]
 
 
-def _gradient_and_blocks(
+def gradient_and_blocks(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
+    """What one component of a residual adds to g and to the blocks of J^T J (see ``gather.Contribution``)."""
     gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
     blocks: dict[Hashable, Expr] = {
         ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
@@ -210,7 +229,7 @@ def apply_jtj(
     gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
     routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(gathered, dims, _times_tangent)
+        total = gather(gathered, dims, times_tangent)
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
         damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
@@ -229,9 +248,10 @@ def _product_routine(
     return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
 
 
-def _times_tangent(
+def times_tangent(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
+    """What one component of a residual adds to J^T (J p) (see ``gather.Contribution``)."""
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
 
 

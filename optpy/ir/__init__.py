@@ -23,7 +23,7 @@ from .leaves import (
 )
 from .matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
 from .residual import Residual
-from .routine import LocalSum, Reduce, Routine, Store, verify
+from .routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
 from .spaces import (
     DTYPES,
     REAL,
@@ -48,6 +48,7 @@ __all__ = [
     "DTYPES",
     "REAL",
     "Access",
+    "Accumulate",
     "BlockEntry",
     "Coupling",
     "Dim",
@@ -81,6 +82,7 @@ __all__ = [
     "entries_of",
     "entry_dim",
     "graphs_in",
+    "in_phases",
     "indices_of",
     "loop_variable",
     "point",

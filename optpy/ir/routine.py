@@ -10,13 +10,26 @@ from ..errors import InternalError
 from ..symbolic.expr import Expr
 from ..symbolic.traverse import variables
 from .leaves import Access, LocalName, atoms_of, indices_of
-from .spaces import Domain, Incidence, Index, Loop, loop_variable, point
+from .spaces import REAL, Domain, Field, Incidence, Index, Loop, Role, loop_variable, point
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Store:
     """``target = value`` at every point of the routine's domain; the target's index is the point itself."""
+
+    target: Access
+    value: Expr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """``target += value`` at every point of the routine's domain, in one atomic addition, in whatever order.
+
+    The target's index is whatever the point determines: what the slots of an edge point at, a point at an offset.
+    Several points may add to one element. Where the target is outside its field nothing is added.
+    """
 
     target: Access
     value: Expr
@@ -51,10 +64,15 @@ class LocalSum:
 @final
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A map over a domain: local sums, then stores, then reductions. Every value is read before any store.
+    """A map over a domain: local sums, then stores and accumulates, then reductions.
+
+    At each point every value is read before any store.
 
     Attributes:
-        prepares: whether later routines of its group read what it stores, also where nothing is solved for.
+        accumulates: additions to elements of the solver's vectors that other points may add to as well; a routine
+            neither reads nor stores the fields that it adds to. It visits its whole domain.
+        prepares: whether later routines of its group read, or add to, what it stores or adds up, also where nothing is
+            solved for: all of it, and all routines before it, must be done before the next one begins.
     """
 
     name: str
@@ -63,13 +81,22 @@ class Routine:
     reductions: tuple[Reduce, ...] = ()
     locals: tuple[LocalSum, ...] = ()
     prepares: bool = False
+    accumulates: tuple[Accumulate, ...] = ()
 
     @property
     def roots(self) -> list[Expr]:
-        outer = [s.value for s in self.stores] + [r.value for r in self.reductions]
+        """All expressions: of stores, accumulates, reductions, and of each local sum its condition and its values."""
+        outer = [s.value for s in self.stores] + [x.value for x in self.accumulates]
+        outer += [r.value for r in self.reductions]
         return outer + [e for x in self.locals for e in (x.condition, *x.values)]
 
+    @property
+    def keys(self) -> list[object]:
+        """The leaves of all expressions, and what is added to."""
+        return [*(v.key for v in variables(self.roots)), *(x.target for x in self.accumulates)]
+
     def accesses(self) -> list[Access]:
+        """What is read."""
         return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
 
     def __str__(self) -> str:
@@ -78,8 +105,40 @@ class Routine:
             lines.append(f"  where {x.condition!r}, sum over ({_loops_text(x.loops)})")
             lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
         lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
+        lines += [f"  {x.target} += {x.value!r}" for x in self.accumulates]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
+
+
+def in_phases(routines: Iterable[Routine]) -> list[list[Routine]]:
+    """A group of routines, cut wherever one must wait until earlier ones are done at all their points.
+
+    Within a phase routines may run side by side: none reads or stores what another one writes; several may add to the
+    same field, which none of them stores.
+    """
+    found: list[list[Routine]] = []
+    for routine in routines:
+        if found and not any(_must_wait(routine, earlier) for earlier in found[-1]):
+            found[-1].append(routine)
+        else:
+            found.append([routine])
+    return found
+
+
+def _must_wait(later: Routine, earlier: Routine) -> bool:
+    reads, stores, adds = _fields_used(earlier)
+    own_reads, own_stores, own_adds = _fields_used(later)
+    first = (stores | adds) & (own_reads | own_stores) | stores & own_adds
+    return bool(first | reads & (own_stores | own_adds))
+
+
+def _fields_used(routine: Routine) -> tuple[set[Field], set[Field], set[Field]]:
+    """(read, stored, added to)."""
+    return (
+        {a.field for a in routine.accesses()},
+        {s.target.field for s in routine.stores},
+        {x.target.field for x in routine.accumulates},
+    )
 
 
 def _loops_text(loops: Iterable[Loop]) -> str:
@@ -109,3 +168,18 @@ def verify(routine: Routine) -> None:
     for target in targets:
         if target.index != point(routine.domain):
             raise InternalError(f"{routine.name} stores {target} away from its own point")
+    _verify_accumulates(routine)
+
+
+def _verify_accumulates(routine: Routine) -> None:
+    targets = [x.target for x in routine.accumulates]
+    if len(set(targets)) != len(targets):
+        raise InternalError(f"{routine.name} adds to the same element twice")
+    used = {a.field for a in routine.accesses()} | {s.target.field for s in routine.stores}
+    for target in targets:
+        if target.field.role is not Role.VECTOR or target.field.dtype != REAL:
+            raise InternalError(f"{routine.name} adds to {target}, which is no vector of the solver")
+        if target.field in used:
+            raise InternalError(f"{routine.name} adds to {target.field}, which it reads or stores as well")
+        if any(i not in routine.domain for i in indices_of(target)):
+            raise InternalError(f"{routine.name} adds to {target}, which its point does not determine")

@@ -55,8 +55,8 @@ def lower(routine: Routine) -> Kernel:
     found = variables(routine.roots)
     low = dict.fromkeys(routine.domain, 0)
     high = dict.fromkeys(routine.domain, 0)
-    for v in found:
-        for index, d in _offsets(v.key, routine.domain):
+    for key in routine.keys:
+        for index, d in _offsets(key, routine.domain):
             low[index] = max(low[index], -d)
             high[index] = max(high[index], d)
     checks = {v for v in found if isinstance(v.key, InBounds) and _offsets(v.key, routine.domain)}

@@ -7,6 +7,7 @@ checks its reads. Sums are kept in double, one for each segment, so that they do
 
 from __future__ import annotations
 
+from ..errors import InternalError
 from ..ir import Reduce
 from .dialect import Dialect
 from .lower import Kernel
@@ -36,6 +37,8 @@ class KernelPrinter(PointPrinter):
         first_reduction: int,
     ) -> None:
         super().__init__(kernel, slots, dialect, solver_scalars)
+        if kernel.border.accumulates:
+            raise InternalError(f"{kernel.name} adds to what other points add to: there is no C for atomic additions")
         self._segments = segments
         self._first_reduction = first_reduction
         self._inner = str(self._domain[-1]) if self._domain else "only"

@@ -223,4 +223,4 @@ def _maximum(routine: Routine) -> int:
 
 def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
     loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
-    return len(routine.accesses()) + len(routine.stores), loops
+    return len(routine.accesses()) + len(routine.stores) + len(routine.accumulates), loops

@@ -13,6 +13,7 @@ def map_routine(routine: Routine, rewrite: Callable[[list[Expr]], list[Expr]]) -
     """The routine with all its expressions rewritten together, so that shared nodes stay shared."""
     new: Iterator[Expr] = iter(rewrite(routine.roots))
     stores = tuple(replace(s, value=next(new)) for s in routine.stores)
+    accumulates = tuple(replace(x, value=next(new)) for x in routine.accumulates)
     reductions = tuple(replace(r, value=next(new)) for r in routine.reductions)
     locals_ = tuple(replace(x, condition=next(new), values=tuple(next(new) for _ in x.values)) for x in routine.locals)
-    return replace(routine, stores=stores, reductions=reductions, locals=locals_)
+    return replace(routine, stores=stores, accumulates=accumulates, reductions=reductions, locals=locals_)

@@ -140,7 +140,7 @@ def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[R
 
 
 def move_fields(routine: Routine, moved: Mapping[Field, Access]) -> Routine:
-    """The routine with whole fields of one channel read and stored as channels of others."""
+    """The routine with whole fields of one channel read, stored and added to as channels of others."""
 
     def place(a: Access) -> Access:
         return replace(moved[a.field], index=a.index) if a.field in moved else a
@@ -149,7 +149,11 @@ def move_fields(routine: Routine, moved: Mapping[Field, Access]) -> Routine:
         return var(place(v.key)) if isinstance(v.key, Access) else v
 
     new = map_routine(routine, lambda roots: map_variables(roots, leaf))
-    return replace(new, stores=tuple(replace(s, target=place(s.target)) for s in new.stores))
+    return replace(
+        new,
+        stores=tuple(replace(s, target=place(s.target)) for s in new.stores),
+        accumulates=tuple(replace(x, target=place(x.target)) for x in new.accumulates),
+    )
 
 
 def _stored(roots: list[Expr], routine: Routine, storage: Storage) -> list[Expr]:

@@ -8,7 +8,6 @@ from typing import TypeVar, final
 
 from ..ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
 from ..symbolic.affine import Affine, Entry
-from ..symbolic.traverse import variables
 from .tables import TableKey, incidences, tables_of
 
 Dims = tuple[Dim, ...]
@@ -46,8 +45,8 @@ class Slots:
         """Number whatever the routine uses."""
         self._grid(tuple(i.dim for i in routine.domain))
         _number(self.lists, segment_list(routine, solved_only))
-        for v in variables(routine.roots):
-            self._leaf(v.key)
+        for key in routine.keys:
+            self._leaf(key)
         for store in routine.stores:
             self._field(store.target.field)
         for x in routine.locals:
@@ -85,16 +84,17 @@ class Slots:
 def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     """The list of segments that a routine visits."""
     around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
-    solved_only = solved_only and not routine.prepares
+    # An edge adds to what is solved for also where nothing of its own is.
+    solved_only = solved_only and not routine.prepares and not routine.accumulates
     return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around))
 
 
 def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:
-    """The grids of one dim whose points are read through graphs: by an entry, or as an edge at a point."""
+    """The grids of one dim whose points are reached through graphs: by an entry, or as an edge at a point."""
     found: set[Dims] = set()
     for routine in routines:
         edges = set(incidences(routine))
-        for a in routine.accesses():
+        for a in (*routine.accesses(), *(x.target for x in routine.accumulates)):
             atoms = [atom for affine in a.index for atom in affine.atoms]
             if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
                 found.add(a.field.dims)

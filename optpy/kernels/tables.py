@@ -15,7 +15,6 @@ import numpy as np
 
 from ..ir import Dim, Graph, Incidence, Index, Routine, affines_of, entries_of
 from ..symbolic.affine import Affine, Entry
-from ..symbolic.traverse import variables
 
 Table = Any
 """Whole numbers of 32 bits, an array of NumPy or CuPy."""
@@ -78,7 +77,7 @@ def row_of(entry: Entry) -> Index:
 def tables_of(routine: Routine) -> list[TableKey]:
     """Every table that a routine follows, in a fixed order."""
     loops = incidences(routine)
-    keys = [v.key for v in variables(routine.roots)]
+    keys = routine.keys
     found: list[TableKey] = [table_of(e, loops) for key in keys for e in entries_of(key)]
     for loop in loops.values():
         found.append(Offsets(loop.graph, loop.slot))

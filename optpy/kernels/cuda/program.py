@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import final
 
-from ...ir import Routine
+from ...ir import Routine, in_phases
 from ..compiler import native_header
 from ..dialect import cuda_dialect
 from ..lower import Kernel
@@ -184,15 +185,9 @@ def build_cuda_program(
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:
-    """The kernels of a group cut behind those whose results the next ones read."""
-    found: list[list[int]] = [[]]
-    for n in numbers:
-        before = found[-1]
-        prepared = any(numbered.kernels[m].border.prepares for m in before)
-        if prepared and not numbered.kernels[n].border.prepares:
-            found.append([])
-        found[-1].append(n)
-    return [tuple(x) for x in found if x]
+    """The kernels of a group, cut where one must wait for all points of earlier ones."""
+    left = iter(numbers)
+    return [tuple(islice(left, len(x))) for x in in_phases(numbered.kernels[n].border for n in numbers)]
 
 
 def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], None]:
