@@ -37,7 +37,7 @@ def small_data() -> dict[str, Any]:
 def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
     change: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optpy.plan.build", lambda *_: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.plan.build", lambda *_, **__: pytest.fail("compiled first"))
     with pytest.raises(op.DataError, match=message):
         op.solve(small_energy(), small_data() | change)
     with pytest.raises(op.DataError, match="lacks 'w'"):
@@ -47,7 +47,7 @@ def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
 def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("optpy.plan.build", lambda *_: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.plan.build", lambda *_, **__: pytest.fail("compiled first"))
     for wrong in (dict(max_iteration=3), dict(device="tpu"), dict(dtype=np.int32)):
         with pytest.raises(op.OptionError):
             op.solve(small_energy(), small_data(), **wrong)
