@@ -260,7 +260,7 @@ def context_text(program: CudaProgram) -> str:
         "    long long max_iterations, min_iterations, reset_period;",
         "    long long slice;                /* nanoseconds after which pcg_solve returns; 0: never */",
         "    int fresh;                      /* whether pcg_solve begins, or goes on */",
-        "    int ahead;                      /* whether a kernel does nothing while conjugate gradients have not ended */",
+        "    int ahead;                      /* whether kernels do nothing while conjugate gradients have not ended */",
         f"    int lanes[{max(len(program.kernels), 1)}]; /* of each kernel with local sums: threads to a point */",
         "};",
     ]
