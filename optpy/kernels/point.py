@@ -26,7 +26,7 @@ from ..ir import (
     entry_dim,
 )
 from ..symbolic.affine import Affine, Divides, Entry, FloorDiv
-from ..symbolic.expr import ONE, Expr
+from ..symbolic.expr import ONE
 from ..symbolic.traverse import variables
 from .body import Body
 from .dialect import Dialect
@@ -60,7 +60,8 @@ class PointPrinter:
     def _prologue(self, routine: Routine) -> list[str]:
         stored = {s.target.field for s in routine.stores}
         channels: dict[tuple[Field, int], None] = {}
-        keys = [v.key for v in variables(routine.roots)]
+        stored |= {x.target.field for x in routine.accumulates}
+        keys = routine.keys
         for a in (*(k for k in keys if isinstance(k, Access)), *(s.target for s in routine.stores)):
             channels[a.field, a.channel] = None
         lines = [f"{self._int} {self._size(d)} = c->size[{n}];" for d, n in self._slots.sizes.items()]
@@ -111,7 +112,7 @@ class PointPrinter:
     # -- bodies --------------------------------------------------------------------------------------------------
 
     def _body(self, routine: Routine, checked: bool) -> list[str]:
-        lines = self._entries(routine.roots, set(routine.domain))
+        lines = self._entries(routine.keys, set(routine.domain))
         for n, x in enumerate(routine.locals):
             lines += self._local_sum(x, checked, n)
         return lines + self._results(routine, checked)
@@ -119,14 +120,20 @@ class PointPrinter:
     def _results(self, routine: Routine, checked: bool) -> list[str]:
         """What is stored and added up, once the local sums are there."""
         body = Body(self._dialect, self._leaf_printer(checked, ()))
-        values = body.compute([s.value for s in routine.stores] + [r.value for r in routine.reductions])
+        stores, accumulates = routine.stores, routine.accumulates
+        roots = [s.value for s in stores] + [x.value for x in accumulates] + [r.value for r in routine.reductions]
+        values = body.compute(roots)
         lines = body.lines
-        n_stores = len(routine.stores)
-        for store, value in zip(routine.stores, values, strict=False):
+        for store, value in zip(stores, values, strict=False):
             ctype = self._dialect.types[store.target.field.dtype]
             cast = value if ctype == self._dialect.real else f"({ctype})({value})"
             lines.append(f"{self._target(store.target)} = {cast};")
-        for k, (reduction, value) in enumerate(zip(routine.reductions, values[n_stores:], strict=True)):
+        for addition, value in zip(accumulates, values[len(stores) :], strict=False):
+            checks = self._checks(addition.target, checked, ())
+            guard = f"if ({' && '.join(checks)}) " if checks else ""
+            lines.append(f"{guard}atomicAdd(&{self._target(addition.target)}, {value});")
+        summed = values[len(stores) + len(accumulates) :]
+        for k, (reduction, value) in enumerate(zip(routine.reductions, summed, strict=True)):
             lines.append(self._take_maximum(k, value) if reduction.maximum else self._add(k, value))
         return lines
 
@@ -147,7 +154,7 @@ class PointPrinter:
         text = guard.compute([x.condition])[0]
         body = Body(self._dialect, self._leaf_printer(checked, x.variables), f"l{n}_")
         results = body.compute(x.values)
-        inner = self._entries(x.values, set(x.variables)) + body.lines
+        inner = self._entries([v.key for v in variables(x.values)], set(x.variables)) + body.lines
         inner += [f"{name} += (double)({value});" for name, value in zip(x.names, results, strict=True)]
         for position, loop in reversed(list(enumerate(x.loops))):
             inner = self._loop(loop, inner, innermost=position == len(x.loops) - 1)
@@ -186,9 +193,9 @@ class PointPrinter:
             text = f"({text}) * {self._size(dim)} + ({self._affine(a)})"
         return text
 
-    def _entries(self, roots: Iterable[Expr], rows: set[Index]) -> list[str]:
+    def _entries(self, keys: Iterable[object], rows: set[Index]) -> list[str]:
         """Names for what the slots of the edges point at."""
-        entries = [e for v in variables(roots) for e in entries_of(v.key) if row_of(e) in rows]
+        entries = [e for key in keys for e in entries_of(key) if row_of(e) in rows]
         lines = []
         for e in dict.fromkeys(entries):
             row, key = row_of(e), table_of(e, self._loops)

@@ -200,11 +200,13 @@ class DevicePrinter(PointPrinter):
         for a in accesses:
             if not a.field.dims:
                 continue
-            side_by_side = self._side_by_side(a.field)
-            name = f"{self._slots.fields[a.field]}" + ("" if side_by_side else f"_{a.channel}")
-            channels = a.field.channels if side_by_side else 1
-            begin = f"{self._array(a.field, 0)} + at * {channels}" if channels > 1 else None
-            found[name] = (a.field, begin or f"{self._array(a.field, a.channel)} + at", channels)
+            own = self._array(a.field, a.channel)
+            slot = self._slots.fields[a.field]
+            if self._side_by_side(a.field):
+                begin = f"{own} - {a.channel} + at * {a.field.channels}"
+                found[f"{slot}"] = (a.field, begin, a.field.channels)
+            else:
+                found[f"{slot}_{a.channel}"] = (a.field, f"{own} + at", 1)
         return found
 
     def _vector_loads(self, routine: Routine) -> list[str]:
@@ -265,7 +267,7 @@ class DevicePrinter(PointPrinter):
 
 def is_elementwise(routine: Routine, slots: Slots) -> bool:
     """Whether a routine reads and stores nothing but its own point, so that several points can be taken at a time."""
-    if routine.locals or not routine.domain or not routine.stores:
+    if routine.locals or routine.accumulates or not routine.domain or not routine.stores:
         return False
     here = point(routine.domain)
     dims = tuple(i.dim for i in routine.domain)
