@@ -166,8 +166,7 @@ class CudaLinearSolver:
                 line("pcg_apply")
                 if limits.residual_reset_period and k % limits.residual_reset_period == 0:
                     line("pcg_flush")
-                    with bound.delta_as_p():
-                        line("pcg_apply_delta")
+                    line("pcg_apply_delta")
                     line("pcg_restart")
                 else:
                     line("pcg_update")

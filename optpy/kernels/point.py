@@ -72,10 +72,10 @@ class PointPrinter:
         for f, channel in channels:
             const = "" if f in stored else "const "
             ctype = self._dialect.types[f.dtype]
-            slot = self._slots.fields[f]
+            base, plane = self._memory(f)
             lines.append(
                 f"{const}{ctype} *{restrict} {self._array(f, channel)} = "
-                f"({const}{ctype} *)c->field[{slot}] + {channel} * c->plane[{slot}];  /* {f.name} */"
+                f"({const}{ctype} *){base} + {channel} * {plane};  /* {f.name} */"
             )
         for name, text in self._scalar_values(keys).items():
             lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
@@ -84,6 +84,11 @@ class PointPrinter:
             *(self._size(d) for d in self._slots.sizes),
             *(f"pitch{n}" for n in self._slots.grids.values()),
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        """Where a field begins, and the elements from one channel to the next."""
+        slot = self._slots.fields[f]
+        return f"c->field[{slot}]", f"c->plane[{slot}]"
 
     def _scalar_values(self, keys: list[object]) -> dict[str, str]:
         found: dict[str, str] = {}

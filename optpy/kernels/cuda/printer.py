@@ -63,14 +63,25 @@ class DevicePrinter(PointPrinter):
             points = self._line()
         return "\n".join(
             [
-                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
+                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{",
                 *indent(self._prologue(routine)),
                 *indent(self._mask_prologue()),
                 *indent(points),
-                *indent(uses("scalar", "sum")),
+                *indent(uses("scalar", "sum", "on_delta")),
                 "}",
             ]
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        if not f.name.startswith("p."):
+            return super()._memory(f)
+        # The true residual of conjugate gradients takes A delta: with delta in the place of p.
+        own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
+        return f"(on_delta ? c->field{delta} : c->field{own})", f"(on_delta ? c->plane{delta} : c->plane{own})"
+
+    def _delta(self, p: Field) -> int:
+        name = "delta." + p.name.removeprefix("p.")
+        return next(slot for f, slot in self._slots.fields.items() if f.name == name)
 
     # -- which points ------------------------------------------------------------------------------------------------
 
