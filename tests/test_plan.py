@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,17 @@ def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
     np.testing.assert_array_equal(copied(op.compile(energy)).solve(small_data()).x["X"], expected.x["X"])
     with pytest.raises(TypeError, match="solver"):
         pickle.dumps(op.compile(energy))
+
+
+def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optpy.plan.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
+    energy = small_energy()
+    asked, found = op.compile(energy, "cpu"), op.compile(energy)
+    assert (asked.device_reason, found.device_reason) == ("the CPU, as asked", "the CPU; no GPU: none is plugged in")
+    assert (op.compile(energy, "cpu"), op.compile(energy, "auto")) == (asked, found)
+    assert found.timing is asked.timing  # nothing is compiled twice
+    report = op.solve(energy, small_data()).report()
+    assert re.search("^Device +the CPU; no GPU: none is plugged in$", report, re.MULTILINE)
 
 
 def test_a_solver_says_what_it_solves() -> None:
