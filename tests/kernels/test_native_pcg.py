@@ -282,8 +282,9 @@ def c_enum(source: str, member: str) -> list[str]:
     return [name.strip() for name in members.split(",")]
 
 
-def test_endings_have_the_numbers_of_the_header() -> None:
-    running, *endings = c_enum(native_header("pcg.h"), "PCG_RUNNING")
+@pytest.mark.parametrize("header", ["pcg.h", "../cuda/native/pcg.cuh"])
+def test_endings_have_the_numbers_of_the_header(header: str) -> None:
+    running, *endings = c_enum(native_header(header), "PCG_RUNNING")
     assert running == "PCG_RUNNING"
     assert endings == [f"PCG_{ending.name}" for ending in linear_ending.Ending]
     assert [int(ending) for ending in linear_ending.Ending] == list(range(1, len(endings) + 1))
