@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -17,7 +17,7 @@ from problems import pictures
 class SolveSettings:
     """The choices that every program has."""
 
-    device: str
+    device: Literal["auto", "cpu", "cuda"]
     dtype: str
     method: str
     iterations: int
