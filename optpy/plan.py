@@ -77,6 +77,10 @@ class Solver:
         """What compiling has taken so far; on a GPU, conjugate gradients are compiled when they are first needed."""
         return self._backend.timing
 
+    def _because(self, reason: str) -> Solver:
+        """The same solver with another reason for its device."""
+        return Solver(self.energy, self._backend, reason)
+
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
         terms = ", ".join(self.energy.terms)
@@ -196,10 +200,12 @@ def compile(
 
 
 def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
-    key = (place.key, dtype)
-    solver = energy.compiled.get(key)
+    key, asked = (place.key, dtype), (place.key, dtype, place.reason)
+    solver = energy.compiled.get(asked)
     if solver is None:
-        solver = energy.compiled[key] = build(energy, dtype, place=place)
+        other = energy.compiled.get(key)  # "auto" and a device's name may mean the same, and have other reasons
+        solver = build(energy, dtype, place=place) if other is None else other._because(place.reason)
+        energy.compiled[key] = energy.compiled[asked] = solver
     assert isinstance(solver, Solver)
     return solver
 
@@ -279,7 +285,7 @@ def _place(device: str, deterministic: bool) -> _Place:
         return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
     if device == "auto":
         found, reason = available.cuda_or_reason()
-        return _Place(found, reason, deterministic)
+        return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
     raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu', 'cuda'")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, final
 
@@ -239,9 +238,7 @@ class CompiledProblem:
         """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._bound.queue("modelcost")
         self._bound.queue("step")
-        with self._candidate_as_x():
-            self._bound.queue("cost")
-            self._queue_linearisation()
+        self._queue_at_candidate(linearise=True)
         self._ahead = self._linearised_ahead = True
 
     def _linearise_at_x(self) -> None:
@@ -312,8 +309,7 @@ class CompiledProblem:
     def try_step(self) -> Step:
         if not self._ahead:
             self._bound.queue("step")
-            with self._candidate_as_x():
-                self._bound.queue("cost")
+            self._queue_at_candidate(linearise=False)
         totals, cost = self._bound.totals("step"), self._cost_of_last_run()
         return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
@@ -325,12 +321,14 @@ class CompiledProblem:
         self._ahead = self._linearised_ahead = False
         self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
 
-    @contextmanager
-    def _candidate_as_x(self) -> Iterator[None]:
+    def _queue_at_candidate(self, linearise: bool) -> None:
+        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
-            yield
+            self._bound.queue("cost")
+            if linearise:
+                self._queue_linearisation()
         finally:
             self._buffers.memory = x
 

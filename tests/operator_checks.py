@@ -15,6 +15,8 @@ from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
+from optpy.kernels.library import BoundProgram
+from optpy.linear_solver import LinearSolver
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]
@@ -41,6 +43,12 @@ class Operators:
         self.problem = solver.problem(self.bound, threads)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
+
+    @property
+    def machine(self) -> BoundProgram:
+        """The routines, on the CPU."""
+        assert isinstance(self.problem._bound, BoundProgram)
+        return self.problem._bound
 
     def _poison(self) -> None:
         """NaN in all memory beyond the fields: whoever reads there is found by the results."""
@@ -82,7 +90,7 @@ class Operators:
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put("p", p)
-        total = self.problem._bound.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
+        total = self.machine.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
         return self.get("Ap"), total
 
     def model_cost_change(self, delta: Real) -> float:
@@ -98,10 +106,11 @@ class Operators:
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        if isinstance(self.problem._bound.program.normal, ir.Uncoupled):
+        if isinstance(self.machine.program.normal, ir.Uncoupled):
             return None
+        assert isinstance(self.problem._linear_solver, LinearSolver)
         multigrid = AlgebraicMultigrid(self.problem._linear_solver.assembly)
-        self.problem._bound.assemble(multigrid.matrix, damped)
+        self.machine.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels

@@ -52,8 +52,7 @@ def _facts(result: SolveResult) -> Iterable[str]:
             "auto": "preconditioner chosen as it goes",
         }[options.preconditioner]
     )
-    why = result.facts.get("Device")
-    device = f"{result.device}: {why}" if why else result.device
+    device = result.facts.get("Device", result.device)  # with the reason for it, where that is known
     facts = {**result.facts, "Device": device, "Method": method, "Linear solver": linear}
     return (f"{label:<28}{text}" for label, text in facts.items())
 
