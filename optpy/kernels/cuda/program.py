@@ -210,16 +210,10 @@ def _launcher(phase: Phase) -> str:
 
 
 def _products(phases: int) -> str:
-    """A p in all its phases; sums are kept from one to the next."""
+    """A p in all its phases."""
     lines = ["#define pcg_products(c, scalar, sum, on_delta) \\", "    { \\"]
     for n in range(phases):
-        if n:
-            lines += [
-                "        const double kept = sum[0]; \\",
-                "        sum[0] = 0; \\",
-                "        PCG_BARRIER((void)total) \\",
-            ]
-            lines += ["        sum[0] = kept; \\"]
+        lines += ["        PCG_PLAIN_BARRIER \\"] if n else []
         lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
     return "\n".join([*lines, "    }"])
 

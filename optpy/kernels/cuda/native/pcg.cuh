@@ -112,14 +112,12 @@ PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)to
 /* -- all iterations in one kernel --------------------------------------------------------------------------------------- */
 
 /* Waits for all blocks; `after` happens in the one that comes last, before any goes on. */
-#define PCG_BARRIER(after)                                                        \
+#define PCG_WAIT(arrive, after)                                                   \
     {                                                                             \
         const unsigned seen = *(volatile unsigned *)&c->sync->generation;         \
-        if (optpy_arrive<1>(c, sum, 0)) {                                         \
-            double total[1];                                                      \
-            optpy_totals<1>(c, total, 0);                                         \
+        if (arrive) {                                                             \
+            after;                                                                \
             if (threadIdx.x == 0) {                                               \
-                after;                                                            \
                 __threadfence();                                                  \
                 *(volatile unsigned *)&c->sync->generation = seen + 1;            \
             }                                                                     \
@@ -128,8 +126,22 @@ PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)to
         }                                                                         \
         __threadfence();                                                          \
         __syncthreads();                                                          \
-        sum[0] = 0;                                                               \
     }
+
+#define PCG_TOTAL(after)                          \
+    {                                             \
+        double total[1];                          \
+        optpy_totals<1>(c, total, 0);             \
+        if (threadIdx.x == 0) { after; }          \
+    }
+
+/* The end of a line that leaves a sum: `after` is made of its total. */
+#define PCG_BARRIER(after)                                   \
+    PCG_WAIT(optpy_arrive<1>(c, sum, 0), PCG_TOTAL(after))   \
+    sum[0] = 0;
+
+/* The end of a line that leaves none. */
+#define PCG_PLAIN_BARRIER PCG_WAIT(optpy_arrive_alone(c), )
 
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
@@ -142,13 +154,13 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
         phase_start(c, scalar, sum, false);
         PCG_BARRIER(pcg_after_start(c, total[0]); c->pcg->began = optpy_nanoseconds())
     } else {
-        PCG_BARRIER(c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds())
+        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) { c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds(); })
     }
     while (PCG_STATUS == PCG_RUNNING && !*(volatile long long *)&c->pcg->halted) {
         scalar[ALPHA] = PCG_NOW(pending);
         scalar[BETA] = PCG_NOW(beta);
         phase_direction(c, scalar, sum, false); /* delta += alpha p;  p = z + beta p */
-        PCG_BARRIER((void)total)
+        PCG_PLAIN_BARRIER
         for (bool on_delta = false;; on_delta = true) {
             pcg_products(c, scalar, sum, on_delta) /* A p;  p.Ap;  or A delta */
             PCG_BARRIER(if (!on_delta) pcg_after_apply(c, total[0]))
@@ -167,11 +179,11 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
             }
             scalar[ALPHA] = PCG_NOW(pending);
             phase_flush(c, scalar, sum, false); /* delta += alpha p */
-            PCG_BARRIER(c->pcg->pending = 0)
+            PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
         }
     }
     if (PCG_STATUS == PCG_RUNNING) return;
     scalar[ALPHA] = PCG_NOW(pending);
     phase_flush(c, scalar, sum, false);
-    PCG_BARRIER(c->pcg->pending = 0)
+    PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
 }
