@@ -98,7 +98,7 @@ def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyP
     assert (op.compile(energy, "cpu"), op.compile(energy, "auto")) == (asked, found)
     assert found.timing is asked.timing  # nothing is compiled twice
     report = op.solve(energy, small_data()).report()
-    assert re.search("^Device +the CPU; no GPU: none is plugged in$", report, re.MULTILINE)
+    assert re.search("^Device +cpu: the CPU; no GPU: none is plugged in$", report, re.MULTILINE)
 
 
 def test_a_solver_says_what_it_solves() -> None:
