@@ -44,12 +44,6 @@ class Operators:
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
 
-    @property
-    def machine(self) -> BoundProgram:
-        """The routines, on the CPU."""
-        assert isinstance(self.problem._bound, BoundProgram)
-        return self.problem._bound
-
     def _poison(self) -> None:
         """NaN in all memory beyond the fields: whoever reads there is found by the results."""
         for memory, view in self._memory():
@@ -90,8 +84,9 @@ class Operators:
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put("p", p)
-        total = self.machine.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
-        return self.get("Ap"), total
+        group = "applyJTJ_damped" if damped else "applyJTJ"
+        self.problem._bound.queue(group)
+        return self.get("Ap"), self.problem._bound.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
         self.put("delta", delta)
@@ -106,11 +101,13 @@ class Operators:
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        if isinstance(self.machine.program.normal, ir.Uncoupled):
+        machine, linear = self.problem._bound, self.problem._linear_solver
+        assert isinstance(machine, BoundProgram)
+        assert isinstance(linear, LinearSolver)
+        if isinstance(machine.program.normal, ir.Uncoupled):
             return None
-        assert isinstance(self.problem._linear_solver, LinearSolver)
-        multigrid = AlgebraicMultigrid(self.problem._linear_solver.assembly)
-        self.machine.assemble(multigrid.matrix, damped)
+        multigrid = AlgebraicMultigrid(linear.assembly)
+        machine.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels
