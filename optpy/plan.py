@@ -16,7 +16,7 @@ from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import Scatter
-from .errors import OptionError
+from .errors import DeviceMemoryError, OptionError
 from .ir import Graph, Routine
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
@@ -52,7 +52,16 @@ class _Request:
         """
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
-        bound = bind(energy, data, dtype, xp)
+        try:
+            bound = bind(energy, data, dtype, xp)
+        except MemoryError as error:
+            if xp is np:
+                raise
+            given = sum(int(getattr(value, "nbytes", 0)) for value in data.values())
+            raise DeviceMemoryError(
+                f"the data, {given / 2**30:.1f} GiB as given, does not fit beside what else is in the "
+                f"memory of the GPU: {error}; free some, or solve at a smaller size"
+            ) from error
         return cls(checked, bound, time.perf_counter() - started)
 
 
