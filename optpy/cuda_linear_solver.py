@@ -19,6 +19,9 @@ from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
+CPU_ONLY = ("multigrid", "cholesky")
+"""Preconditioners that are native code."""
+
 _TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
 _SLICE = 0.05
@@ -56,7 +59,7 @@ class CudaLinearSolver:
         Raises:
             OptionError: it is one that runs on the CPU only.
         """
-        if preconditioner in ("multigrid", "cholesky"):
+        if preconditioner in CPU_ONLY:
             raise OptionError(
                 f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi' or 'block_jacobi' with "
                 "device='cuda', or device='cpu'"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .backend import Backend, CompileTiming, cpu_backend, cuda_backend
+from .cuda_linear_solver import CPU_ONLY
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
@@ -244,7 +245,8 @@ def solve(
         DataError: the data does not fit the energy, or a residual is not finite at the initial values.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
-    name, place = _checked_dtype(energy, dtype), _place(device, deterministic)
+    name = _checked_dtype(energy, dtype)
+    place = _place(device, deterministic, options.get("preconditioner"))
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     request = _Request.of(energy, data, name, options, place.xp)
     return _compile(energy, name, place)._solve(request)
@@ -279,8 +281,8 @@ class _Place:
 _CPU = _Place(None, "the CPU, as asked")
 
 
-def _place(device: str, deterministic: bool) -> _Place:
-    """The device of that name.
+def _place(device: str, deterministic: bool, preconditioner: object = None) -> _Place:
+    """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Raises:
         OptionError: there is none, or CUDA cannot run here.
@@ -292,6 +294,8 @@ def _place(device: str, deterministic: bool) -> _Place:
     if device == "cuda":
         gpu = available.find_device()
         return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
+    if device == "auto" and preconditioner in CPU_ONLY:
+        return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
         return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
