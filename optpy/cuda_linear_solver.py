@@ -15,12 +15,9 @@ from .kernels.cuda.bound import BoundCuda
 from .kernels.cuda.device import Mark
 from .kernels.tables import Connectivity
 from .linear_ending import linear_summary
-from .solver.options import Preconditioner
+from .solver.options import CPU_ONLY, Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
-
-CPU_ONLY = ("multigrid", "cholesky")
-"""Preconditioners that are native code."""
 
 _TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .backend import Backend, CompileTiming, cpu_backend, cuda_backend
-from .cuda_linear_solver import CPU_ONLY
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
@@ -24,7 +23,7 @@ from .kernels.cuda.device import Device
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
-from .solver.options import SolveOptions
+from .solver.options import CPU_ONLY, SolveOptions
 from .solver.result import SolveResult
 
 DeviceName = Literal["auto", "cpu", "cuda"]
