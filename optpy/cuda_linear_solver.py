@@ -144,6 +144,8 @@ class CudaLinearSolver:
             if bound.pcg_state().status:
                 return
             if _is_over(limits):
+                flush = bound.library.pcg("pcg_flush", suffix, damped, bound.index)
+                bound.launch(flush, self._points(suffix))  # the last step, which a further slice would have taken
                 ahead()
                 return
 

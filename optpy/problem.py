@@ -57,6 +57,9 @@ class Machine(Protocol):
     def host(self, array: Any) -> NDArray[Any]:
         """An array of the buffers in main memory."""
 
+    def upload(self, array: NDArray[Any]) -> Any:
+        """An array of main memory as one that the buffers take."""
+
 
 class Linear(Protocol):
     """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
@@ -262,14 +265,14 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
-        g = self._flat(lambda u: self.read_vector("g", u))
-        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64)))
-        step = self._flat(lambda u: self.read_vector("delta", u))
+        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
+        values = ((u, self._bound.host(self.read(u)).astype(np.float64)) for u in self._unknowns)
+        x = np.concatenate([magnitudes(u, value).ravel() for u, value in values])
         return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
 
     def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
-        """What is read for each unknown, one after the other."""
-        return np.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
+        """What is read for each unknown, one after the other, in main memory."""
+        return np.concatenate([self._bound.host(read(u)).ravel().astype(np.float64) for u in self._unknowns])
 
     def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
         """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
@@ -278,7 +281,7 @@ class CompiledProblem:
             field = vector("p", u)
             shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
             size = math.prod(shape)
-            self._buffers.write(field, p[first : first + size].reshape(shape))
+            self._buffers.write(field, self._bound.upload(p[first : first + size].reshape(shape)))
             first += size
         self._bound.queue("applyJTJ")
         return self._flat(lambda u: self.read_vector("Ap", u))

@@ -243,6 +243,8 @@ class BoundProgram:
         """The array itself."""
         return array
 
+    upload = host
+
     def run(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
         """Run the kernels of a group, ``repeat`` times each.
 

@@ -266,6 +266,10 @@ class BoundCuda:
         """A copy in main memory."""
         return self.device.to_host(array)
 
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A copy on the device."""
+        return self.device.xp.asarray(array, blocking=True)
+
 
 def _largest_index(buffers: Buffers) -> int:
     """Elements of the largest field, as its addresses count them."""
