@@ -8,7 +8,7 @@ from typing import Any, final
 
 import optpy as op
 from bench.case import Case, Data
-from bench.gpu.counting import Counts, CountingDevice
+from bench.gpu.counting import CountingDevice, Counts
 from bench.gpu.place import gpu_solver
 from optpy.plan import Solver
 

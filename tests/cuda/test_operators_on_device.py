@@ -19,8 +19,8 @@ from optpy.plan import Solver, _Place, build
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
 from tests.test_graph_operators import SIZES as GRAPH_SIZES
+from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
 from tests.test_manifolds import EVERYTHING, data_of_everything
 from tests.test_operators import SIZES, data_of_every_function, every_function
 

@@ -23,7 +23,6 @@ from optpy.kernels.cuda.device import Device
 from optpy.linear_ending import Ending
 from optpy.plan import Solver, _Place, build
 from optpy.problem import CompiledProblem
-from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from tests.cuda.emulated_device import EmulatedDevice
