@@ -35,6 +35,10 @@ class Machine(Protocol):
     def dtype(self) -> str: ...
 
     @property
+    def xp(self) -> Any:
+        """The module of the buffers' arrays: NumPy or CuPy."""
+
+    @property
     def groups(self) -> Mapping[str, Sequence[Routine]]:
         """The routines, by group."""
 
@@ -56,9 +60,6 @@ class Machine(Protocol):
 
     def host(self, array: Any) -> NDArray[Any]:
         """An array of the buffers in main memory."""
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        """An array of main memory as one that the buffers take."""
 
 
 class Linear(Protocol):
@@ -265,23 +266,23 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
+        xp = self._bound.xp
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        values = ((u, self._bound.host(self.read(u)).astype(np.float64)) for u in self._unknowns)
-        x = np.concatenate([magnitudes(u, value).ravel() for u, value in values])
-        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
+        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64), xp))
+        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj, xp)
 
-    def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
-        """What is read for each unknown, one after the other, in main memory."""
-        return np.concatenate([self._bound.host(read(u)).ravel().astype(np.float64) for u in self._unknowns])
+    def _flat(self, read: Callable[[Field], Any]) -> Any:
+        """What is read for each unknown, one after the other, in float64, on the device."""
+        return self._bound.xp.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
 
-    def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
         first = 0
         for u in self._unknowns:
             field = vector("p", u)
             shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
             size = math.prod(shape)
-            self._buffers.write(field, self._bound.upload(p[first : first + size].reshape(shape)))
+            self._buffers.write(field, p[first : first + size].reshape(shape))
             first += size
         self._bound.queue("applyJTJ")
         return self._flat(lambda u: self.read_vector("Ap", u))
@@ -307,7 +308,7 @@ class CompiledProblem:
     def promised_change(self) -> float:
         self._linearise_at_x()
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        return float(-step @ (g + self._apply_jtj(step) / 2))
+        return -float((step * (g + self._apply_jtj(step) / 2)).sum())
 
     def try_step(self) -> Step:
         if not self._ahead:

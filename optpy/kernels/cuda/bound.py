@@ -131,6 +131,11 @@ class BoundCuda:
         return int(self._partial.nbytes + self._results.nbytes + self._sync.nbytes)
 
     @property
+    def xp(self) -> Any:
+        """The module of the device's arrays."""
+        return self.device.xp
+
+    @property
     def dtype(self) -> str:
         return self.program.dtype
 
@@ -265,10 +270,6 @@ class BoundCuda:
     def host(self, array: Any) -> NDArray[Any]:
         """A copy in main memory."""
         return self.device.to_host(array)
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        """A copy on the device."""
-        return self.device.xp.asarray(array, blocking=True)
 
 
 def _largest_index(buffers: Buffers) -> int:
