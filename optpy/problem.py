@@ -35,6 +35,10 @@ class Machine(Protocol):
     def dtype(self) -> str: ...
 
     @property
+    def xp(self) -> Any:
+        """The module of the buffers' arrays: NumPy or CuPy."""
+
+    @property
     def groups(self) -> Mapping[str, Sequence[Routine]]:
         """The routines, by group."""
 
@@ -262,16 +266,16 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
-        g = self._flat(lambda u: self.read_vector("g", u))
-        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64)))
-        step = self._flat(lambda u: self.read_vector("delta", u))
-        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
+        xp = self._bound.xp
+        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
+        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64), xp))
+        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj, xp)
 
-    def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
-        """What is read for each unknown, one after the other."""
-        return np.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
+    def _flat(self, read: Callable[[Field], Any]) -> Any:
+        """What is read for each unknown, one after the other, in float64, on the device."""
+        return self._bound.xp.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
 
-    def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
         first = 0
         for u in self._unknowns:
@@ -304,7 +308,7 @@ class CompiledProblem:
     def promised_change(self) -> float:
         self._linearise_at_x()
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        return float(-step @ (g + self._apply_jtj(step) / 2))
+        return -float((step * (g + self._apply_jtj(step) / 2)).sum())
 
     def try_step(self) -> Step:
         if not self._ahead:

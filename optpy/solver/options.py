@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
 
+CPU_ONLY = ("multigrid", "cholesky")
+"""Preconditioners that do not run on a GPU."""
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

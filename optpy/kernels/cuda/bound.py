@@ -131,6 +131,11 @@ class BoundCuda:
         return int(self._partial.nbytes + self._results.nbytes + self._sync.nbytes)
 
     @property
+    def xp(self) -> Any:
+        """The module of the device's arrays."""
+        return self.device.xp
+
+    @property
     def dtype(self) -> str:
         return self.program.dtype
 

@@ -128,11 +128,17 @@ class DevicePrinter(PointPrinter):
             f"{self._int} points = {self._rows} * {self._length}, together = OPTPY_THREADS / lanes;",
             f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
             "at += gridDim.x * together) {",
-            f"    {self._int} row = at / {self._length}, {self._last} = at % {self._length};",
+            *indent(self._of_point_number()),
             *indent(self._point()),
             *indent(uses("row")),
             "}",
         ]
+
+    def _of_point_number(self) -> list[str]:
+        """The row and the last index of the point ``at``, counted in C order."""
+        if len(self._domain) < 2:
+            return [f"{self._int} row = 0, {self._last} = at;"]
+        return [f"{self._int} row = at / {self._length}, {self._last} = at % {self._length};"]
 
     def _point(self) -> list[str]:
         """What happens at a point: in the interior with fewer checks."""
