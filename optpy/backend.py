@@ -12,11 +12,12 @@ import numpy as np
 from .cuda_linear_solver import CudaLinearSolver
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
-from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, problem_routines
+from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
 from .energy.updates import SOLVER_SCALARS
 from .errors import EnergyError
 from .ir import Dim, Routine
-from .kernels.buffers import Buffers
+from .kernels.buffers import CUDA, Buffers, planned_bytes
+from .kernels.capacity import memory_error
 from .kernels.compiler import Compiled, compile_c
 from .kernels.cuda.bound import BoundCuda, CudaLibrary
 from .kernels.cuda.device import Device
@@ -24,6 +25,7 @@ from .kernels.cuda.program import CudaProgram, build_cuda_program
 from .kernels.library import BoundProgram, load
 from .kernels.lower import Kernel
 from .kernels.program import Program, build_program
+from .kernels.tables import table_bytes
 from .linear_solver import LinearSolver
 from .problem import CompiledProblem
 
@@ -75,10 +77,6 @@ class Backend(Protocol):
         """ "cpu" or "cuda"."""
 
     @property
-    def described(self) -> str:
-        """Which device that is."""
-
-    @property
     def xp(self) -> Any:
         """The module of the device's arrays: NumPy or CuPy."""
 
@@ -100,7 +98,6 @@ class CpuBackend:
     program: Program
     compiled: Compiled
     timing: CompileTiming
-    described: str = "the CPU"
     device: str = "cpu"
     xp: Any = np
 
@@ -125,10 +122,6 @@ class CudaBackend:
         return self.library.program
 
     @property
-    def described(self) -> str:
-        return f"{self.library.device.name} ({self.library.device.architecture})"
-
-    @property
     def xp(self) -> Any:
         return self.library.device.xp
 
@@ -137,9 +130,25 @@ class CudaBackend:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
 
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
-        buffers = Buffers(self.program.slots, sizes, self.program.dtype)
+        self._check_memory(sizes)
+        buffers = Buffers(self.program.slots, sizes, self.program.dtype, self.xp, CUDA)
         bound = BoundCuda(self.library, buffers)
         return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
+
+    def _check_memory(self, sizes: Mapping[Dim, int]) -> None:
+        """Refuse what does not fit before anything is allocated.
+
+        Raises:
+            DeviceMemoryError: with the sizes that would fit.
+        """
+        device, program = self.library.device, self.program
+
+        def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
+            return planned_bytes(program.slots, sizes, dtype, CUDA) + table_bytes(program.slots.tables, sizes)
+
+        free = device.free_memory()
+        if needs(sizes, program.dtype) > free:
+            raise memory_error(needs, sizes, program.dtype, free, device.name)
 
 
 @final
@@ -169,14 +178,21 @@ def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[
     return _derived(energy, form, printed)
 
 
-def derive_cuda(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[CudaProgram]:
-    """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``derive``."""
+def derive_cuda(
+    energy: Energy, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False
+) -> Derived[CudaProgram]:
+    """Differentiate, schedule and print an energy for GPUs.
+
+    Args:
+        energy, dtype, form: see ``derive``.
+        scatter: whether residuals over graphs may be added up by atomics (see ``problem_routines``).
+    """
 
     def printed(r: ProblemRoutines) -> CudaProgram:
         groups = {name: routines for name, routines in r.groups.items() if _runs_on_gpus(name)}
         return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
 
-    return _derived(energy, form, printed)
+    return _derived(energy, form, printed, scatter)
 
 
 def _runs_on_gpus(group: str) -> bool:
@@ -184,9 +200,11 @@ def _runs_on_gpus(group: str) -> bool:
     return group != "normal" and not group.endswith(("_multigrid", "_stored"))
 
 
-def _derived(energy: Energy, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P]) -> Derived[_P]:
+def _derived(
+    energy: Energy, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P], scatter: Scatter = False
+) -> Derived[_P]:
     try:
-        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form)
+        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form, scatter)
         return Derived(routines, printed(routines))
     except EnergyError as error:
         raise EnergyError(str(error), energy.location) if error.location is None else error from None
@@ -208,14 +226,16 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     return CpuBackend(program, compiled, CompileTiming(seconds, compiled.seconds, compiled.cache_hit))
 
 
-def cuda_backend(energy: Energy, dtype: str, device: Device, form: EdgeForm | None = None) -> CudaBackend:
-    """Compile an energy for a GPU; the other arguments are those of ``derive``.
+def cuda_backend(
+    energy: Energy, dtype: str, device: Device, form: EdgeForm | None = None, scatter: Scatter = False
+) -> CudaBackend:
+    """Compile an energy for a GPU; the other arguments are those of ``derive_cuda``.
 
     Raises:
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    program = derive_cuda(energy, dtype, form).program
+    program = derive_cuda(energy, dtype, form, scatter).program
     seconds = time.perf_counter() - started
     library = CudaLibrary(program, device)
     library.prepare("int")  # what the compiler refuses should be told now

@@ -15,14 +15,15 @@ from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
-from .errors import OptionError
+from .energy.problem_routines import Scatter
+from .errors import DeviceMemoryError, OptionError
 from .ir import Graph, Routine
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
-from .solver.options import SolveOptions
+from .solver.options import CPU_ONLY, SolveOptions
 from .solver.result import SolveResult
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -51,7 +52,16 @@ class _Request:
         """
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
-        bound = bind(energy, data, dtype, xp)
+        try:
+            bound = bind(energy, data, dtype, xp)
+        except MemoryError as error:
+            if xp is np:
+                raise
+            given = sum(int(getattr(value, "nbytes", 0)) for value in data.values())
+            raise DeviceMemoryError(
+                f"the data, {given / 2**30:.1f} GiB as given, does not fit beside what else is in the "
+                f"memory of the GPU: {error}; free some, or solve at a smaller size"
+            ) from error
         return cls(checked, bound, time.perf_counter() - started)
 
 
@@ -75,6 +85,10 @@ class Solver:
     def timing(self) -> CompileTiming:
         """What compiling has taken so far; on a GPU, conjugate gradients are compiled when they are first needed."""
         return self._backend.timing
+
+    def _because(self, reason: str) -> Solver:
+        """The same solver with another reason for its device."""
+        return Solver(self.energy, self._backend, reason)
 
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
@@ -171,7 +185,9 @@ class Solver:
         raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")
 
 
-def compile(energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.float32) -> Solver:
+def compile(
+    energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.float32, deterministic: bool = False
+) -> Solver:
     """Differentiate an energy, generate its routines and compile them (or find them in the cache).
 
     Args:
@@ -179,6 +195,9 @@ def compile(energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.f
         device: "cpu"; "cuda", CuPy's current GPU; "auto", that GPU where CUDA works, else the CPU (the solver's
             ``device_reason`` says which and why).
         dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
+        deterministic: on a GPU, no additions by atomics, whose order differs from run to run: residuals over graphs
+            are gathered at each point instead, also where that costs more. On the CPU this is always so: the same
+            bits for any number of threads.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large for the dtype.
@@ -186,14 +205,16 @@ def compile(energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.f
         CompileError: there is no C compiler, or a compiler fails.
     """
     name = _checked_dtype(energy, dtype)
-    return _compile(energy, name, _place(device))
+    return _compile(energy, name, _place(device, deterministic))
 
 
 def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
-    key = (place.key, dtype)
-    solver = energy.compiled.get(key)
+    key, asked = (place.key, dtype), (place.key, dtype, place.reason)
+    solver = energy.compiled.get(asked)
     if solver is None:
-        solver = energy.compiled[key] = build(energy, dtype, place=place)
+        other = energy.compiled.get(key)  # "auto" and a device's name may mean the same, and have other reasons
+        solver = build(energy, dtype, place=place) if other is None else other._because(place.reason)
+        energy.compiled[key] = energy.compiled[asked] = solver
     assert isinstance(solver, Solver)
     return solver
 
@@ -203,6 +224,7 @@ def solve(
     data: Mapping[str, Any],
     device: DeviceName = "auto",
     dtype: DTypeLike = np.float32,
+    deterministic: bool = False,
     **options: Any,
 ) -> SolveResult:
     """Minimise ``cost = 1/2 sum of squares of all residuals`` over the unknowns, from their values in the data.
@@ -212,7 +234,7 @@ def solve(
     Args:
         energy: what to minimise.
         data: name to array for every unknown and array, name to number for every param. Never modified.
-        device, dtype: see ``compile``.
+        device, dtype, deterministic: see ``compile``.
         **options: see ``op.SolveOptions``.
 
     Returns:
@@ -222,7 +244,8 @@ def solve(
         DataError: the data does not fit the energy, or a residual is not finite at the initial values.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
-    name, place = _checked_dtype(energy, dtype), _place(device)
+    name = _checked_dtype(energy, dtype)
+    place = _place(device, deterministic, options.get("preconditioner"))
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     request = _Request.of(energy, data, name, options, place.xp)
     return _compile(energy, name, place)._solve(request)
@@ -236,14 +259,18 @@ class _Place:
     Attributes:
         gpu: the device; None for the CPU.
         reason: which that is, and why.
+        deterministic: whether a GPU may not add by atomics.
     """
 
     gpu: Device | None
     reason: str
+    deterministic: bool = False
 
     @property
     def key(self) -> str:
-        return "cpu" if self.gpu is None else f"cuda:{self.gpu.number}"
+        if self.gpu is None:
+            return "cpu"
+        return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
 
     @property
     def xp(self) -> Any:
@@ -253,24 +280,30 @@ class _Place:
 _CPU = _Place(None, "the CPU, as asked")
 
 
-def _place(device: str) -> _Place:
-    """The device of that name.
+def _place(device: str, deterministic: bool, preconditioner: object = None) -> _Place:
+    """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Raises:
         OptionError: there is none, or CUDA cannot run here.
     """
+    if not isinstance(deterministic, bool):
+        raise OptionError(f"'deterministic' must be True or False, not {deterministic!r}")
     if device == "cpu":
         return _CPU
     if device == "cuda":
         gpu = available.find_device()
-        return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked")
+        return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
+    if device == "auto" and preconditioner in CPU_ONLY:
+        return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
-        return _Place(found, reason)
+        return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
     raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu', 'cuda'")
 
 
-def build(energy: Energy, dtype: str, form: EdgeForm | None = None, place: _Place = _CPU) -> Solver:
+def build(
+    energy: Energy, dtype: str, form: EdgeForm | None = None, place: _Place = _CPU, scatter: Scatter | None = None
+) -> Solver:
     """A new solver of an energy.
 
     Args:
@@ -278,13 +311,15 @@ def build(energy: Energy, dtype: str, form: EdgeForm | None = None, place: _Plac
         dtype: "float32" or "float64".
         form: what all residuals over graphs store, in place of what is cheapest for each.
         place: where it shall run.
+        scatter: on a GPU, which residuals over graphs are added up by atomics, in place of what the place allows.
 
     Raises:
         EnergyError, CompileError
     """
     if place.gpu is None:
         return Solver(energy, cpu_backend(energy, dtype, form), place.reason)
-    return Solver(energy, cuda_backend(energy, dtype, place.gpu, form), place.reason)
+    chosen = not place.deterministic if scatter is None else scatter
+    return Solver(energy, cuda_backend(energy, dtype, place.gpu, form, chosen), place.reason)
 
 
 def _checked_dtype(energy: Energy, dtype: DTypeLike) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, final
 
@@ -34,6 +33,10 @@ class Machine(Protocol):
 
     @property
     def dtype(self) -> str: ...
+
+    @property
+    def xp(self) -> Any:
+        """The module of the buffers' arrays: NumPy or CuPy."""
 
     @property
     def groups(self) -> Mapping[str, Sequence[Routine]]:
@@ -239,9 +242,7 @@ class CompiledProblem:
         """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._bound.queue("modelcost")
         self._bound.queue("step")
-        with self._candidate_as_x():
-            self._bound.queue("cost")
-            self._queue_linearisation()
+        self._queue_at_candidate(linearise=True)
         self._ahead = self._linearised_ahead = True
 
     def _linearise_at_x(self) -> None:
@@ -265,16 +266,16 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
-        g = self._flat(lambda u: self.read_vector("g", u))
-        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64)))
-        step = self._flat(lambda u: self.read_vector("delta", u))
-        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
+        xp = self._bound.xp
+        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
+        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64), xp))
+        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj, xp)
 
-    def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
-        """What is read for each unknown, one after the other."""
-        return np.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
+    def _flat(self, read: Callable[[Field], Any]) -> Any:
+        """What is read for each unknown, one after the other, in float64, on the device."""
+        return self._bound.xp.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
 
-    def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
         first = 0
         for u in self._unknowns:
@@ -307,13 +308,12 @@ class CompiledProblem:
     def promised_change(self) -> float:
         self._linearise_at_x()
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        return float(-step @ (g + self._apply_jtj(step) / 2))
+        return -float((step * (g + self._apply_jtj(step) / 2)).sum())
 
     def try_step(self) -> Step:
         if not self._ahead:
             self._bound.queue("step")
-            with self._candidate_as_x():
-                self._bound.queue("cost")
+            self._queue_at_candidate(linearise=False)
         totals, cost = self._bound.totals("step"), self._cost_of_last_run()
         return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
@@ -325,12 +325,14 @@ class CompiledProblem:
         self._ahead = self._linearised_ahead = False
         self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
 
-    @contextmanager
-    def _candidate_as_x(self) -> Iterator[None]:
+    def _queue_at_candidate(self, linearise: bool) -> None:
+        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
-            yield
+            self._bound.queue("cost")
+            if linearise:
+                self._queue_linearisation()
         finally:
             self._buffers.memory = x
 

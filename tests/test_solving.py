@@ -85,7 +85,7 @@ def test_a_hundred_sizes_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled.append(name)
         return compile_c(source, name=name)
 
-    monkeypatch.setattr("optpy.plan.compile_c", counted)
+    monkeypatch.setattr("optpy.backend.compile_c", counted)
     for n in range(100):
         height, width = 1 + n % 13, 1 + 7 * n % 83
         result = op.solve(energy, noisy(height, width) | {"w": 1.0 + n}, method="gn")

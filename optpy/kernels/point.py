@@ -27,7 +27,7 @@ from ..ir import (
     entry_dim,
 )
 from ..symbolic.affine import Affine, Atom, Divides, Entry, FloorDiv
-from ..symbolic.expr import ONE, Expr
+from ..symbolic.expr import ONE
 from ..symbolic.traverse import variables
 from .body import Body
 from .dialect import Dialect
@@ -62,7 +62,8 @@ class PointPrinter:
     def _prologue(self, routine: Routine) -> list[str]:
         stored = {s.target.field for s in routine.stores}
         channels: dict[tuple[Field, int], None] = {}
-        keys = [v.key for v in variables(routine.roots)]
+        stored |= {x.target.field for x in routine.accumulates}
+        keys = routine.keys
         for a in (*(k for k in keys if isinstance(k, Access)), *(s.target for s in routine.stores)):
             channels[a.field, a.channel] = None
         lines = [f"{self._int} {self._size(d)} = c->size[{n}];" for d, n in self._slots.sizes.items()]
@@ -73,10 +74,10 @@ class PointPrinter:
         for f, channel in channels:
             const = "" if f in stored else "const "
             ctype = self._dialect.types[f.dtype]
-            slot = self._slots.fields[f]
+            base, plane = self._memory(f)
             lines.append(
                 f"{const}{ctype} *{restrict} {self._array(f, channel)} = "
-                f"({const}{ctype} *)c->field[{slot}] + {channel} * c->plane[{slot}];  /* {f.name} */"
+                f"({const}{ctype} *){base} + {channel} * {plane};  /* {f.name} */"
             )
         for name, text in self._scalar_values(keys).items():
             lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
@@ -85,6 +86,11 @@ class PointPrinter:
             *(self._size(d) for d in self._slots.sizes),
             *(f"pitch{n}" for n in self._slots.grids.values()),
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        """Where a field begins, and the elements from one channel to the next."""
+        slot = self._slots.fields[f]
+        return f"c->field[{slot}]", f"c->plane[{slot}]"
 
     def _scalar_values(self, keys: list[object]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -113,7 +119,7 @@ class PointPrinter:
     # -- bodies --------------------------------------------------------------------------------------------------
 
     def _body(self, routine: Routine, checked: bool) -> list[str]:
-        lines = self._entries(routine.roots, local=False)
+        lines = self._entries(routine.keys, local=False)
         for n, x in enumerate(routine.locals):
             lines += self._local_sum(x, checked, n)
         return lines + self._results(routine, checked)
@@ -121,14 +127,20 @@ class PointPrinter:
     def _results(self, routine: Routine, checked: bool) -> list[str]:
         """What is stored and added up, once the local sums are there."""
         body = Body(self._dialect, self._leaf_printer(checked, ()))
-        values = body.compute([s.value for s in routine.stores] + [r.value for r in routine.reductions])
+        stores, accumulates = routine.stores, routine.accumulates
+        roots = [s.value for s in stores] + [x.value for x in accumulates] + [r.value for r in routine.reductions]
+        values = body.compute(roots)
         lines = body.lines
-        n_stores = len(routine.stores)
-        for store, value in zip(routine.stores, values, strict=False):
+        for store, value in zip(stores, values, strict=False):
             ctype = self._dialect.types[store.target.field.dtype]
             cast = value if ctype == self._dialect.real else f"({ctype})({value})"
             lines.append(f"{self._target(store.target)} = {cast};")
-        for k, (reduction, value) in enumerate(zip(routine.reductions, values[n_stores:], strict=True)):
+        for addition, value in zip(accumulates, values[len(stores) :], strict=False):
+            checks = self._checks(addition.target, checked, ())
+            guard = f"if ({' && '.join(checks)}) " if checks else ""
+            lines.append(f"{guard}atomicAdd(&{self._target(addition.target)}, {value});")
+        summed = values[len(stores) + len(accumulates) :]
+        for k, (reduction, value) in enumerate(zip(routine.reductions, summed, strict=True)):
             lines.append(self._take_maximum(k, value) if reduction.maximum else self._add(k, value))
         return lines
 
@@ -149,7 +161,7 @@ class PointPrinter:
         text = guard.compute([x.condition])[0]
         body = Body(self._dialect, self._leaf_printer(checked, x.variables), f"l{n}_")
         results = body.compute(x.values)
-        inner = self._entries(x.values, local=True) + body.lines
+        inner = self._entries([v.key for v in variables(x.values)], local=True) + body.lines
         inner += [f"{name} += (double)({value});" for name, value in zip(x.names, results, strict=True)]
         for position, loop in reversed(list(enumerate(x.loops))):
             inner = self._loop(loop, inner, innermost=position == len(x.loops) - 1)
@@ -188,9 +200,9 @@ class PointPrinter:
             text = f"({text}) * {self._size(dim)} + ({self._affine(a)})"
         return text
 
-    def _entries(self, roots: Iterable[Expr], local: bool) -> list[str]:
+    def _entries(self, keys: Iterable[object], local: bool) -> list[str]:
         """Names for what the slots of the edges point at: those that the point determines, or (local) the others."""
-        found = dict.fromkeys(e for v in variables(roots) for e in entries_of(v.key))
+        found = dict.fromkeys(e for key in keys for e in entries_of(key))
         entries = [e for e in found if all(i in self._domain for i in _indices(e)) is not local]
         lines = []
         for e in sorted(entries, key=lambda e: len(atoms_of([e.row]))):  # those inside the rows of others come first

@@ -187,6 +187,17 @@ class Connectivity:
         return sum(int(a.nbytes) for a in (self.edges, *self._tables.values()))
 
 
+def table_bytes(keys: Iterable[TableKey], sizes: Mapping[Dim, int]) -> int:
+    """The memory that tables take at given sizes."""
+    numbers = 0
+    for key in keys:
+        if isinstance(key, Offsets):
+            numbers += math.prod(sizes[d] for d in key.graph.slots[key.slot]) + 1
+        else:
+            numbers += sizes[key.graph.edges]
+    return numbers * np.dtype(np.int32).itemsize
+
+
 def sorted_order(points: Any, size: int, xp: Any = np) -> Table:
     """The positions of whole numbers below a size, sorted by the number, equal ones in their order."""
     n = len(points)

@@ -63,14 +63,25 @@ class DevicePrinter(PointPrinter):
             points = self._line()
         return "\n".join(
             [
-                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
+                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{",
                 *indent(self._prologue(routine)),
                 *indent(self._mask_prologue()),
                 *indent(points),
-                *indent(uses("scalar", "sum")),
+                *indent(uses("scalar", "sum", "on_delta")),
                 "}",
             ]
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        if not f.name.startswith("p."):
+            return super()._memory(f)
+        # The true residual of conjugate gradients takes A delta: with delta in the place of p.
+        own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
+        return f"(on_delta ? c->field{delta} : c->field{own})", f"(on_delta ? c->plane{delta} : c->plane{own})"
+
+    def _delta(self, p: Field) -> int:
+        name = "delta." + p.name.removeprefix("p.")
+        return next(slot for f, slot in self._slots.fields.items() if f.name == name)
 
     # -- which points ------------------------------------------------------------------------------------------------
 
@@ -117,11 +128,17 @@ class DevicePrinter(PointPrinter):
             f"{self._int} points = {self._rows} * {self._length}, together = OPTPY_THREADS / lanes;",
             f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
             "at += gridDim.x * together) {",
-            f"    {self._int} row = at / {self._length}, {self._last} = at % {self._length};",
+            *indent(self._of_point_number()),
             *indent(self._point()),
             *indent(uses("row")),
             "}",
         ]
+
+    def _of_point_number(self) -> list[str]:
+        """The row and the last index of the point ``at``, counted in C order."""
+        if len(self._domain) < 2:
+            return [f"{self._int} row = 0, {self._last} = at;"]
+        return [f"{self._int} row = at / {self._length}, {self._last} = at % {self._length};"]
 
     def _point(self) -> list[str]:
         """What happens at a point: in the interior with fewer checks."""
@@ -200,11 +217,13 @@ class DevicePrinter(PointPrinter):
         for a in accesses:
             if not a.field.dims:
                 continue
-            side_by_side = self._side_by_side(a.field)
-            name = f"{self._slots.fields[a.field]}" + ("" if side_by_side else f"_{a.channel}")
-            channels = a.field.channels if side_by_side else 1
-            begin = f"{self._array(a.field, 0)} + at * {channels}" if channels > 1 else None
-            found[name] = (a.field, begin or f"{self._array(a.field, a.channel)} + at", channels)
+            own = self._array(a.field, a.channel)
+            slot = self._slots.fields[a.field]
+            if self._side_by_side(a.field):
+                begin = f"{own} - {a.channel} + at * {a.field.channels}"
+                found[f"{slot}"] = (a.field, begin, a.field.channels)
+            else:
+                found[f"{slot}_{a.channel}"] = (a.field, f"{own} + at", 1)
         return found
 
     def _vector_loads(self, routine: Routine) -> list[str]:
@@ -265,7 +284,7 @@ class DevicePrinter(PointPrinter):
 
 def is_elementwise(routine: Routine, slots: Slots) -> bool:
     """Whether a routine reads and stores nothing but its own point, so that several points can be taken at a time."""
-    if routine.locals or not routine.domain or not routine.stores:
+    if routine.locals or routine.accumulates or not routine.domain or not routine.stores:
         return False
     here = point(routine.domain)
     dims = tuple(i.dim for i in routine.domain)
