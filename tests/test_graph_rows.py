@@ -54,7 +54,7 @@ def data(energy: op.Energy, vertices: int, edges: int, more: int) -> dict[str, A
         Y=rng.normal(size=more), up=rng.integers(0, max(more, 1), (edges, 1)),
         g=rng.integers(0, vertices, (edges, 2)), h=rng.integers(0, max(edges, 1), (more, 2)),
     )  # fmt: skip
-    return {s.name: every[s.name] for s in (*energy.fields, *energy.graphs)}
+    return {name: every[name] for name in [*(s.name for s in energy.fields), *(g.name for g in energy.graphs)]}
 
 
 @pytest.mark.parametrize("name", ENERGIES)

@@ -21,6 +21,7 @@ from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.test_graph_operators import SIZES as GRAPH_SIZES
 from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
+from tests.test_graph_rows import ENERGIES, check_all_sizes
 from tests.test_manifolds import EVERYTHING, data_of_everything
 from tests.test_operators import SIZES, data_of_every_function, every_function
 
@@ -274,3 +275,9 @@ def test_without_atomics_the_same_bits_come_out_every_time(gpu: Device) -> None:
         solver = solver_on(gpu, energy, "float32", scatter=False)
         first, second = (outcomes(Operators(energy, data, np.float32, 1, solver)) for _ in range(2))
         assert first == second
+
+
+@pytest.mark.parametrize("scatter", [False, "all"])
+@pytest.mark.parametrize("name", ["vertices by edges", "both graphs", "far outside"])
+def test_edges_may_read_what_stands_on_other_edges(gpu: Device, name: str, scatter: Scatter) -> None:
+    check_all_sizes(ENERGIES[name], solver_on(gpu, ENERGIES[name], "float64", scatter=scatter))
