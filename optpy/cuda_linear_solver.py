@@ -138,9 +138,11 @@ class CudaLinearSolver:
             left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
             c.slice = max(int(left * 1e9), 1)
             bound.launch(kernel, self._points(suffix), together=True)
-            c.ahead = 1  # if this slice is the last: the others still need J as it is
-            ahead()
-            c.ahead = c.fresh = 0
+            try:
+                c.ahead = 1  # if this slice is the last: the others still need J as it is
+                ahead()
+            finally:
+                c.ahead = c.fresh = 0
             if bound.pcg_state().status:
                 return
             if _is_over(limits):
