@@ -12,6 +12,7 @@ Every thread adds up its sums in double; ``native/reduce.cuh`` makes totals of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ...ir import Access, Field, InBounds, IndexCondition, IndexValue, LocalSum, Routine, point
@@ -63,8 +64,13 @@ class DevicePrinter(PointPrinter):
             points = self._line()
         return "\n".join(
             [
+<<<<<<< HEAD
                 f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{",
                 *indent(self._prologue(routine)),
+=======
+                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
+                *indent(_without_unused(self._prologue(routine), points)),
+>>>>>>> gtest
                 *indent(self._mask_prologue()),
                 *indent(points),
                 *indent(uses("scalar", "sum", "on_delta")),
@@ -280,6 +286,15 @@ class DevicePrinter(PointPrinter):
     def _results(self, routine: Routine, checked: bool) -> list[str]:
         lines = super()._results(routine, checked)
         return ["if (lane == 0) {", *indent(lines), "}"] if routine.locals else lines
+
+
+def _without_unused(prologue: list[str], body: list[str]) -> list[str]:
+    """The declarations but for those of arrays that the body does not name: of channels that stand side by side, all
+    are reached from one."""
+    array = re.compile(r"\bf\d+_\d+\b")
+    named = set(array.findall("\n".join(body)))
+    declared = [(line, array.search(line)) for line in prologue]
+    return [line for line, found in declared if found is None or found[0] in named]
 
 
 def is_elementwise(routine: Routine, slots: Slots) -> bool:

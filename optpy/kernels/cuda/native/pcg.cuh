@@ -56,6 +56,7 @@ OPTPY_FN void pcg_after_update(const Context *c, double rho_next) {
     s->zeta = s->Q != 0 ? (double)s->k * gain / s->Q : 0;
     if (c->trace) {
         const double row[7] = {(double)s->k, s->rho, s->pAp, s->alpha, s->Q, s->zeta, rho_next};
+#pragma unroll
         for (int n = 0; n < 7; ++n) c->trace[7 * (s->k - 1) + n] = row[n];
     }
     s->status = pcg_ending(c, s, rho_next);
