@@ -14,7 +14,12 @@ import numpy as np
 
 from bench.case import Case, Data
 
-_HANDLES = ((0.44, 0.20, -0.07, 0.04), (0.83, 0.46, -0.10, -0.03), (0.76, 0.88, 0.01, -0.08), (0.32, 0.74, -0.03, -0.05))
+_HANDLES = (
+    (0.44, 0.20, -0.07, 0.04),
+    (0.83, 0.46, -0.10, -0.03),
+    (0.76, 0.88, 0.01, -0.08),
+    (0.32, 0.74, -0.03, -0.05),
+)
 """x, y of a square's centre, and how far it moves; the picture's side is 1. The squares' side is 0.12."""
 
 
@@ -57,7 +62,9 @@ def laplacian(size: int, xp: Any) -> Data:
 
 def mesh_deformation(size: int, xp: Any) -> Data:
     """Three angles at each vertex."""
-    return dict(_held_and_lifted(size, xp, "Offset"), Angle=xp.zeros((size * size, 3), np.float32), w_fit=10.0, w_reg=1.0)
+    return dict(
+        _held_and_lifted(size, xp, "Offset"), Angle=xp.zeros((size * size, 3), np.float32), w_fit=10.0, w_reg=1.0
+    )
 
 
 def embedded_deformation(size: int, xp: Any) -> Data:

@@ -100,6 +100,7 @@ def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     bound.locate()
 
     def run(passes: int) -> float:
+        """Seconds of one launch."""
         context.max_iterations = passes
         bound.wait()
         return bench.timed(lambda: bound.launch(kernel, points))
@@ -108,7 +109,7 @@ def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     found = [(run(_SHORT), run(_LONG)) for _ in range(budget.runs)]
     context.eta, context.r_tolerance, context.max_iterations = kept
     short, long = (min(times) for times in zip(*found, strict=True))
-    return max(long - short, 0.0) / (_LONG - _SHORT)
+    return float(max(long - short, 0.0)) / (_LONG - _SHORT)
 
 
 def as_record(row: Overhead) -> dict[str, Any]:

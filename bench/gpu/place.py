@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from bench.case import Case, Data
-from bench.gpu.counting import Counts, CountingDevice
+from bench.gpu.counting import CountingDevice, Counts
 from optpy.backend import cuda_backend
 from optpy.energy.vectors import vector
 from optpy.ir import tangent

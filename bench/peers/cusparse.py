@@ -1,13 +1,14 @@
 """J^T J p by cuSPARSE through CuPy: with J^T J formed, as CSR, or as two products, J^T (J p).
 
-J comes from `energy.jacobian`, on the CPU. Where that takes too long, J^T J is put together from optpy's own products on
-the device: columns whose entries cannot meet are taken at once, as for a sparse matrix by finite differences (A. Curtis,
-M. Powell, J. Reid: On the Estimation of Sparse Jacobian Matrices, 1974). On a grid where residuals join direct
-neighbours the columns of every third pixel in both directions are such a set.
+J comes from `energy.jacobian`, on the CPU. Where that takes too long, J^T J is put together from optpy's own products
+on the device: columns whose entries cannot meet are taken at once, as for a sparse matrix by finite differences
+(A. Curtis, M. Powell, J. Reid: On the Estimation of Sparse Jacobian Matrices, 1974). On a grid where residuals join
+direct neighbours the columns of every third pixel in both directions are such a set.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -162,9 +163,7 @@ def _grid(bench: Bench) -> tuple[int, int]:
 def _module(xp: Any) -> Any:
     if xp is np:
         return sparse
-    import cupyx.scipy.sparse
-
-    return cupyx.scipy.sparse
+    return importlib.import_module("cupyx.scipy.sparse")
 
 
 def _on_device(xp: Any, matrix: Any) -> Any:
@@ -175,11 +174,10 @@ def _multiply(xp: Any, matrix: Any) -> Callable[[Any], Any]:
     """The product with a vector by cuSPARSE; by SciPy where the device is emulated."""
     if xp is np:
         return lambda p: matrix @ p
-    import cupyx.cusparse
-
+    cusparse = importlib.import_module("cupyx.cusparse")
     result = xp.zeros(matrix.shape[0], matrix.dtype)
     matrix.sum_duplicates()  # cuSPARSE wants that said
-    return lambda p: cupyx.cusparse.spmv(matrix, p, result)
+    return lambda p: cusparse.spmv(matrix, p, result)
 
 
 def _to_host(bench: Bench, result: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,10 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
     others = {name: value for name, value in placed.items() if name not in RESIDUALS[case_name][1]}
     x = {name: placed[name] for name in RESIDUALS[case_name][1]}
 
-    @jax.jit
-    def compiled(others: Any, x: Any, p: Any) -> Any:
+    def plain(others: Any, x: Any, p: Any) -> Any:
         return jtj(case_name, jax.numpy, jax.jvp, jax.vjp, others)(x, p)
 
-    def run() -> Any:
-        return compiled(others, x, vector)
+    compiled = jax.jit(plain)
 
     def wait(result: Any) -> None:
         jax.block_until_ready(result)
@@ -48,15 +46,14 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
     def to_host(result: Any) -> dict[str, Any]:
         return {name: np.asarray(value) for name, value in result.items()}
 
-    run_once: Callable[[], Any] = run
-    return PeerProduct(NAME, run_once, wait, to_host)
+    return PeerProduct(NAME, lambda: compiled(others, x, vector), wait, to_host)
 
 
 def _jax(device: str) -> tuple[Any, Any]:
     # It would take three quarters of the memory at once, before optpy has any.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        import jax
+        jax = importlib.import_module("jax")
     except ImportError as missing:
         raise PeerMissingError(f"{NAME}: not installed; pip install 'jax[cuda12]'") from missing
     try:

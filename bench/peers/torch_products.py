@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ def _compiled(torch: Any, function: Callable[..., Any], x: Any, p: Any) -> tuple
 
 def _torch(device: str) -> Any:
     try:
-        import torch
+        torch = importlib.import_module("torch")
     except ImportError as missing:
         raise PeerMissingError(f"{NAME}: not installed; pip install torch") from missing
     if device == "cuda" and not torch.cuda.is_available():
