@@ -17,8 +17,10 @@ from bench.peers.products import PeerProduct
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 """Of a peer's product, in norm, relative to that of optpy's."""
 
-JACOBIAN_AT_MOST = 2**18
+JACOBIAN_AT_MOST = 2**20
 """Pixels or vertices up to which J is computed on the CPU; beyond, seconds would become minutes."""
+FORMED_ON_CPU_AT_MOST = 2**18
+"""And J^T J multiplied there."""
 
 
 @final
@@ -62,8 +64,9 @@ def _peers(bench: Bench, p: dict[str, Any]) -> Iterator[tuple[str, Callable[[], 
     if elements <= JACOBIAN_AT_MOST:
         J = cusparse.jacobian(bench)
         yield "cuSPARSE", lambda: cusparse.two_products(bench, stacked, J)
-        yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.normal_matrix(bench, J), "from J")
-    else:
+        if elements <= FORMED_ON_CPU_AT_MOST:
+            yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.normal_matrix(bench, J), "from J")
+    if elements > FORMED_ON_CPU_AT_MOST:
         yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.from_products(bench), "from products")
     if bench.dtype == "float32":
         case, data = bench.case.name, _of_float32(bench.data)

@@ -126,8 +126,9 @@ class Run:
         bench = Bench.of(case, made(case, size, self.device.xp), self.dtype, self.device)
         rows: list[kernels.KernelTime] = []
         if parts & {"kernels", "overhead"}:
-            rows = list(kernels.measure(bench, size, self.meter, self.budget))
-            found.kernels += rows
+            for row in kernels.measure(bench, size, self.meter, self.budget):
+                rows.append(row)
+                found.kernels.append(row)
         if "overhead" in parts:
             found.overheads.append(overhead.measure(bench, rows[-1], self.budget))
         if "cpu" in parts and self.threads:

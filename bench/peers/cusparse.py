@@ -91,10 +91,12 @@ def from_products(bench: Bench) -> Any:
     channels = sum(shape[-1] for shape in shapes)
     # [pixel, row's channel, column's unknown and channel, neighbour that the column stands at]
     values = xp.zeros((positions, channels, channels, slots), bench.dtype)
+    free = bench.free()
     for column, p, where in _probes(bench, height, width):
-        image = bench.apply_jtj(p)
+        image = bench.apply_jtj({name: kept * p[name] for name, kept in free.items()})
         rows = xp.concatenate([image[name].reshape(positions, -1) for name in bench.shapes], axis=1)
-        values[xp.arange(positions), :, column, where] = rows
+        of_column = values[:, :, column]
+        of_column[xp.arange(positions), :, where] = rows
     return _as_csr(bench, values, height, width)
 
 

@@ -27,7 +27,7 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
         PeerMissingError: JAX is not here, or sees no such device; or nobody has written the residuals.
     """
     if case_name not in RESIDUALS:
-        raise PeerMissingError(f"{NAME}: the residuals of {case_name} are not written for it")
+        raise PeerMissingError(f"the residuals of {case_name} are not written for it")
     jax, place = _jax(device)
     placed = {name: _placed(jax, place, value) for name, value in data.items()}
     vector = {name: _placed(jax, place, value).reshape(placed[name].shape) for name, value in p.items()}
@@ -55,17 +55,19 @@ def _jax(device: str) -> tuple[Any, Any]:
     try:
         jax = importlib.import_module("jax")
     except ImportError as missing:
-        raise PeerMissingError(f"{NAME}: not installed; pip install 'jax[cuda12]'") from missing
+        raise PeerMissingError(f"not installed; pip install 'jax[cuda12]'") from missing
     try:
         return jax, jax.devices(device)[0]
     except RuntimeError as missing:
         message = " ".join(str(missing).split())
-        raise PeerMissingError(f"{NAME}: no {device} ({message}); pip install 'jax[cuda12]'") from missing
+        raise PeerMissingError(f"no {device} ({message}); pip install 'jax[cuda12]'") from missing
 
 
 def _placed(jax: Any, place: Any, value: Any) -> Any:
     if np.ndim(value) == 0:
         return np.float32(value)
     if not isinstance(value, np.ndarray):
-        return jax.dlpack.from_dlpack(value.astype(bool) if value.dtype == bool else value)
+        # A bool is a byte on its way: not every version passes it on as it is.
+        passed = jax.dlpack.from_dlpack(value.view(np.uint8) if value.dtype == bool else value)
+        return passed.astype(bool) if value.dtype == bool else passed
     return jax.device_put(value.astype(np.float32) if value.dtype == np.float64 else value, place)
