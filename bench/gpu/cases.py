@@ -111,6 +111,7 @@ class Run:
         found, wanted = Found(), set(parts)
         for size in sizes:
             with self._guarded(found, f"{case.name} {size}²"):
+                self._check_time()
                 self._at_size(case, size, wanted, found)
             self.free_memory()
         if found.kernels:
@@ -145,6 +146,7 @@ class Run:
         found = Found()
         for size in sizes:
             with self._guarded(found, f"{case.name} {size}², whole solves"):
+                self._check_time()
                 threads = self.threads if size <= cpu_at_most else 0
                 data = made(case, size, self.device.xp)
                 found.solves += solves.measure(case, size, data, self.dtype, CountingDevice(self.device), threads)
@@ -157,12 +159,19 @@ class Run:
     def _guarded(self, found: Found, what: str) -> Iterator[None]:
         """What does not fit, or fails, is told, and the rest goes on."""
         try:
-            if time.perf_counter() > self.deadline:
-                raise TimeoutError("no time is left")
             yield
         except (MemoryError, OptpyError, RuntimeError, ValueError, TimeoutError) as error:
             found.skipped.append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:500]}")
             self.screen.line(f"skipped: {found.skipped[-1]}")
+
+    def _check_time(self) -> None:
+        """Whether something new may begin.
+
+        Raises:
+            TimeoutError: it is too late.
+        """
+        if time.perf_counter() > self.deadline:
+            raise TimeoutError("no time is left")
 
     def free_memory(self) -> None:
         """CuPy's pool, so that the next size finds all memory."""

@@ -118,7 +118,7 @@ class Everything:
 
     def tests(self, seconds: float) -> str:
         """The tests of the CUDA back end, on this device."""
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/cuda"]
+        command = [sys.executable, "-m", "pytest", "-q", "--maxfail=10", "-p", "no:cacheprovider", "tests/cuda"]
         return self._program(command, seconds)
 
     def sanitizer(self, tool: str, seconds: float) -> str:

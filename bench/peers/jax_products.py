@@ -55,7 +55,7 @@ def _jax(device: str) -> tuple[Any, Any]:
     try:
         jax = importlib.import_module("jax")
     except ImportError as missing:
-        raise PeerMissingError(f"not installed; pip install 'jax[cuda12]'") from missing
+        raise PeerMissingError("not installed; pip install 'jax[cuda12]'") from missing
     try:
         return jax, jax.devices(device)[0]
     except RuntimeError as missing:

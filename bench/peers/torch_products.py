@@ -62,7 +62,7 @@ def _torch(device: str) -> Any:
     try:
         torch = importlib.import_module("torch")
     except ImportError as missing:
-        raise PeerMissingError(f"not installed; pip install torch") from missing
+        raise PeerMissingError("not installed; pip install torch") from missing
     if device == "cuda" and not torch.cuda.is_available():
         raise PeerMissingError("this PyTorch sees no GPU; install one with CUDA")
     return torch
