@@ -1,8 +1,8 @@
 """`python -m bench.registers [CASE ...]`: what the kernels for GPUs take, read from their machine code; no GPU needed.
 
-Of every kernel: registers and local memory of a thread, shared memory of a block, and how many blocks of 256 threads the
-registers let a multiprocessor hold at once. Local memory is registers that were spilled (and arrays that are indexed
-at run time): a kernel whose row has any reads and writes memory that the count of its bytes knows nothing of.
+Of every kernel: registers and local memory of a thread, shared memory of a block, and how many blocks of 256 threads
+the registers let a multiprocessor hold at once. Local memory is registers that were spilled (and arrays that are
+indexed at run time): a kernel whose row has any reads and writes memory that the count of its bytes knows nothing of.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _THREADS_AT_MOST = {75: 1024, 86: 1536, 87: 1536, 88: 1536, 89: 1536, 110: 1536,
 _USUAL_THREADS = 2048
 
 FORMS: dict[str, Scatter] = {"gather": False, "scatter": True, "all": "all"}
-"""What `--form` chooses: residuals over graphs gathered at each point; scattered where that costs less; all scattered."""
+"""What `--form` says of residuals over graphs: gathered at each point, scattered where that costs less, or always."""
 
 
 @final

@@ -17,8 +17,10 @@ from bench.peers.products import PeerProduct
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 """Of a peer's product, in norm, relative to that of optpy's."""
 
-JACOBIAN_AT_MOST = 2**18
+JACOBIAN_AT_MOST = 2**20
 """Pixels or vertices up to which J is computed on the CPU; beyond, seconds would become minutes."""
+FORMED_ON_CPU_AT_MOST = 2**18
+"""And J^T J multiplied there."""
 
 
 @final
@@ -53,7 +55,7 @@ def measure(bench: Bench, size: int, budget: Budget) -> Iterator[Beside]:
     ours = min(bench.run("applyJTJ", repeat) for _ in range(budget.runs))
     for name, make in _peers(bench, p):
         yield _timed(bench, size, name, make, reference, ours, budget)
-        _free_memory(bench.device.xp)
+        free_memory(bench.device.xp)
 
 
 def _peers(bench: Bench, p: dict[str, Any]) -> Iterator[tuple[str, Callable[[], PeerProduct]]]:
@@ -62,8 +64,9 @@ def _peers(bench: Bench, p: dict[str, Any]) -> Iterator[tuple[str, Callable[[], 
     if elements <= JACOBIAN_AT_MOST:
         J = cusparse.jacobian(bench)
         yield "cuSPARSE", lambda: cusparse.two_products(bench, stacked, J)
-        yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.normal_matrix(bench, J), "from J")
-    else:
+        if elements <= FORMED_ON_CPU_AT_MOST:
+            yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.normal_matrix(bench, J), "from J")
+    if elements > FORMED_ON_CPU_AT_MOST:
         yield "cuSPARSE", lambda: cusparse.formed(bench, stacked, cusparse.from_products(bench), "from products")
     if bench.dtype == "float32":
         case, data = bench.case.name, _of_float32(bench.data)
@@ -80,7 +83,11 @@ def _timed(
     ours: float,
     budget: Budget,
 ) -> Beside:
-    facts = dict(case=bench.case.name, size=size, dtype=bench.dtype, optpy_seconds=ours)
+    def row(
+        peer: str, seconds: float | None = None, error: float | None = None, nbytes: int = 0, note: str = ""
+    ) -> Beside:
+        return Beside(bench.case.name, size, bench.dtype, peer, ours, seconds, error, nbytes, note)
+
     try:
         peer = make()
         result = peer.run()
@@ -88,14 +95,14 @@ def _timed(
         error = _error(peer.to_host(result), reference)
         if not error <= TOLERANCE[bench.dtype]:
             note = f"computes something else: relative error {error:.1e}"
-            return Beside(**facts, peer=peer.name, seconds=None, error=error, nbytes=peer.nbytes, note=note)
+            return row(peer.name, error=error, nbytes=peer.nbytes, note=note)
         seconds = _seconds(bench, peer, budget)
     except PeerMissingError as missing:
-        return Beside(**facts, peer=name, seconds=None, error=None, nbytes=0, note=str(missing))
+        return row(name, note=str(missing))
     except Exception as failed:  # memory above all; one peer must not take the others along
         note = f"{type(failed).__name__}: {' '.join(str(failed).split())[:300]}"
-        return Beside(**facts, peer=name, seconds=None, error=None, nbytes=0, note=note)
-    return Beside(**facts, peer=peer.name, seconds=seconds, error=error, nbytes=peer.nbytes)
+        return row(name, note=note)
+    return row(peer.name, seconds, error, peer.nbytes)
 
 
 def _seconds(bench: Bench, peer: PeerProduct, budget: Budget) -> float:
@@ -131,7 +138,7 @@ def _of_float32(data: Data) -> Data:
     }
 
 
-def _free_memory(xp: Any) -> None:
+def free_memory(xp: Any) -> None:
     """What CuPy's pool keeps is of no use to the libraries that come next."""
     if xp is not np:
         xp.get_default_memory_pool().free_all_blocks()

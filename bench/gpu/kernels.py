@@ -132,7 +132,7 @@ def _measured(bench: Bench, routine: str, size: int, meter: GpuCopyMeter, budget
         copies = meter.memory(), meter.measure(moved)
     seconds = min(runs)
     if routine == "pcg":
-        facts["start_seconds"] = max(0.0, _solve_seconds(bench, SHORT, budget) - SHORT * seconds)
+        facts["start_seconds"] = max(0.0, _solve_seconds(bench, 1, budget) - seconds)
     pixels, edges = bench.case.elements(bench.data)
     return KernelTime(
         case=bench.case.name,
@@ -159,24 +159,22 @@ def _routine(bench: Bench, group: str, budget: Budget) -> Callable[[], float]:
 
 def _iteration(bench: Bench, budget: Budget) -> tuple[Callable[[], float], dict[str, float]]:
     """The difference of a long linear solve and a short one, for each iteration between them."""
-    counts = []
-    for iterations in (SHORT, LONG):
-        bench.linear_solve(iterations)  # compiles, the first time; and is the first one after which all is alike
-        _, taken, counted = bench.linear_solve(iterations)
-        if taken != iterations:
-            raise RuntimeError(f"the linear solve ended after {taken} iterations, and {iterations} were to be timed")
-        counts.append(counted)
+    _, long, _ = bench.linear_solve(LONG)  # compiles, the first time; small problems may have no residual left before
+    short = min(SHORT, long // 2)
+    if not short:
+        raise RuntimeError(f"the linear solve ended after {long} iterations: too few to be timed")
+    counts = [bench.linear_solve(iterations)[2] for iterations in (short, long)]
     between: Counts = counts[1] - counts[0]
-    n = LONG - SHORT
+    n = long - short
     facts = {
         "launches": between.launches / n,
         "host_reads": between.host_reads / n,
-        "start_launches": counts[0].launches - SHORT * between.launches / n,
-        "start_host_reads": counts[0].host_reads - SHORT * between.host_reads / n,
+        "start_launches": counts[0].launches - short * between.launches / n,
+        "start_host_reads": counts[0].host_reads - short * between.host_reads / n,
     }
 
     def run() -> float:
-        return max(_solve_seconds(bench, LONG, budget) - _solve_seconds(bench, SHORT, budget), 1e-9) / n
+        return max(_solve_seconds(bench, long, budget) - _solve_seconds(bench, short, budget), 1e-9) / n
 
     return run, facts
 

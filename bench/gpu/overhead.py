@@ -14,6 +14,7 @@ from typing import Any, final
 from bench.gpu.kernels import Budget, KernelTime
 from bench.gpu.place import Bench
 from optpy.kernels.cuda.device import Kernel
+from optpy.kernels.cuda.program import CudaProgram
 
 _SHORT, _LONG = 20, 200
 
@@ -69,10 +70,7 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
         row: of the routine "pcg".
     """
     suffix = "_block" if bench.preconditioner == "block_jacobi" else ""
-    products = len(bench.bound.program.phases[bench.product])
-    applies = "".join(f"phase_apply_{n}(c, scalar, sum); " for n in range(products))
-    source = bench.bound.program.pcg_source(suffix, bench.damped, bench.bound.index)
-    module = bench.device.load(f"{source}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n")
+    module = bench.device.load(source(bench.bound.program, suffix, bench.damped, bench.bound.index))
     points = max(bench.bound.points(group) for group in (f"start{suffix}", "applyJTJ"))
     direction, apply, update = (
         _work(bench, module.kernel(f"work_{line}"), points, budget) for line in ("direction", "apply", "update")
@@ -91,6 +89,13 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
     )
 
 
+def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
+    """The sources of conjugate gradients, with the loops behind them; the arguments are those of `pcg_source`."""
+    products = len(program.phases["applyJTJ_damped" if damped else "applyJTJ"])
+    applies = "".join(f"phase_apply_{n}(c, scalar, sum); " for n in range(products))
+    return f"{program.pcg_source(suffix, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
+
+
 def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     """Seconds of one pass over all points, without a launch."""
     bound = bench.bound
@@ -100,6 +105,7 @@ def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     bound.locate()
 
     def run(passes: int) -> float:
+        """Seconds of one launch."""
         context.max_iterations = passes
         bound.wait()
         return bench.timed(lambda: bound.launch(kernel, points))
@@ -108,7 +114,7 @@ def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     found = [(run(_SHORT), run(_LONG)) for _ in range(budget.runs)]
     context.eta, context.r_tolerance, context.max_iterations = kept
     short, long = (min(times) for times in zip(*found, strict=True))
-    return max(long - short, 0.0) / (_LONG - _SHORT)
+    return float(max(long - short, 0.0)) / (_LONG - _SHORT)
 
 
 def as_record(row: Overhead) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from bench.gpu.beside import Beside
@@ -58,7 +59,7 @@ def beside_table(rows: Sequence[Beside]) -> Table:
     table = _table(title, ("peer",), ("size", "optpy µs", "peer µs", "times faster", "error", "matrix MiB"))
     for row in rows:
         table.add_row(
-            row.peer,
+            escape(row.peer),
             f"{row.size}",
             f"{1e6 * row.optpy_seconds:.2f}",
             "" if row.seconds is None else f"{1e6 * row.seconds:.2f}",
@@ -66,7 +67,9 @@ def beside_table(rows: Sequence[Beside]) -> Table:
             "" if row.error is None else f"{row.error:.1e}",
             f"{row.nbytes / 2**20:.1f}" if row.nbytes else "",
         )
-    table.caption = "\n".join(dict.fromkeys(f"{row.peer}, {row.size}²: {row.note}" for row in rows if row.note))
+    # A cure such as pip install 'jax[cuda12]' has brackets, which the table would take for a style.
+    notes = dict.fromkeys(f"{row.size}², {row.peer}: {row.note}" for row in rows if row.note)
+    table.caption = escape("\n".join(notes))
     return table
 
 

@@ -37,7 +37,7 @@ class Solve:
 
 
 def measure(case: Case, size: int, data: Data, dtype: str, device: CountingDevice, threads: int) -> tuple[Solve, ...]:
-    """On the GPU; on the CPU, too, unless there are no threads for it: by its defaults, and with the same preconditioner.
+    """On the GPU; on the CPU, too, unless it has no threads: by its defaults, and with the same preconditioner.
 
     Args:
         data: arrays of the device's module, or NumPy's.

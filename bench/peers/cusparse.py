@@ -1,13 +1,14 @@
 """J^T J p by cuSPARSE through CuPy: with J^T J formed, as CSR, or as two products, J^T (J p).
 
-J comes from `energy.jacobian`, on the CPU. Where that takes too long, J^T J is put together from optpy's own products on
-the device: columns whose entries cannot meet are taken at once, as for a sparse matrix by finite differences (A. Curtis,
-M. Powell, J. Reid: On the Estimation of Sparse Jacobian Matrices, 1974). On a grid where residuals join direct
-neighbours the columns of every third pixel in both directions are such a set.
+J comes from `energy.jacobian`, on the CPU. Where that takes too long, J^T J is put together from optpy's own products
+on the device: columns whose entries cannot meet are taken at once, as for a sparse matrix by finite differences
+(A. Curtis, M. Powell, J. Reid: On the Estimation of Sparse Jacobian Matrices, 1974). On a grid where residuals join
+direct neighbours the columns of every third pixel in both directions are such a set.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,10 +91,12 @@ def from_products(bench: Bench) -> Any:
     channels = sum(shape[-1] for shape in shapes)
     # [pixel, row's channel, column's unknown and channel, neighbour that the column stands at]
     values = xp.zeros((positions, channels, channels, slots), bench.dtype)
+    free = bench.free()
     for column, p, where in _probes(bench, height, width):
-        image = bench.apply_jtj(p)
+        image = bench.apply_jtj({name: kept * p[name] for name, kept in free.items()})
         rows = xp.concatenate([image[name].reshape(positions, -1) for name in bench.shapes], axis=1)
-        values[xp.arange(positions), :, column, where] = rows
+        of_column = values[:, :, column]
+        of_column[xp.arange(positions), :, where] = rows
     return _as_csr(bench, values, height, width)
 
 
@@ -162,9 +165,7 @@ def _grid(bench: Bench) -> tuple[int, int]:
 def _module(xp: Any) -> Any:
     if xp is np:
         return sparse
-    import cupyx.scipy.sparse
-
-    return cupyx.scipy.sparse
+    return importlib.import_module("cupyx.scipy.sparse")
 
 
 def _on_device(xp: Any, matrix: Any) -> Any:
@@ -175,11 +176,10 @@ def _multiply(xp: Any, matrix: Any) -> Callable[[Any], Any]:
     """The product with a vector by cuSPARSE; by SciPy where the device is emulated."""
     if xp is np:
         return lambda p: matrix @ p
-    import cupyx.cusparse
-
+    cusparse = importlib.import_module("cupyx.cusparse")
     result = xp.zeros(matrix.shape[0], matrix.dtype)
     matrix.sum_duplicates()  # cuSPARSE wants that said
-    return lambda p: cupyx.cusparse.spmv(matrix, p, result)
+    return lambda p: cusparse.spmv(matrix, p, result)
 
 
 def _to_host(bench: Bench, result: Any) -> dict[str, Any]:

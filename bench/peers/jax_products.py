@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
         PeerMissingError: JAX is not here, or sees no such device; or nobody has written the residuals.
     """
     if case_name not in RESIDUALS:
-        raise PeerMissingError(f"{NAME}: the residuals of {case_name} are not written for it")
+        raise PeerMissingError(f"the residuals of {case_name} are not written for it")
     jax, place = _jax(device)
     placed = {name: _placed(jax, place, value) for name, value in data.items()}
     vector = {name: _placed(jax, place, value).reshape(placed[name].shape) for name, value in p.items()}
@@ -35,12 +35,10 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
     others = {name: value for name, value in placed.items() if name not in RESIDUALS[case_name][1]}
     x = {name: placed[name] for name in RESIDUALS[case_name][1]}
 
-    @jax.jit
-    def compiled(others: Any, x: Any, p: Any) -> Any:
+    def plain(others: Any, x: Any, p: Any) -> Any:
         return jtj(case_name, jax.numpy, jax.jvp, jax.vjp, others)(x, p)
 
-    def run() -> Any:
-        return compiled(others, x, vector)
+    compiled = jax.jit(plain)
 
     def wait(result: Any) -> None:
         jax.block_until_ready(result)
@@ -48,27 +46,28 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "gpu") 
     def to_host(result: Any) -> dict[str, Any]:
         return {name: np.asarray(value) for name, value in result.items()}
 
-    run_once: Callable[[], Any] = run
-    return PeerProduct(NAME, run_once, wait, to_host)
+    return PeerProduct(NAME, lambda: compiled(others, x, vector), wait, to_host)
 
 
 def _jax(device: str) -> tuple[Any, Any]:
     # It would take three quarters of the memory at once, before optpy has any.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        import jax
+        jax = importlib.import_module("jax")
     except ImportError as missing:
-        raise PeerMissingError(f"{NAME}: not installed; pip install 'jax[cuda12]'") from missing
+        raise PeerMissingError("not installed; pip install 'jax[cuda12]'") from missing
     try:
         return jax, jax.devices(device)[0]
     except RuntimeError as missing:
         message = " ".join(str(missing).split())
-        raise PeerMissingError(f"{NAME}: no {device} ({message}); pip install 'jax[cuda12]'") from missing
+        raise PeerMissingError(f"no {device} ({message}); pip install 'jax[cuda12]'") from missing
 
 
 def _placed(jax: Any, place: Any, value: Any) -> Any:
     if np.ndim(value) == 0:
         return np.float32(value)
     if not isinstance(value, np.ndarray):
-        return jax.dlpack.from_dlpack(value.astype(bool) if value.dtype == bool else value)
+        # A bool is a byte on its way: not every version passes it on as it is.
+        passed = jax.dlpack.from_dlpack(value.view(np.uint8) if value.dtype == bool else value)
+        return passed.astype(bool) if value.dtype == bool else passed
     return jax.device_put(value.astype(np.float32) if value.dtype == np.float64 else value, place)

@@ -1,6 +1,6 @@
 """The residuals of three cases written by hand, for the array modules that differentiate by themselves.
 
-A module `m` is `jax.numpy`, `torch` or NumPy. The functions return a tuple of arrays whose squares sum to twice the cost.
+A module `m` is `jax.numpy`, `torch` or NumPy. The functions return arrays whose squares sum to twice the cost.
 Unknowns that are fixed must not move: see `free`.
 """
 

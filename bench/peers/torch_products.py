@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ def product(case_name: str, data: Data, p: dict[str, Any], device: str = "cuda",
         PeerMissingError: PyTorch is not here, or sees no such device; or nobody has written the residuals.
     """
     if case_name not in RESIDUALS:
-        raise PeerMissingError(f"{NAME}: the residuals of {case_name} are not written for it")
+        raise PeerMissingError(f"the residuals of {case_name} are not written for it")
     torch = _torch(device)
     placed = {name: _placed(torch, device, value) for name, value in data.items()}
     vector = {name: _placed(torch, device, value).reshape(placed[name].shape) for name, value in p.items()}
@@ -59,11 +60,11 @@ def _compiled(torch: Any, function: Callable[..., Any], x: Any, p: Any) -> tuple
 
 def _torch(device: str) -> Any:
     try:
-        import torch
+        torch = importlib.import_module("torch")
     except ImportError as missing:
-        raise PeerMissingError(f"{NAME}: not installed; pip install torch") from missing
+        raise PeerMissingError("not installed; pip install torch") from missing
     if device == "cuda" and not torch.cuda.is_available():
-        raise PeerMissingError(f"{NAME}: this PyTorch sees no GPU; install one with CUDA")
+        raise PeerMissingError("this PyTorch sees no GPU; install one with CUDA")
     return torch
 
 
@@ -71,5 +72,7 @@ def _placed(torch: Any, device: str, value: Any) -> Any:
     if np.ndim(value) == 0:
         return float(value)
     if not isinstance(value, np.ndarray):
-        return torch.from_dlpack(value)
+        # A bool is a byte on its way: not every version passes it on as it is.
+        passed = torch.from_dlpack(value.view(np.uint8) if value.dtype == bool else value)
+        return passed.bool() if value.dtype == bool else passed
     return torch.from_numpy(value.astype(np.float32) if value.dtype == np.float64 else value.copy()).to(device)
