@@ -47,7 +47,9 @@ def program(name: str, form: Form, dtype: str) -> CudaProgram:
     return derive_cuda(ENERGIES[name], dtype, None, "all" if form == "scatter" else False).program
 
 
-def sources(name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int") -> Iterator[Source]:
+def sources(
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int"
+) -> Iterator[Source]:
     """The groups' kernels, and conjugate gradients by some (suffix, damped)."""
     made = program(name, form, dtype)
     what = f"{name}, {form}, {dtype}, {index}"

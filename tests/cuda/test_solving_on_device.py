@@ -79,9 +79,7 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi", "auto"])
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
-def test_to_convergence(
-    gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_convergence(gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
     data = arap_data(9, 12)
     theirs = op.solve(

@@ -64,13 +64,8 @@ class DevicePrinter(PointPrinter):
             points = self._line()
         return "\n".join(
             [
-<<<<<<< HEAD
                 f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{",
-                *indent(self._prologue(routine)),
-=======
-                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
                 *indent(_without_unused(self._prologue(routine), points)),
->>>>>>> gtest
                 *indent(self._mask_prologue()),
                 *indent(points),
                 *indent(uses("scalar", "sum", "on_delta")),
