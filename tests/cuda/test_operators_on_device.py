@@ -34,7 +34,7 @@ MESH = mesh_energy()
 SCATTERS: tuple[Scatter, ...] = (False, True, "all")
 
 N, H, W, K, L = op.dims("N H W K L")
-n, i, j, k, l = op.indices(N, H, W, K, L)
+n, i, j, k, m = op.indices(N, H, W, K, L)
 
 
 def solver_on(gpu: Device, energy: op.Energy, dtype: str, form: EdgeForm | None = None, scatter: Any = None) -> Solver:
@@ -238,7 +238,7 @@ def test_float32_over_edges_is_as_close_as_its_precision(gpu: Device, scatter: S
 
 def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b, c = op.Graph("g", L, (N, N, N))[l]
+    a, b, c = op.Graph("g", L, (N, N, N))[m]
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
     for scatter in (False, "all"):
@@ -248,7 +248,7 @@ def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
 
 def test_without_edges_nothing_is_added(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b = op.Graph("g", L, (N, N))[l]
+    a, b = op.Graph("g", L, (N, N))[m]
     energy = op.Energy(r=X[a] - X[b], fit=0.5 * X[n] - 1)
     for scatter in (False, "all"):
         solver = solver_on(gpu, energy, "float64", scatter=scatter)
