@@ -201,6 +201,8 @@ def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
     if solver is None:
         solver = energy.compiled[key] = build(energy, dtype, place=place)
     assert isinstance(solver, Solver)
+    if solver.device_reason != place.reason:  # the same device, come to in another way
+        solver = energy.compiled[key] = Solver(energy, solver._backend, place.reason)
     return solver
 
 
