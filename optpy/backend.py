@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
@@ -86,6 +87,9 @@ class Backend(Protocol):
     @property
     def timing(self) -> CompileTiming: ...
 
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, the device is the current one of the thread, as all work on a problem needs it."""
+
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         """The energy with memory for some sizes."""
 
@@ -100,6 +104,9 @@ class CpuBackend:
     timing: CompileTiming
     device: str = "cpu"
     xp: Any = np
+
+    def current(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
@@ -129,11 +136,15 @@ class CudaBackend:
     def timing(self) -> CompileTiming:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
 
+    def current(self) -> AbstractContextManager[None]:
+        return self.library.device.current()
+
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
-        self._check_memory(sizes)
-        buffers = Buffers(self.program.slots, sizes, self.program.dtype, self.xp, CUDA)
-        bound = BoundCuda(self.library, buffers)
-        return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
+        with self.current():
+            self._check_memory(sizes)
+            buffers = Buffers(self.program.slots, sizes, self.program.dtype, self.xp, CUDA)
+            bound = BoundCuda(self.library, buffers)
+            return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
 
     def _check_memory(self, sizes: Mapping[Dim, int]) -> None:
         """Refuse what does not fit before anything is allocated.
