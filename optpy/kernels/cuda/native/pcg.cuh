@@ -8,7 +8,14 @@
  * The lines are phase_start, phase_direction, phase_update, phase_flush, phase_restart, and pcg_products for A p; their
  * last argument puts delta in the place of p. */
 
-enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
+enum {
+    PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL,
+    PCG_LIMIT, PCG_TIME
+};
+
+/* What the device knows now, not what a register or the nearest cache remembers. */
+#define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
+#define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 
 /* -- what follows each line, in one thread --------------------------------------------------------------------------- */
 
@@ -76,10 +83,10 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     scalar[BETA] = beta;
 }
 
-#define PCG_LINE(name, ends, line, step, after)                                                            \
+#define PCG_LINE(name, done, line, step, after)                                                            \
     extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) name(const __grid_constant__ Context context) { \
         const Context *c = &context;                                                                       \
-        if (ends && *(volatile long long *)&c->pcg->status) return;                                        \
+        if (done) return;                                                                                  \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
         pcg_scalars(c, scalar, step, c->pcg->beta);                                                        \
         line;                                                                                              \
@@ -90,10 +97,10 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     }
 
 PCG_LINE(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, total[0]))
-PCG_LINE(pcg_update, true, phase_update(c, scalar, sum, false), c->pcg->alpha, pcg_after_update(c, total[0]))
-PCG_LINE(pcg_restart, true, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, total[0]))
 /* After the end too: the last step may still have to be taken. */
-PCG_LINE(pcg_flush, false, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
+PCG_LINE(pcg_flush, PCG_NOW(pending) == 0, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
 
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const __grid_constant__ Context context) {
     const Context *c = &context;
@@ -104,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const 
 }
 
 #if PCG_APPLIES == 1 /* a product in several passes is for pcg_solve alone */
-PCG_LINE(pcg_apply, true, phase_apply_0(c, scalar, sum, false), 0, pcg_after_apply(c, total[0]))
+PCG_LINE(pcg_apply, PCG_STATUS, phase_apply_0(c, scalar, sum, false), 0, pcg_after_apply(c, total[0]))
 
 /* A delta, for the true residual: with delta in the place of p, and nothing to be made of the sum. */
-PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)total)
+PCG_LINE(pcg_apply_delta, PCG_STATUS, phase_apply_0(c, scalar, sum, true), 0, (void)total)
 #endif
 
 /* -- all iterations in one kernel --------------------------------------------------------------------------------------- */
@@ -143,9 +150,6 @@ PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)to
 
 /* The end of a line that leaves none. */
 #define PCG_PLAIN_BARRIER PCG_WAIT(optpy_arrive_alone(c), )
-
-#define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
-#define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __grid_constant__ Context context) {
     const Context *c = &context;
@@ -183,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
             PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
         }
     }
-    if (PCG_STATUS == PCG_RUNNING) return;
+    if (PCG_STATUS == PCG_RUNNING || PCG_NOW(pending) == 0) return;
     scalar[ALPHA] = PCG_NOW(pending);
     phase_flush(c, scalar, sum, false);
     PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
