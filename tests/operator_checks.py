@@ -15,6 +15,8 @@ from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
+from optpy.kernels.library import BoundProgram
+from optpy.linear_solver import LinearSolver
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]
@@ -36,7 +38,10 @@ class Operators:
     ) -> None:
         solver = solver or op.compile(energy, "cpu", dtype)
         self.energy = energy
-        self.bound = bind(energy, data, dtype)
+        self.bound = bind(energy, data, dtype, solver._backend.xp)
+        self._on_gpu = solver.device == "cuda"
+        on_host = bind(energy, data, dtype) if self._on_gpu else self.bound
+        self._solved = {u: solved_elements(energy, u, on_host) for u in energy.unknown_fields}
         self.unknowns = energy.unknown_fields
         self.problem = solver.problem(self.bound, threads)
         self._poison()
@@ -50,19 +55,28 @@ class Operators:
             view[...] = inside
 
     def check_poison(self) -> None:
-        """Whoever writes beyond the fields is found here."""
-        for memory, view in self._memory():
+        """Whoever writes beyond the fields is found here; a GPU may write between their rows."""
+        for memory, view in self._memory(written=self._on_gpu):
             inside = view.copy()
-            view[...] = np.frombuffer(b"\xff" * view.itemsize, view.dtype)
+            view[...] = self._on_device(np.frombuffer(b"\xff" * view.itemsize, view.dtype))
             assert (memory == 255).all()
             view[...] = inside
 
-    def _memory(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
-        """Of each field: all bytes, with paddings, and the elements alone."""
+    def _memory(self, written: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Of each field: all bytes, with paddings, and the elements alone, or all that may be written."""
         buffers = self.problem._buffers
         for f, memory in buffers.memory.items():
-            assert isinstance(memory.base, np.ndarray)
-            yield memory.base, buffers.view(f)
+            assert memory.base.dtype == np.uint8
+            rows, _ = buffers.shape(f.dims)
+            points = -(-rows * buffers.pitch[f.dims] // 4) * 4
+            yield memory.base, memory[:, :points] if written else buffers.view(f)
+
+    def _on_device(self, value: NDArray[Any]) -> Any:
+        """The same where the problem's memory is."""
+        return self.bound.xp.asarray(value, blocking=True) if self._on_gpu else value
+
+    def _on_host(self, value: Any) -> NDArray[Any]:
+        return self.problem._bound.host(value)
 
     def linearise(self, preconditioner: Any = "jacobi") -> float:
         self.problem.set_preconditioner(preconditioner)
@@ -70,20 +84,22 @@ class Operators:
 
     def get(self, kind: str) -> Real:
         """One of the solver's vectors, over all unknowns."""
-        return np.concatenate([self.problem.read_vector(kind, u).ravel() for u in self.unknowns]).astype(np.float64)
+        vectors = [self._on_host(self.problem.read_vector(kind, u)) for u in self.unknowns]
+        return np.concatenate([v.ravel() for v in vectors]).astype(np.float64)
 
     def put(self, kind: str, value: Real) -> None:
         start = 0
         for u in self.unknowns:
             n = self.elements(u) * ir.tangent(u).channels
-            self.problem._buffers.write(vector(kind, u), value[start : start + n])
+            self.problem._buffers.write(vector(kind, u), self._on_device(value[start : start + n]))
             start += n
 
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put("p", p)
-        total = self.problem._bound.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
-        return self.get("Ap"), total
+        group = "applyJTJ_damped" if damped else "applyJTJ"
+        self.problem._bound.queue(group)
+        return self.get("Ap"), self.problem._bound.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
         self.put("delta", delta)
@@ -91,17 +107,19 @@ class Operators:
 
     def blocks(self, u: ir.Field) -> Real:
         """The blocks of J^T J that linearise left: (elements, channels, channels)."""
-        stored = self.problem._buffers.read(vector("C", u, block_channels(u)))
+        stored = self._on_host(self.problem._buffers.read(vector("C", u, block_channels(u))))
         packed = stored.reshape(self.elements(u), block_channels(u))
         n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        if isinstance(self.problem._bound.program.normal, ir.Uncoupled):
+        machine, linear = self.problem._bound, self.problem._linear_solver
+        if not isinstance(machine, BoundProgram) or isinstance(machine.program.normal, ir.Uncoupled):
             return None
-        multigrid = AlgebraicMultigrid(self.problem._linear_solver.assembly)
-        self.problem._bound.assemble(multigrid.matrix, damped)
+        assert isinstance(linear, LinearSolver)
+        multigrid = AlgebraicMultigrid(linear.assembly)
+        machine.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels
@@ -117,7 +135,7 @@ class Operators:
 
     def solved(self) -> NDArray[np.bool_]:
         """Which entries of the stacked unknowns are solved for."""
-        elements = [(solved_elements(self.energy, u, self.bound), ir.tangent(u).channels) for u in self.unknowns]
+        elements = [(self._solved[u], ir.tangent(u).channels) for u in self.unknowns]
         return np.concatenate([np.repeat(solved.ravel(), channels) for solved, channels in elements])
 
 

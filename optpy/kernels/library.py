@@ -220,6 +220,11 @@ class BoundProgram:
                     self._partial[n] = self._partials[n].ctypes.data
 
     @property
+    def xp(self) -> Any:
+        """NumPy."""
+        return np
+
+    @property
     def dtype(self) -> str:
         return self.program.dtype
 

@@ -107,6 +107,7 @@ class EmulatedDevice:
         blocks_per_multiprocessor: how many blocks of any kernel each of them holds at once.
         shuffled: the order of blocks and threads changes from launch to launch (the same in every run of a test);
             else it is always from the first to the last.
+        xp: the module of its arrays: NumPy, or a ``FakeCupy``, which lets nobody take them for arrays of the host.
 
     Attributes:
         launches: so many, of which `cooperative_launches` together.
@@ -119,12 +120,18 @@ class EmulatedDevice:
     name = "emulated GPU"
     number = 0
     architecture = "sm_90"
-    xp: Any = np
 
-    def __init__(self, multiprocessors: int = 3, blocks_per_multiprocessor: int = 2, *, shuffled: bool = True) -> None:
+    def __init__(
+        self, multiprocessors: int = 3, blocks_per_multiprocessor: int = 2, *, shuffled: bool = True, xp: Any = np
+    ) -> None:
+        self.xp: Any = xp
         self.multiprocessors = multiprocessors
         self.blocks_per_multiprocessor = blocks_per_multiprocessor
         self.shuffled = shuffled
+        self.reset()
+
+    def reset(self) -> None:
+        """All counts to 0, and `free_bytes` to more than any test needs."""
         self.launches = 0
         self.cooperative_launches = 0
         self.host_reads = 0
@@ -184,12 +191,12 @@ class EmulatedDevice:
 
     def address(self, array: Any) -> int:
         """Where an array begins."""
-        return int(array.ctypes.data)
+        return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """A copy, which is counted."""
         self.host_reads += 1
-        return np.array(array)
+        return np.array(array) if isinstance(array, np.ndarray) else np.array(array.get())
 
     def shared_with_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
         """An array of zeros, and where it begins."""

@@ -9,7 +9,7 @@ typedef unsigned long long uint64_t;
 
 #ifndef OPTPY_EMULATED
 #define OPTPY_SHARED(type, name, count) __shared__ type name[count]
-static __device__ __forceinline__ long long optpy_nanoseconds() {
+[[maybe_unused]] static __device__ __forceinline__ long long optpy_nanoseconds() {
     long long t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
@@ -31,8 +31,9 @@ static __device__ __forceinline__ long long optpy_nanoseconds() {
 #endif
 
 #define __FMA__ 1 /* every GPU has it */
-#define OPTPY_FN static __device__ __forceinline__
-#define OPTPY_MATH static __device__ __forceinline__
+/* Not every source has a use for every function. */
+#define OPTPY_FN [[maybe_unused]] static __device__ __forceinline__
+#define OPTPY_MATH [[maybe_unused]] static __device__ __forceinline__
 #define OPTPY_THREADS 256 /* of every block */
 #define OPTPY_TILE 32     /* columns of a tile, one for each lane of a warp; its rows are the block's warps */
 

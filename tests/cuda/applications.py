@@ -1,0 +1,91 @@
+"""The energies of problems/, each with a small amount of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import optpy as op
+from problems import (
+    bundle_adjustment,
+    cotangent_smoothing,
+    embedded_deformation,
+    image_warping,
+    laplacian_smoothing,
+    mesh_deformation,
+    meshes,
+    nonrigid_alignment,
+    poisson_image_editing,
+    pose_graph,
+    sparse_warping,
+)
+from problems.mesh_handles import top_and_foot
+from problems.surface import Surface
+
+ENERGIES: dict[str, op.Energy] = {
+    "image_warping": image_warping.energy,
+    "poisson_image_editing": poisson_image_editing.energy,
+    "laplacian_smoothing": laplacian_smoothing.energy,
+    "mesh_deformation euler": mesh_deformation.ENERGIES["euler"],
+    "mesh_deformation so3": mesh_deformation.ENERGIES["so3"],
+    "embedded_deformation": embedded_deformation.energy,
+    "cotangent_smoothing": cotangent_smoothing.energy,
+    "nonrigid_alignment": nonrigid_alignment.energy,
+    "sparse_warping": sparse_warping.energy,
+    "bundle_adjustment": bundle_adjustment.energy,
+    "bundle_adjustment robust": bundle_adjustment.robust_energy("huber"),
+    "pose_graph plane": pose_graph.plane,
+    "pose_graph space": pose_graph.space,
+}
+
+
+def _warp() -> dict[str, Any]:
+    return image_warping.astronaut(20).data
+
+
+def _sparse_warp() -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPTPY_DATA", "")
+        return sparse_warping.default_warp(20).data
+
+
+def _mesh(rotations: str) -> dict[str, Any]:
+    mesh = meshes.pebble(1)
+    return mesh_deformation.Deformation(mesh, top_and_foot(mesh, fraction=0.1)).data(rotations)
+
+
+def _noisy_mesh() -> dict[str, Any]:
+    mesh = meshes.pebble(2)
+    return cotangent_smoothing.NoisyMesh(mesh, cotangent_smoothing.with_noise(mesh).noisy).data
+
+
+def _alignment() -> dict[str, Any]:
+    target = Surface(nonrigid_alignment.bent(meshes.pebble(2)))
+    return nonrigid_alignment.Alignment(meshes.pebble(1), target).data
+
+
+def _bundle() -> dict[str, Any]:
+    return bundle_adjustment.synthetic_bundle(cameras=4, points=25, noise=0.5, seed=3).start.data
+
+
+def _walk(dimension: Any) -> dict[str, Any]:
+    return pose_graph.synthetic_walk(dimension, rounds=2, steps=10, noise=1.0, seed=1).graph.data
+
+
+DATA: dict[str, Callable[[], dict[str, Any]]] = {
+    "image_warping": _warp,
+    "poisson_image_editing": lambda: poisson_image_editing.latte_art(24).data,
+    "laplacian_smoothing": lambda: laplacian_smoothing.default_noisy(20).data,
+    "mesh_deformation euler": lambda: _mesh("euler"),
+    "mesh_deformation so3": lambda: _mesh("so3"),
+    "embedded_deformation": lambda: embedded_deformation.deformation(meshes.pebble(1)).data,
+    "cotangent_smoothing": _noisy_mesh,
+    "nonrigid_alignment": _alignment,
+    "sparse_warping": _sparse_warp,
+    "bundle_adjustment": _bundle,
+    "bundle_adjustment robust": lambda: _bundle() | dict(scale=1.0),
+    "pose_graph plane": lambda: _walk(2),
+    "pose_graph space": lambda: _walk(3),
+}

@@ -1,0 +1,110 @@
+"""The kernels of all applications compile for every architecture, without a warning, and keep to their registers.
+
+All of them at once take ten minutes: without OPTPY_ALL_ARCHITECTURES=1 in the environment, all energies in all forms
+and precisions are compiled for one architecture, and for each of the others every energy, form and precision once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import pytest
+
+from optpy.backend import derive_cuda
+from optpy.kernels.cuda.cubin import read_cubin
+from optpy.kernels.cuda.nvrtc import compile_cuda
+from optpy.kernels.cuda.program import CudaProgram
+from tests.cuda.applications import ENERGIES
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
+FULL = "sm_90"
+EVERYTHING = os.environ.get("OPTPY_ALL_ARCHITECTURES") == "1"
+
+Form = Literal["gather", "scatter"]
+FORMS: tuple[Form, ...] = ("gather", "scatter")
+VARIANTS = tuple(product(FORMS, ("float32", "float64")))
+PCG = tuple(product(("", "_block"), (False, True)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text to compile, and what it is."""
+
+    name: str
+    text: str
+
+
+@functools.cache
+def program(name: str, form: Form, dtype: str) -> CudaProgram:
+    return derive_cuda(ENERGIES[name], dtype, None, "all" if form == "scatter" else False).program
+
+
+def sources(
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int"
+) -> Iterator[Source]:
+    """The groups' kernels, and conjugate gradients by some (suffix, damped)."""
+    made = program(name, form, dtype)
+    what = f"{name}, {form}, {dtype}, {index}"
+    yield Source(f"{what}: routines", made.routines_source(index))
+    for suffix, damped in pcg:
+        if f"start{suffix}" in made.phases:
+            yield Source(f"{what}: pcg{suffix} {damped}", made.pcg_source(suffix, damped, index))
+
+
+def chosen(architecture: str) -> Iterator[Source]:
+    at = ARCHITECTURES.index(architecture)
+    for n, name in enumerate(ENERGIES):
+        for m, (form, dtype) in enumerate(VARIANTS):
+            own = m == (n + at) % len(VARIANTS)
+            if EVERYTHING:
+                yield from sources(name, form, dtype, PCG)
+            elif own:
+                yield from sources(name, form, dtype, (PCG[(n // 4 + at) % 2 * 2 + n % 2],) if n % 2 == at % 2 else ())
+            elif architecture == FULL:
+                yield from sources(name, form, dtype, ())
+
+
+def problems_of(source: Source, architecture: str) -> list[str]:
+    """Kernels that spill registers; a source with warnings is an error."""
+    kernels = read_cubin(compile_cuda(source.text, architecture, werror=True).image)
+    assert kernels, source.name
+    return [
+        f"{source.name}: {name} has {k.registers} registers and {k.local_bytes} bytes of local memory"
+        for name, k in kernels.items()
+        if k.local_bytes or k.registers > 255
+    ]
+
+
+def check(found: Iterator[Source], architecture: str) -> None:
+    distinct = {s.text: s for s in found}.values()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC runs without the lock of the interpreter
+        problems = [p for ps in pool.map(lambda s: problems_of(s, architecture), distinct) for p in ps]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_all_applications_compile_without_warnings_and_spills(architecture: str) -> None:
+    check(chosen(architecture), architecture)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_indices_of_64_bits_compile(form: Form) -> None:
+    check(sources("mesh_deformation so3", form, "float32", PCG[3:], "long long"), FULL)
+
+
+def test_every_energy_form_and_precision_is_compiled_for_every_architecture() -> None:
+    for architecture in ARCHITECTURES:
+        names = [s.name for s in chosen(architecture)]
+        for part in (*ENERGIES, *FORMS, "float32", "float64", "routines", "pcg"):
+            assert any(part in name for name in names), (architecture, part)
+    together = " ".join(s.name for a in ARCHITECTURES for s in chosen(a))
+    for suffix, damped in PCG:
+        assert f"pcg{suffix} {damped}" in together
