@@ -234,6 +234,7 @@ def test_residuals_by_hand_are_those_of_the_energy(name: str) -> None:
     assert 0.5 * sum(float(np.sum(r.astype(np.float64) ** 2)) for r in found) == pytest.approx(case.energy.cost(data))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch warns of itself
 @pytest.mark.parametrize("module", [jax_products, torch_products])
 @pytest.mark.parametrize("name", RESIDUALS)
 def test_products_by_automatic_differentiation(name: str, module: Any) -> None:
