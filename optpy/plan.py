@@ -216,6 +216,8 @@ def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
         solver = build(energy, dtype, place=place) if other is None else other._because(place.reason)
         energy.compiled[key] = energy.compiled[asked] = solver
     assert isinstance(solver, Solver)
+    if solver.device_reason != place.reason:  # the same device, come to in another way
+        solver = energy.compiled[key] = Solver(energy, solver._backend, place.reason)
     return solver
 
 

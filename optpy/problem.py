@@ -253,7 +253,7 @@ class CompiledProblem:
         self._linearised = "x"
 
     def _linearise_at_x(self) -> None:
-        """J and g at x, if they are not: computed ahead at a candidate that was not accepted, or cut short by Ctrl-C."""
+        """J and g at x, if they are not: computed at a candidate that was not accepted, or cut short by Ctrl-C."""
         if self._linearised != "x":
             self._linearise_anew()
 

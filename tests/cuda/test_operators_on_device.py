@@ -34,7 +34,7 @@ MESH = mesh_energy()
 SCATTERS: tuple[Scatter, ...] = (False, True, "all")
 
 N, H, W, K, L = op.dims("N H W K L")
-n, i, j, k, l = op.indices(N, H, W, K, L)
+n, i, j, k, m = op.indices(N, H, W, K, L)
 
 
 def solver_on(gpu: Device, energy: op.Energy, dtype: str, form: EdgeForm | None = None, scatter: Any = None) -> Solver:
@@ -49,7 +49,7 @@ def machine(ops: Operators) -> BoundCuda:
 # -- grids -----------------------------------------------------------------------------------------------------------
 
 
-@settings(EXAMPLES, max_examples=6)
+@settings(EXAMPLES, max_examples=4)
 @given(random_energies())
 def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: RandomEnergy) -> None:
     solver = solver_on(gpu, random.energy, "float64")
@@ -58,7 +58,7 @@ def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: Rando
     check_everything(random.energy, random.data(random.long_sizes()), solver=solver)
 
 
-@settings(EXAMPLES, max_examples=3)
+@settings(EXAMPLES, max_examples=2)
 @given(random_energies())
 def test_float32_is_as_close_as_its_precision(gpu: Device, random: RandomEnergy) -> None:
     solver = solver_on(gpu, random.energy, "float32")
@@ -66,11 +66,10 @@ def test_float32_is_as_close_as_its_precision(gpu: Device, random: RandomEnergy)
         check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, 3e-5, solver)
 
 
-@pytest.mark.parametrize(("dtype", "epsilon"), [("float64", 1e-11), ("float32", 1e-4)])
-def test_every_function_of_the_language(gpu: Device, dtype: str, epsilon: float) -> None:
-    solver = solver_on(gpu, EVERY_FUNCTION, dtype)
+def test_every_function_of_the_language(gpu: Device) -> None:
+    solver = solver_on(gpu, EVERY_FUNCTION, "float64")
     for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 33, 2), (9, 6, 1)):
-        check_everything(EVERY_FUNCTION, data_of_every_function(*sizes), np.dtype(dtype), epsilon, solver)
+        check_everything(EVERY_FUNCTION, data_of_every_function(*sizes), solver=solver)
 
 
 def stencils() -> op.Energy:
@@ -136,12 +135,38 @@ def test_indices_of_64_bits(gpu: Device, scatter: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(bound, "_SMALL", 0)
     for energy, data in (
         (STENCILS, data_of_stencils(33, 3, 40, 2)),
-        (MESH, data_of_mesh(20, 50)),
+        (TIES, data_of_ties(20, 50)),
     ):
         solver = solver_on(gpu, energy, "float64", scatter=scatter)
         assert machine(Operators(energy, data, np.float64, 1, solver)).index == "long long"
         check_everything(energy, data, solver=solver)
 
+
+def ties() -> op.Energy:
+    """Edges and triangles between the same points, whose numbers stand side by side; one is held."""
+    X, T, A, w = op.Unknown("X", (N,), 3), op.Unknown("T", (N,)), op.Array("A", (N,), 3), op.Array("w", (L,))
+    F = op.Dim("F")
+    f = op.indices(F)
+    a, b = op.Graph("edges", L, (N, N))[l]
+    p, q, r = op.Graph("triangles", F, (N, N, N))[f]
+    return op.Energy(
+        fit=X[n] - A[n],
+        tie=w[l] * (X[a] - X[b] - op.sin(T[a]) * (A[a] - A[b])),
+        bend=op.dot(X[p] - X[q], X[p] - X[r]) * T[p],
+        fixed={X: op.value(n) == 2},
+    )
+
+
+def data_of_ties(points: int, edges: int) -> dict[str, Any]:
+    rng = np.random.default_rng(7)
+    return dict(
+        X=rng.normal(size=(points, 3)), T=rng.normal(size=points), A=rng.normal(size=(points, 3)),
+        w=rng.uniform(1, 2, edges), edges=rng.integers(0, points, (edges, 2)),
+        triangles=rng.integers(0, points, (2 * edges, 3)),
+    )  # fmt: skip
+
+
+TIES = ties()
 
 # -- local sums ------------------------------------------------------------------------------------------------------
 
@@ -190,9 +215,9 @@ def test_edges_around_a_point_by_threads_warps_and_blocks(
     gpu: Device, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everywhere(lanes, monkeypatch)
-    solver = solver_on(gpu, MESH, "float64", scatter=False)
+    solver = solver_on(gpu, TIES, "float64", scatter=False)
     for sizes in ((3, 1), (12, 90)):
-        check_everything(MESH, data_of_mesh(*sizes), solver=solver)
+        check_everything(TIES, data_of_ties(*sizes), solver=solver)
 
 
 def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
@@ -211,7 +236,7 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
 # -- graphs ----------------------------------------------------------------------------------------------------------
 
 
-@settings(EXAMPLES, max_examples=10)
+@settings(EXAMPLES, max_examples=8)
 @given(random_graph_energies(), st.sampled_from([None, *FORMS]), st.sampled_from(SCATTERS))
 def test_every_form_of_random_graphs_agrees_with_the_dense_jacobian(
     gpu: Device, random: RandomGraphEnergy, form: EdgeForm | None, scatter: Scatter
@@ -224,21 +249,28 @@ def test_every_form_of_random_graphs_agrees_with_the_dense_jacobian(
 
 @pytest.mark.parametrize("scatter", SCATTERS)
 @pytest.mark.parametrize("form", [None, *FORMS], ids=str)
-def test_edges_triangles_wedges_and_pixels(gpu: Device, form: EdgeForm | None, scatter: Scatter) -> None:
-    solver = solver_on(gpu, MESH, "float64", form, scatter)
+def test_every_form_of_edges(gpu: Device, form: EdgeForm | None, scatter: Scatter) -> None:
+    solver = solver_on(gpu, TIES, "float64", form, scatter)
+    for sizes in ((3, 1), (20, 50)):
+        check_everything(TIES, data_of_ties(*sizes), solver=solver)
+
+
+@pytest.mark.parametrize("scatter", [False, "all"])
+def test_edges_triangles_wedges_and_pixels(gpu: Device, scatter: Scatter) -> None:
+    solver = solver_on(gpu, MESH, "float64", None, scatter)
     for sizes in ((3, 1), (20, 50)):
         check_everything(MESH, data_of_mesh(*sizes), solver=solver)
 
 
 @pytest.mark.parametrize("scatter", [False, "all"])
 def test_float32_over_edges_is_as_close_as_its_precision(gpu: Device, scatter: Scatter) -> None:
-    solver = solver_on(gpu, MESH, "float32", scatter=scatter)
-    check_everything(MESH, data_of_mesh(20, 50), np.float32, 3e-5, solver)
+    solver = solver_on(gpu, TIES, "float32", scatter=scatter)
+    check_everything(TIES, data_of_ties(20, 50), np.float32, 3e-5, solver)
 
 
 def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b, c = op.Graph("g", L, (N, N, N))[l]
+    a, b, c = op.Graph("g", L, (N, N, N))[m]
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
     for scatter in (False, "all"):
@@ -248,7 +280,7 @@ def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
 
 def test_without_edges_nothing_is_added(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b = op.Graph("g", L, (N, N))[l]
+    a, b = op.Graph("g", L, (N, N))[m]
     energy = op.Energy(r=X[a] - X[b], fit=0.5 * X[n] - 1)
     for scatter in (False, "all"):
         solver = solver_on(gpu, energy, "float64", scatter=scatter)
@@ -269,7 +301,7 @@ def test_manifolds(gpu: Device) -> None:
 
 def test_without_atomics_the_same_bits_come_out_every_time(gpu: Device) -> None:
     for energy, data in (
-        (MESH, data_of_mesh(30, 3000)),
+        (TIES, data_of_ties(30, 3000)),
         (STENCILS, data_of_stencils(600, 17, 65, 1)),
     ):
         solver = solver_on(gpu, energy, "float32", scatter=False)
