@@ -23,7 +23,6 @@ from optpy.kernels.cuda.device import Device
 from optpy.linear_ending import Ending
 from optpy.plan import Solver, _Place, build
 from optpy.problem import CompiledProblem
-from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from tests.cuda.emulated_device import EmulatedDevice
@@ -135,7 +134,9 @@ def hub_linearised() -> tuple[Real, csr_array]:
 
 
 @pytest.mark.parametrize("reset", [0, 2])
-@pytest.mark.parametrize("form", [EdgeForm(jacobian=True, product=True), None, "scatter"], ids=["two passes", "one", "scatter"])
+@pytest.mark.parametrize(
+    "form", [EdgeForm(jacobian=True, product=True), None, "scatter"], ids=["two passes", "one", "scatter"]
+)
 @pytest.mark.parametrize("preconditioner", Preconditioners[1:])
 def test_every_iteration_on_graphs(gpu: Device, way: str, form: Any, preconditioner: Any, reset: int) -> None:
     place = _Place(gpu, "as asked")
@@ -278,9 +279,7 @@ def test_slices_of_time_change_nothing(
     assert emulated.cooperative_launches - before == other.iterations == 15
     assert one == other
     assert_same_trace(whole.trace, sliced.trace or [], rtol=1e-12)
-    np.testing.assert_allclose(
-        delta_of(whole, on_cpu.energy), delta_of(sliced, on_cpu.energy), rtol=1e-12, atol=1e-14
-    )
+    np.testing.assert_allclose(delta_of(whole, on_cpu.energy), delta_of(sliced, on_cpu.energy), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(whole.model_cost_change(), sliced.model_cost_change(), rtol=1e-12)
     assert whole.try_step().cost.total == pytest.approx(sliced.try_step().cost.total, rel=1e-12)
 
@@ -304,7 +303,7 @@ def test_both_ways_come_to_the_same(gpu: Device, monkeypatch: pytest.MonkeyPatch
         problem = compiled(on_cpu.energy, on_cpu.data())
         solved(problem, "block_jacobi", DAMPED, limits)
         steps.append(delta_of(problem, on_cpu.energy))
-    np.testing.assert_allclose(*steps, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-12, atol=1e-13)
 
 
 # -- launches --------------------------------------------------------------------------------------------------------
