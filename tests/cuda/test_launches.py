@@ -1,4 +1,4 @@
-"""How a solve uses a GPU: launches, reads by the host, and no dependence on the order of blocks where it is not wanted."""
+"""How a solve uses a GPU: launches, reads by the host, and results that no order of blocks changes."""
 
 from __future__ import annotations
 
