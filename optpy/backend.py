@@ -77,10 +77,6 @@ class Backend(Protocol):
         """ "cpu" or "cuda"."""
 
     @property
-    def described(self) -> str:
-        """Which device that is."""
-
-    @property
     def xp(self) -> Any:
         """The module of the device's arrays: NumPy or CuPy."""
 
@@ -102,7 +98,6 @@ class CpuBackend:
     program: Program
     compiled: Compiled
     timing: CompileTiming
-    described: str = "the CPU"
     device: str = "cpu"
     xp: Any = np
 
@@ -125,10 +120,6 @@ class CudaBackend:
     @property
     def program(self) -> CudaProgram:
         return self.library.program
-
-    @property
-    def described(self) -> str:
-        return f"{self.library.device.name} ({self.library.device.architecture})"
 
     @property
     def xp(self) -> Any:

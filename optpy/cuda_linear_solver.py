@@ -15,7 +15,7 @@ from .kernels.cuda.bound import BoundCuda
 from .kernels.cuda.device import Mark
 from .kernels.tables import Connectivity
 from .linear_ending import linear_summary
-from .solver.options import Preconditioner
+from .solver.options import CPU_ONLY, Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
@@ -56,7 +56,7 @@ class CudaLinearSolver:
         Raises:
             OptionError: it is one that runs on the CPU only.
         """
-        if preconditioner in ("multigrid", "cholesky"):
+        if preconditioner in CPU_ONLY:
             raise OptionError(
                 f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi' or 'block_jacobi' with "
                 "device='cuda', or device='cpu'"
@@ -138,9 +138,11 @@ class CudaLinearSolver:
             left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
             c.slice = max(int(left * 1e9), 1)
             bound.launch(kernel, self._points(suffix), together=True)
-            c.ahead = 1  # if this slice is the last: the others still need J as it is
-            ahead()
-            c.ahead = c.fresh = 0
+            try:
+                c.ahead = 1  # if this slice is the last: the others still need J as it is
+                ahead()
+            finally:
+                c.ahead = c.fresh = 0
             if bound.pcg_state().status:
                 return
             if _is_over(limits):
@@ -168,8 +170,7 @@ class CudaLinearSolver:
                 line("pcg_apply")
                 if limits.residual_reset_period and k % limits.residual_reset_period == 0:
                     line("pcg_flush")
-                    with bound.delta_as_p():
-                        line("pcg_apply_delta")
+                    line("pcg_apply_delta")
                     line("pcg_restart")
                 else:
                     line("pcg_update")

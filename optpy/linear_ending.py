@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import Protocol
 
+from .kernels.cuda import context as cuda
+from .kernels.library import PcgState
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 
-class PcgScalars(Protocol):
-    """What is read of the state of a loop."""
-
-    @property
-    def k(self) -> int: ...
-    @property
-    def status(self) -> int: ...
-    @property
-    def rho(self) -> float: ...
-    @property
-    def rho_0(self) -> float: ...
-
-
 class Ending(IntEnum):
-    """How the native loop ended: the numbers of ``PCG_...`` in native/pcg.h, where 0 is PCG_RUNNING."""
+    """How the loop ended: the numbers of ``PCG_...`` in native/pcg.h and native/pcg.cuh, where 0 is PCG_RUNNING."""
 
     NO_GRADIENT = 1
     BAD_START = 2
@@ -52,7 +40,7 @@ _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
 }
 
 
-def linear_summary(state: PcgScalars, limits: LinearLimits) -> LinearSummary:
+def linear_summary(state: PcgState | cuda.PcgState, limits: LinearLimits) -> LinearSummary:
     """What a linear solve has come to, once it has ended."""
     status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:

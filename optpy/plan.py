@@ -16,14 +16,14 @@ from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import Scatter
-from .errors import OptionError
+from .errors import DeviceMemoryError, OptionError
 from .ir import Graph, Routine
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
-from .solver.options import SolveOptions
+from .solver.options import CPU_ONLY, SolveOptions
 from .solver.result import SolveResult
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -52,7 +52,16 @@ class _Request:
         """
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
-        bound = bind(energy, data, dtype, xp)
+        try:
+            bound = bind(energy, data, dtype, xp)
+        except MemoryError as error:
+            if xp is np:
+                raise
+            given = sum(int(getattr(value, "nbytes", 0)) for value in data.values())
+            raise DeviceMemoryError(
+                f"the data, {given / 2**30:.1f} GiB as given, does not fit beside what else is in the "
+                f"memory of the GPU: {error}; free some, or solve at a smaller size"
+            ) from error
         return cls(checked, bound, time.perf_counter() - started)
 
 
@@ -76,6 +85,10 @@ class Solver:
     def timing(self) -> CompileTiming:
         """What compiling has taken so far; on a GPU, conjugate gradients are compiled when they are first needed."""
         return self._backend.timing
+
+    def _because(self, reason: str) -> Solver:
+        """The same solver with another reason for its device."""
+        return Solver(self.energy, self._backend, reason)
 
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
@@ -196,10 +209,12 @@ def compile(
 
 
 def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
-    key = (place.key, dtype)
-    solver = energy.compiled.get(key)
+    key, asked = (place.key, dtype), (place.key, dtype, place.reason)
+    solver = energy.compiled.get(asked)
     if solver is None:
-        solver = energy.compiled[key] = build(energy, dtype, place=place)
+        other = energy.compiled.get(key)  # "auto" and a device's name may mean the same, and have other reasons
+        solver = build(energy, dtype, place=place) if other is None else other._because(place.reason)
+        energy.compiled[key] = energy.compiled[asked] = solver
     assert isinstance(solver, Solver)
     if solver.device_reason != place.reason:  # the same device, come to in another way
         solver = energy.compiled[key] = Solver(energy, solver._backend, place.reason)
@@ -231,7 +246,8 @@ def solve(
         DataError: the data does not fit the energy, or a residual is not finite at the initial values.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
-    name, place = _checked_dtype(energy, dtype), _place(device, deterministic)
+    name = _checked_dtype(energy, dtype)
+    place = _place(device, deterministic, options.get("preconditioner"))
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     request = _Request.of(energy, data, name, options, place.xp)
     return _compile(energy, name, place)._solve(request)
@@ -266,8 +282,8 @@ class _Place:
 _CPU = _Place(None, "the CPU, as asked")
 
 
-def _place(device: str, deterministic: bool) -> _Place:
-    """The device of that name.
+def _place(device: str, deterministic: bool, preconditioner: object = None) -> _Place:
+    """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Raises:
         OptionError: there is none, or CUDA cannot run here.
@@ -279,9 +295,11 @@ def _place(device: str, deterministic: bool) -> _Place:
     if device == "cuda":
         gpu = available.find_device()
         return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
+    if device == "auto" and preconditioner in CPU_ONLY:
+        return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
-        return _Place(found, reason, deterministic)
+        return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
     raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu', 'cuda'")
 
 

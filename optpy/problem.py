@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +35,10 @@ class Machine(Protocol):
     def dtype(self) -> str: ...
 
     @property
+    def xp(self) -> Any:
+        """The module of the buffers' arrays: NumPy or CuPy."""
+
+    @property
     def groups(self) -> Mapping[str, Sequence[Routine]]:
         """The routines, by group."""
 
@@ -57,9 +60,6 @@ class Machine(Protocol):
 
     def host(self, array: Any) -> NDArray[Any]:
         """An array of the buffers in main memory."""
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        """An array of main memory as one that the buffers take."""
 
 
 class Linear(Protocol):
@@ -118,8 +118,9 @@ class CompiledProblem:
         self._saved: list[NDArray[Any]] = []
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._bound_before = False
-        self._ahead = False  # what follows the linear solve has been queued with it, and ...
-        self._linearised_ahead = False  # ... J and g are those at the candidate, or at x once that has been accepted
+        self._ahead = False  # what follows the linear solve has been queued with it
+        self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
+        self._gradient_is_news = False  # they have been computed at x ahead of being asked for
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             self._buffers.view(candidate(u))[...] = self._buffers.view(u)
-        self._ahead = self._linearised_ahead = False
+        self._ahead, self._linearised = False, "nowhere"
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
@@ -162,6 +163,7 @@ class CompiledProblem:
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioned = preconditioner is not None
+        self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
         self._linear_solver.set_preconditioner(preconditioner)
 
     @property
@@ -224,10 +226,9 @@ class CompiledProblem:
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
 
     def linearise(self) -> float:
-        if self._linearised_ahead and not self._ahead:  # and the step has been accepted since
-            self._linearised_ahead = False
-        else:
-            self._queue_linearisation()
+        if self._linearised != "x" or not self._gradient_is_news:
+            self._linearise_anew()
+        self._gradient_is_news = False
         return self._bound.totals(self._gradient)["gradient_max"]
 
     @property
@@ -240,18 +241,21 @@ class CompiledProblem:
 
     def _queue_ahead(self) -> None:
         """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
+        self._linearised = "nowhere"  # until all is queued: Ctrl-C may come at any time
         self._bound.queue("modelcost")
         self._bound.queue("step")
-        with self._candidate_as_x():
-            self._bound.queue("cost")
-            self._queue_linearisation()
-        self._ahead = self._linearised_ahead = True
+        self._queue_at_candidate(linearise=True)
+        self._ahead, self._linearised = True, "candidate"
+
+    def _linearise_anew(self) -> None:
+        self._linearised = "nowhere"
+        self._queue_linearisation()
+        self._linearised = "x"
 
     def _linearise_at_x(self) -> None:
-        """J and g at x, if they have been computed ahead at a candidate that was not accepted."""
-        if self._linearised_ahead:
-            self._queue_linearisation()
-            self._linearised_ahead = False
+        """J and g at x, if they are not: computed at a candidate that was not accepted, or cut short by Ctrl-C."""
+        if self._linearised != "x":
+            self._linearise_anew()
 
     def damp(self, damping: Damping) -> None:
         self._linearise_at_x()
@@ -268,23 +272,23 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
+        xp = self._bound.xp
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        values = ((u, self._bound.host(self.read(u)).astype(np.float64)) for u in self._unknowns)
-        x = np.concatenate([magnitudes(u, value).ravel() for u, value in values])
-        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj)
+        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64), xp))
+        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj, xp)
 
-    def _flat(self, read: Callable[[Field], NDArray[Any]]) -> NDArray[np.float64]:
-        """What is read for each unknown, one after the other, in main memory."""
-        return np.concatenate([self._bound.host(read(u)).ravel().astype(np.float64) for u in self._unknowns])
+    def _flat(self, read: Callable[[Field], Any]) -> Any:
+        """What is read for each unknown, one after the other, in float64, on the device."""
+        return self._bound.xp.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
 
-    def _apply_jtj(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
         first = 0
         for u in self._unknowns:
             field = vector("p", u)
             shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
             size = math.prod(shape)
-            self._buffers.write(field, self._bound.upload(p[first : first + size].reshape(shape)))
+            self._buffers.write(field, p[first : first + size].reshape(shape))
             first += size
         self._bound.queue("applyJTJ")
         return self._flat(lambda u: self.read_vector("Ap", u))
@@ -310,30 +314,34 @@ class CompiledProblem:
     def promised_change(self) -> float:
         self._linearise_at_x()
         g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        return float(-step @ (g + self._apply_jtj(step) / 2))
+        return -float((step * (g + self._apply_jtj(step) / 2)).sum())
 
     def try_step(self) -> Step:
         if not self._ahead:
             self._bound.queue("step")
-            with self._candidate_as_x():
-                self._bound.queue("cost")
+            self._queue_at_candidate(linearise=False)
         totals, cost = self._bound.totals("step"), self._cost_of_last_run()
         return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
 
     def accept(self) -> None:
-        self._ahead = False
+        ahead = self._linearised == "candidate"
+        self._ahead, self._linearised = False, "nowhere"
         self._buffers.memory = self._with_candidate_as_x()
+        if ahead:
+            self._linearised, self._gradient_is_news = "x", True
 
     def withdraw(self) -> None:
-        self._ahead = self._linearised_ahead = False
+        self._ahead, self._linearised = False, "nowhere"
         self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
 
-    @contextmanager
-    def _candidate_as_x(self) -> Iterator[None]:
+    def _queue_at_candidate(self, linearise: bool) -> None:
+        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
-            yield
+            self._bound.queue("cost")
+            if linearise:
+                self._queue_linearisation()
         finally:
             self._buffers.memory = x
 

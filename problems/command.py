@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ from problems import pictures
 class SolveSettings:
     """The choices that every program has."""
 
+    device: Literal["auto", "cpu", "cuda"]
     dtype: str
     method: str
     iterations: int
@@ -83,6 +84,7 @@ def command(
 def _options(output: Path, method: str, iterations: int, dtype: str) -> list[click.Parameter]:
     path = click.Path(dir_okay=False, path_type=Path)
     return [
+        choice("--device", ["auto", "cpu", "cuda"], "auto", "Where it is solved; auto: on a GPU if one is there."),
         choice("--dtype", ["float32", "float64"], dtype, "Of the solve; sums are always in float64."),
         choice("--method", ["gn", "lm"], method, "Gauss-Newton or Levenberg-Marquardt."),
         click.Option(
@@ -132,7 +134,7 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **op
     result = op.solve(
         energy,
         data,
-        device="cpu",
+        device=settings.device,
         dtype=settings.dtype,
         method=settings.method,
         max_iterations=settings.iterations,

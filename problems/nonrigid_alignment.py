@@ -150,7 +150,7 @@ def chosen(settings: AlignmentSettings) -> Alignment:
 
 def align(task: Alignment, settings: AlignmentSettings) -> NDArray[Any]:
     """Iterates, with new matches and a softer mesh after each step; returns the places of the vertices, (V, 3)."""
-    solver = op.compile(energy, device="cpu", dtype=settings.dtype)
+    solver = op.compile(energy, device=settings.device, dtype=settings.dtype)
     session = solver.start(task.data, method=settings.method)
     for iteration, w_reg in enumerate(np.geomspace(*STIFFNESS, settings.iterations)):
         session.update(w_reg=float(w_reg), **task.matches(session["X"]))

@@ -53,8 +53,10 @@ class Points:
             case FloorDiv():
                 return self.number(atom.numerator) // atom.denominator
             case Entry():
-                edges = self.bound.edges[atom.table.name]
-                return np.array(edges[self.number(atom.row), atom.column], np.int64)
+                edges, row = self.bound.edges[atom.table.name], self.number(atom.row)
+                found, inside = np.full(self.count, -1, np.int64), (row >= 0) & (row < len(edges))
+                found[inside] = edges[row[inside], atom.column]
+                return found
         raise AssertionError(f"no number for {atom}")
 
     def place(self, access: ir.Access) -> tuple[Whole, NDArray[np.bool_]]:

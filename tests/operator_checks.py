@@ -16,6 +16,7 @@ from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
 from optpy.kernels.library import BoundProgram
+from optpy.linear_solver import LinearSolver
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]
@@ -96,8 +97,9 @@ class Operators:
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put("p", p)
-        total = self.problem._bound.run("applyJTJ_damped" if damped else "applyJTJ")["pAp"]
-        return self.get("Ap"), total
+        group = "applyJTJ_damped" if damped else "applyJTJ"
+        self.problem._bound.queue(group)
+        return self.get("Ap"), self.problem._bound.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
         self.put("delta", delta)
@@ -112,11 +114,12 @@ class Operators:
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        machine = self.problem._bound
+        machine, linear = self.problem._bound, self.problem._linear_solver
         if not isinstance(machine, BoundProgram) or isinstance(machine.program.normal, ir.Uncoupled):
             return None
-        multigrid = AlgebraicMultigrid(self.problem._linear_solver.assembly)
-        self.problem._bound.assemble(multigrid.matrix, damped)
+        assert isinstance(linear, LinearSolver)
+        multigrid = AlgebraicMultigrid(linear.assembly)
+        machine.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels

@@ -66,6 +66,7 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
     }  # fmt: skip
     w = op.params("w")
     terms: dict[str, Any] = {}
+    at_edges: list[Any] = []
     for name, dim in (("g", E), ("h", F))[: draw(st.integers(1, 2))]:
         kinds = ["V", "V", "HW"] + (["E"] if dim is F else [])
         slots = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4))
@@ -76,7 +77,8 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
         parts = [_read(draw, unknowns[s], end) for s, end in ends]
         parts += [arrays[s][end] for s, end in ends if s != "E" and draw(st.booleans())]
         if dim is E and draw(st.booleans()):
-            parts.append(unknowns["E"][0][e])
+            parts += [unknowns["E"][0][n] for n in draw(st.lists(st.sampled_from([e, *_elsewhere(e)]), max_size=3))]
+            at_edges += [arrays["V"][end][0] for s, end in ends if s == "V"]
         terms[name] = _combined(draw, parts, scale)
         text.append(f"{name} {slots}: {terms[name]!r}")
     v, i, j = op.indices(V, H, W)
@@ -91,6 +93,8 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
         if draw(st.integers(0, 3)) == 0:
             k = op.indices(op.Dim(u.dims[0].name))
             fixed[u] = op.value(k) == 0
+            if u.dims[0].name == "E" and at_edges:  # a condition that goes through a graph itself
+                fixed[u] = draw(st.sampled_from(at_edges)) > 0
     return RandomGraphEnergy(op.Energy(fixed=fixed, **terms), draw(st.integers(0, 2**16)), text)
 
 
@@ -98,7 +102,14 @@ def _read(draw: st.DrawFn, unknowns: list[Any], end: Any) -> Any:
     unknown = draw(st.sampled_from(unknowns))
     if isinstance(end, tuple) and draw(st.integers(0, 2)) == 0:  # a neighbour of the pixel
         return unknown[end[0], end[1] + draw(st.sampled_from([-1, 1]))]
+    if not isinstance(end, tuple) and draw(st.integers(0, 3)) == 0:
+        return unknown[end + draw(st.sampled_from([-1, 1]))]
     return unknown[end]
+
+
+def _elsewhere(e: Any) -> list[Any]:
+    """Other edges than e, as e determines them."""
+    return [e - 1, e + 1, 2 * e, 2 * e - 1, E - 1 - e]
 
 
 def _combined(draw: st.DrawFn, parts: list[Any], scale: Any) -> Any:

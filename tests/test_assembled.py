@@ -11,7 +11,7 @@ import trimesh
 
 import optpy as op
 from optpy import linear_solver
-from optpy.assembled import Assembly
+from optpy.assembled import AlgebraicMultigrid, Assembly
 from optpy.energy.binding import bind
 from optpy.kernels import cholesky, library
 from optpy.problem import CompiledProblem
@@ -178,9 +178,10 @@ def test_multigrid_knows_rigid_motions() -> None:
         problem = prepared(mesh_deformation.euler, torus(size), "multigrid")
         problem.damp(Damping(1e6, 1e-6, 1e32, jacobi_scaling=True))
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
+        assert isinstance(problem._linear_solver, linear_solver.LinearSolver)
         multigrid = problem._linear_solver._assembled
-        assert multigrid is not None
-        assert multigrid._turning == range(3)  # type: ignore[union-attr]
+        assert isinstance(multigrid, AlgebraicMultigrid)
+        assert multigrid._turning == range(3)
     assert iterations[48] <= iterations[24] + 6
     assert iterations[48] <= 40
 

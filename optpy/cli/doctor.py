@@ -57,16 +57,19 @@ def doctor(context: click.Context) -> None:
     """Show what works here, what does not, and why; ends with status 1 if optpy cannot solve."""
     console = new_console()
     findings: list[Finding] = []
+    places = ["the CPU"]
     for title, examine in _SECTIONS.items():
         rows = list(examine())
         findings += rows
+        if title == "CUDA" and any(row.verdict is Verdict.WORKS for row in rows):
+            places.append("the GPU")
         console.print(_table(title, rows))
         console.print()
     broken = [row.subject for row in findings if row.verdict is Verdict.BROKEN]
     if broken:
         console.print(f"[red]optpy cannot solve here: see {', '.join(broken)}.[/]")
         context.exit(1)
-    console.print("[green]optpy can solve here, on the CPU.[/]")
+    console.print(f"[green]optpy can solve here, on {' and '.join(places)}.[/]")
 
 
 def _table(title: str, rows: list[Finding]) -> Table:

@@ -35,7 +35,7 @@ class Energy:
         terms: each keyword names a term: an expression, or a list of them. A vector counts once for each entry.
 
     Raises:
-        EnergyError: the energy makes no sense as written.
+        EnergyError: the energy makes no sense as written, or a term has no name.
 
     Attributes:
         terms: the names of the terms, in order.
@@ -52,8 +52,13 @@ class Energy:
         location: where it was made.
     """
 
-    def __init__(self, *, fixed: Mapping[Unknown, Any] | None = None, **terms: Any) -> None:
+    def __init__(self, *unnamed: Any, fixed: Mapping[Unknown, Any] | None = None, **terms: Any) -> None:
         self.location = Location.of_caller()
+        if unnamed:
+            many = isinstance(unnamed[0], Mapping)
+            cure = "of a dict they are op.Energy(**terms)" if many else "op.Energy(fit=X[i, j] - A[i, j])"
+            message = f"every term has a name, given as a keyword: {cure}; got {describe(unnamed[0])} without one"
+            raise EnergyError(message, self.location)
         self.compiled: dict[Any, Any] = {}
         if not terms:
             raise EnergyError("an energy needs a term: op.Energy(fit=X[i, j] - A[i, j])", self.location)

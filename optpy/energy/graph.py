@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, final
 
 from .. import ir
-from ..errors import EnergyError, Location
+from ..errors import EnergyError, Location, callers_frame
 from ..symbolic.affine import Affine, Entry
 from ..symbolic.traverse import variables
 from .index import Dim, IndexExpression, LoopVariable, check_name, describe
-from .naming import shown
+from .naming import shown, unpacked_count
 from .refusal import Refusal, Refusing
 
 if TYPE_CHECKING:
@@ -75,19 +75,35 @@ class Graph(metaclass=Refusing):
                 f"{atom.dim}: index it by e = op.indices({self.graph.edges})",
                 Location.of_caller(),
             )
+        self._check_unpacked(unpacked_count(callers_frame()), edge)
         slots = []
         for slot in range(len(self.graph.slots)):
             at = tuple(IndexExpression(a) for a in self.graph.at(slot, edge))
             slots.append(at if len(at) > 1 else at[0])
         return tuple(slots)
 
+    def _check_unpacked(self, count: int | None, edge: Affine) -> None:
+        """Python itself would only count the values, and does not know which graph they come from."""
+        n = len(self.graph.slots)
+        if count not in (None, n):
+            raise EnergyError(
+                f"an edge of '{self.name}' has {n} {'slot' if n == 1 else 'slots'}, {slots_text(self.graph)}, but is "
+                f"unpacked into {count}: write {self._names} = {self.name}[{shown(edge)}]",
+                Location.of_caller(),
+            )
+
+    @property
+    def _names(self) -> str:
+        """``a, b``; ``a,`` for a single slot."""
+        names = "abcdefgh"[: len(self.graph.slots)]
+        return ", ".join(names) if len(names) > 1 else f"{names},"
+
     @property
     def unindexed_message(self) -> str:
         """What is said where the graph is used like an expression."""
-        names = ", ".join("abcdefgh"[: len(self.graph.slots)])
         return (
             f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
-            f"{names} = {self.name}[e] with e = op.indices({self.graph.edges})"
+            f"{self._names} = {self.name}[e] with e = op.indices({self.graph.edges})"
         )
 
     _unindexed = Refusal("{0.unindexed_message}")

@@ -21,7 +21,9 @@ MOST_POINTS = 2**31 - 1
 
 
 def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
-    """A graph's array, of ``xp``, of the right shape and kind; an empty list is a graph without edges.
+    """A graph's array, of ``xp``, of the right shape and kind.
+
+    Without edges it may be an empty list, or an array of shape (0, columns), which NumPy makes of floats by itself.
 
     Raises:
         DataError: it is no array of whole numbers of shape (edges, columns).
@@ -29,6 +31,7 @@ def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
     columns = len(graph.columns)
     if isinstance(value, list | tuple) and not value:
         return xp.empty((0, columns), np.int64)
+    _check_rows(graph, value)
     raw, _ = to_array(graph.name, value, xp)
     if raw.ndim != 2 or raw.shape[1] != columns:
         cure = ""
@@ -43,6 +46,8 @@ def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
             f"slots {slots_text(graph)}; got {raw.shape if raw.ndim else describe(value)}{cure}",
             graph.location,
         )
+    if not len(raw) and raw.dtype.kind == "f":
+        return xp.empty((0, columns), np.int64)
     if raw.dtype.kind not in "iu":
         raise DataError(
             f"the graph {graph.name!r} has dtype {raw.dtype}, but its entries are indices: whole numbers, "
@@ -50,6 +55,21 @@ def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
             graph.location,
         )
     return raw
+
+
+def _check_rows(graph: ir.Graph, value: Any) -> None:
+    """That lists of edges have as many entries each: NumPy makes no array of others."""
+    if not isinstance(value, list | tuple):
+        return
+    columns = len(graph.columns)
+    for n, row in enumerate(value):
+        if isinstance(row, list | tuple) and len(row) != columns:
+            counted = f"{len(row)} {'entry' if len(row) == 1 else 'entries'}"
+            raise DataError(
+                f"{graph.name}[{n}] = {describe(row)} has {counted}, but the graph {graph.name!r} has shape "
+                f"({graph.edges}, {columns}): one column for each axis of its slots {slots_text(graph)}",
+                graph.location,
+            )
 
 
 def checked_edges(graph: ir.Graph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:

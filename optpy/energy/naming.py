@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import re
+from itertools import pairwise
 from types import FrameType
 from typing import Final
 
@@ -34,6 +35,19 @@ def assigned_names(frame: FrameType, count: int) -> tuple[str, ...] | None:
         names += instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval]
         if len(names) >= count:
             return tuple(names[:count])
+    return None
+
+
+def unpacked_count(frame: FrameType) -> int | None:
+    """Into how many values a frame is about to unpack the item that it is taking; None where it is doing neither.
+
+    Args:
+        frame: where the item is taken: 3 for ``a, b, c = graph[e]``.
+    """
+    for taking, after in pairwise(dis.get_instructions(frame.f_code)):
+        if taking.offset == frame.f_lasti:
+            takes_item = taking.opname == "BINARY_SUBSCR" or taking.argrepr == "[]"  # the second from Python 3.14 on
+            return int(after.argval) if takes_item and after.opname == "UNPACK_SEQUENCE" else None
     return None
 
 

@@ -67,14 +67,15 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
     return np.stack(evaluate(retraction(unknown), lookup), axis=-1).reshape(x.shape)
 
 
-def magnitudes(unknown: ir.Field, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
     """How large an unknown is along each coordinate in which it moves, 1 along turns.
 
     Args:
         unknown: the field.
         x: (*dims, channels).
+        xp: the module of the arrays.
 
     Returns:
         (*dims, dimension of its tangent).
     """
-    return unknown.manifold.magnitudes(x) if isinstance(unknown.manifold, Kind) else np.abs(x)
+    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Kind) else xp.abs(x)

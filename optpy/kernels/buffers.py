@@ -128,7 +128,6 @@ class Buffers:
         self.memory: dict[Field, Any] = {}
         for f, slot in slots.fields.items():
             self._allocate(f, slot)
-        self.partial: list[NDArray[np.float64]] = []
 
     def shape(self, dims: Dims) -> tuple[int, int]:
         """(rows, length) of a grid."""

@@ -220,6 +220,11 @@ class BoundProgram:
                     self._partial[n] = self._partials[n].ctypes.data
 
     @property
+    def xp(self) -> Any:
+        """NumPy."""
+        return np
+
+    @property
     def dtype(self) -> str:
         return self.program.dtype
 
@@ -242,8 +247,6 @@ class BoundProgram:
     def host(self, array: NDArray[Any]) -> NDArray[Any]:
         """The array itself."""
         return array
-
-    upload = host
 
     def run(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
         """Run the kernels of a group, ``repeat`` times each.

@@ -22,17 +22,18 @@ from ..ir import (
     Loop,
     Routine,
     Scalar,
+    atoms_of,
     entries_of,
     entry_dim,
 )
-from ..symbolic.affine import Affine, Divides, Entry, FloorDiv
+from ..symbolic.affine import Affine, Atom, Divides, Entry, FloorDiv
 from ..symbolic.expr import ONE
 from ..symbolic.traverse import variables
 from .body import Body
 from .dialect import Dialect
 from .lower import Kernel, loop_offset
 from .slots import Slots
-from .tables import Offsets, Sorted, TableKey, incidences, row_of, table_of, tables_of
+from .tables import Offsets, Sorted, TableKey, incidences, loop_row, row_is_inside, table_of, tables_of
 
 
 class PointPrinter:
@@ -53,6 +54,7 @@ class PointPrinter:
         self._domain = kernel.domain
         self._loops = incidences(kernel.border)
         self._tables = tables_of(kernel.border)
+        self._numbers: dict[Entry, int] = {}
         self._int = f"const {dialect.index}"
 
     # -- what a function needs before its loops --------------------------------------------------------------------
@@ -72,10 +74,10 @@ class PointPrinter:
         for f, channel in channels:
             const = "" if f in stored else "const "
             ctype = self._dialect.types[f.dtype]
-            slot = self._slots.fields[f]
+            base, plane = self._memory(f)
             lines.append(
                 f"{const}{ctype} *{restrict} {self._array(f, channel)} = "
-                f"({const}{ctype} *)c->field[{slot}] + {channel} * c->plane[{slot}];  /* {f.name} */"
+                f"({const}{ctype} *){base} + {channel} * {plane};  /* {f.name} */"
             )
         for name, text in self._scalar_values(keys).items():
             lines.append(f"const {self._dialect.real} {name} = ({self._dialect.real}){text};")
@@ -84,6 +86,11 @@ class PointPrinter:
             *(self._size(d) for d in self._slots.sizes),
             *(f"pitch{n}" for n in self._slots.grids.values()),
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        """Where a field begins, and the elements from one channel to the next."""
+        slot = self._slots.fields[f]
+        return f"c->field[{slot}]", f"c->plane[{slot}]"
 
     def _scalar_values(self, keys: list[object]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -112,7 +119,7 @@ class PointPrinter:
     # -- bodies --------------------------------------------------------------------------------------------------
 
     def _body(self, routine: Routine, checked: bool) -> list[str]:
-        lines = self._entries(routine.keys, set(routine.domain))
+        lines = self._entries(routine.keys, local=False)
         for n, x in enumerate(routine.locals):
             lines += self._local_sum(x, checked, n)
         return lines + self._results(routine, checked)
@@ -154,7 +161,7 @@ class PointPrinter:
         text = guard.compute([x.condition])[0]
         body = Body(self._dialect, self._leaf_printer(checked, x.variables), f"l{n}_")
         results = body.compute(x.values)
-        inner = self._entries([v.key for v in variables(x.values)], set(x.variables)) + body.lines
+        inner = self._entries([v.key for v in variables(x.values)], local=True) + body.lines
         inner += [f"{name} += (double)({value});" for name, value in zip(x.names, results, strict=True)]
         for position, loop in reversed(list(enumerate(x.loops))):
             inner = self._loop(loop, inner, innermost=position == len(x.loops) - 1)
@@ -193,18 +200,24 @@ class PointPrinter:
             text = f"({text}) * {self._size(dim)} + ({self._affine(a)})"
         return text
 
-    def _entries(self, keys: Iterable[object], rows: set[Index]) -> list[str]:
-        """Names for what the slots of the edges point at."""
-        entries = [e for key in keys for e in entries_of(key) if row_of(e) in rows]
+    def _entries(self, keys: Iterable[object], local: bool) -> list[str]:
+        """Names for what the slots of the edges point at: those that the point determines, or (local) the others."""
+        found = dict.fromkeys(e for key in keys for e in entries_of(key))
+        entries = [e for e in found if all(i in self._domain for i in _indices(e)) is not local]
         lines = []
-        for e in dict.fromkeys(entries):
-            row, key = row_of(e), table_of(e, self._loops)
-            position = f"{row}_q" if isinstance(key, Sorted) else str(row)
-            lines.append(f"{self._int} {self._entry(e)} = {self._table(key)}[{position}];  /* {e} */")
+        for e in sorted(entries, key=lambda e: len(atoms_of([e.row]))):  # those inside the rows of others come first
+            key, row = table_of(e, self._loops), self._affine(e.row)
+            load = f"{self._table(key)}[{f'{row}_q' if isinstance(key, Sorted) else row}]"
+            if not row_is_inside(e):  # -1 is outside of every grid, so that a check refuses it
+                load = f"{self._inside(e.row, e.table.edges)} ? {load} : -1"
+            lines.append(f"{self._int} {self._entry(e)} = {load};  /* {e} */")
         return lines
 
     def _entry(self, e: Entry) -> str:
-        return f"{self._table(table_of(e, self._loops))}_{row_of(e)}"
+        row = loop_row(e)
+        if row is None:
+            return f"entry{self._numbers.setdefault(e, len(self._numbers))}"
+        return f"{self._table(table_of(e, self._loops))}_{row}"
 
     def _table(self, key: TableKey) -> str:
         return f"table{self._slots.tables[key]}"
@@ -238,7 +251,7 @@ class PointPrinter:
         """The bound checks that a read needs: those axes that are not known to be inside."""
         found = []
         for a, dim in zip(access.index, access.field.dims, strict=True):
-            if any(isinstance(x, Entry) and entry_dim(x) == dim and a.offset_from(x) == 0 for x in a.atoms):
+            if any(_is_bound(x, dim) and a.offset_from(x) == 0 for x in a.atoms):
                 continue  # checked when the graph was bound
             own, free = loop_offset(a, self._domain), loop_offset(a, loops)
             inside = own is not None and own[0].dim == dim and (own[1] == 0 or not checked)
@@ -297,6 +310,16 @@ class PointPrinter:
 
     def _scalar(self, key: Scalar) -> str:
         return f"s_{key.name.replace('.', '_')}"
+
+
+def _indices(entry: Entry) -> list[Index]:
+    """The loop variables inside an entry's row."""
+    return [a for a in atoms_of([entry.row]) if isinstance(a, Index)]
+
+
+def _is_bound(atom: Atom, dim: Dim) -> bool:
+    """Whether an atom is an entry that points into a dim, and is read at an edge for certain."""
+    return isinstance(atom, Entry) and entry_dim(atom) == dim and row_is_inside(atom)
 
 
 def indent(lines: list[str], depth: int = 1) -> list[str]:

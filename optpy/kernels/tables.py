@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ..ir import Dim, Graph, Incidence, Index, Routine, affines_of, entries_of
+from ..ir import Dim, Graph, Incidence, Index, Routine, affines_of, entries_of, entry_dim
 from ..symbolic.affine import Affine, Entry
 
 Table = Any
@@ -60,18 +60,40 @@ def incidences(routine: Routine) -> dict[Index, Incidence]:
 
 
 def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
-    """Where an entry is read: in the order of the loop that its row counts, if that runs over edges of its graph."""
-    loop = loops.get(row_of(entry))
+    """Where an entry is read: in the order of the loop that is its row, if that runs over edges of its graph."""
+    row = loop_row(entry)
+    loop = None if row is None else loops.get(row)
     if loop is not None and loop.graph == entry.table:
         return Sorted(loop.graph, loop.slot, entry.column)
     return Column(entry.table, entry.column)
 
 
-def row_of(entry: Entry) -> Index:
-    """The loop variable that is an entry's row."""
-    (row,) = entry.row.atoms
-    assert isinstance(row, Index)
-    return row
+def loop_row(entry: Entry) -> Index | None:
+    """The loop variable over the edges that is an entry's row; None if the row is any other index.
+
+    Rows are other indices where a residual is seen from elsewhere: with ``U[e + 1]``, from ``U``'s point y at the edge
+    ``y - 1``; or where a condition of ``fixed`` is read at an index: at what another graph points at.
+    """
+    for atom in entry.row.atoms:
+        if isinstance(atom, Index) and atom.dim == entry.table.edges and entry.row.offset_from(atom) == 0:
+            return atom
+    return None
+
+
+def row_is_inside(entry: Entry) -> bool:
+    """Whether an entry's row is an edge by construction: a loop variable over edges, or what a slot points at.
+
+    Any other row may lie outside, and is checked wherever the entry is read.
+    """
+    if loop_row(entry) is not None:
+        return True
+    (first, *_) = entry.row.atoms or (None,)
+    return (
+        isinstance(first, Entry)
+        and entry.row.offset_from(first) == 0
+        and entry_dim(first) == entry.table.edges  # checked when the graph was bound
+        and row_is_inside(first)
+    )
 
 
 def tables_of(routine: Routine) -> list[TableKey]:
@@ -95,7 +117,7 @@ def _mentions(affine: Affine, loop: Incidence) -> bool:
     for atom in affine.atoms:
         if atom == loop.edge:
             return True
-        own = isinstance(atom, Entry) and atom.table == loop.graph
+        own = isinstance(atom, Entry) and atom.table == loop.graph and loop_row(atom) == loop.edge
         if not own and hasattr(atom, "inner") and _mentions(atom.inner, loop):
             return True
     return False

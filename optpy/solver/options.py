@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
 
+CPU_ONLY = ("multigrid", "cholesky")
+"""Preconditioners that do not run on a GPU."""
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,9 @@ class SolveOptions:
             are vertices of graphs, smoothed aggregation on the assembled matrix), "cholesky" (a factorisation of that
             matrix, so that conjugate gradients only refine), or "auto": on a grid Jacobi, then multigrid once a solve
             takes many iterations; on graphs block-Jacobi, then a factorisation where that is cheap, else multigrid.
-        threads: CPU threads; None: as many as there are cores.
+            "multigrid" and "cholesky" run on the CPU only; on a GPU "auto" is block-Jacobi, or Jacobi where all blocks
+            are diagonal.
+        threads: CPU threads; None: as many as there are cores. Without effect on a GPU.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):
         max_iterations: nonlinear iterations, rejected ones included. Ceres: max_num_iterations, 50.

@@ -52,7 +52,8 @@ def _facts(result: SolveResult) -> Iterable[str]:
             "auto": "preconditioner chosen as it goes",
         }[options.preconditioner]
     )
-    device = ": ".join(filter(None, [result.device, result.facts.get("Device")]))
+    reason = result.facts.get("Device")
+    device = f"{result.device}: {reason}" if reason else result.device
     facts = {**result.facts, "Device": device, "Method": method, "Linear solver": linear}
     return (f"{label:<28}{text}" for label, text in facts.items())
 

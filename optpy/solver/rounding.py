@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ _PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
 
-def relative_gradient(g: Real, c: Real, x: Real, step: Real, cost: float, apply: Callable[[Real], Real]) -> float:
+def relative_gradient(
+    g: Real, c: Real, x: Real, step: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np
+) -> float:
     """The larger of max_i |g_i| / n_i and |g.step| / ||n step||, where rounding changes g_i by about precision n_i:
 
         n_i = max_s |J^T J (s x)|_i + sqrt(c_i) ||F|| / sqrt(n)        s: a few vectors of random signs
@@ -34,19 +36,33 @@ def relative_gradient(g: Real, c: Real, x: Real, step: Real, cost: float, apply:
         step: (n,); it may be 0.
         cost: 1/2 ||F||^2.
         apply: from p to J^T J p, both (n,).
+        xp: the module of the arrays: NumPy, or one with its names for arrays on a GPU, which stay there.
 
     Returns:
         The ratio; not finite where something overflows.
     """
     free = c > 0
-    if not free.any():
+    n_free = int(free.sum())
+    if n_free == 0:
         return 0.0
-    rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        n = np.zeros_like(g)
-        for _ in range(_PROBES):
-            n = np.maximum(n, np.abs(apply(np.where(free, rng.choice([-1.0, 1.0], len(x)) * x, 0))))
-        n = n + np.sqrt(c) * math.sqrt(2 * cost / np.count_nonzero(free))
-        entries = np.max(np.abs(g[free]) / n[free]) if g.any() else 0.0
-        slope = abs(g @ step) / np.linalg.norm(n * step) if (g * step).any() else 0.0
-    return float(np.maximum(entries, slope))
+        n = xp.zeros_like(g)
+        for probe in range(_PROBES):
+            n = xp.maximum(n, xp.abs(apply(xp.where(free, random_signs(len(x), probe, xp) * x, 0.0))))
+        n = n + xp.sqrt(c) * math.sqrt(2 * cost / n_free)
+        # Without products of vectors, which would take a library of linear algebra on a GPU.
+        entries = xp.where(free & (g != 0), xp.abs(g) / n, 0.0).max()
+        slope = (g * step).sum()
+        length = xp.sqrt(((n * step) ** 2).sum())
+        along = abs(float(slope)) / float(length) if bool((g * step).any()) else 0.0
+    return float(np.maximum(float(entries), along))
+
+
+def random_signs(n: int, seed: int, xp: Any = np) -> Real:
+    """(n,) numbers of 1 and -1: bits of splitmix64 (Steele, Lea, Flood 2014)."""
+    z = xp.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed * 2**40)
+    z = z * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    signs: Real = ((z >> np.uint64(63)).astype(np.float64)) * 2 - 1
+    return signs

@@ -21,6 +21,7 @@ from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.test_graph_operators import SIZES as GRAPH_SIZES
 from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
+from tests.test_graph_rows import ENERGIES, check_all_sizes
 from tests.test_manifolds import EVERYTHING, data_of_everything
 from tests.test_operators import SIZES, data_of_every_function, every_function
 
@@ -33,7 +34,7 @@ MESH = mesh_energy()
 SCATTERS: tuple[Scatter, ...] = (False, True, "all")
 
 N, H, W, K, L = op.dims("N H W K L")
-n, i, j, k, e = op.indices(N, H, W, K, L)
+n, i, j, k, m = op.indices(N, H, W, K, L)
 
 
 def solver_on(gpu: Device, energy: op.Energy, dtype: str, form: EdgeForm | None = None, scatter: Any = None) -> Solver:
@@ -146,11 +147,11 @@ def ties() -> op.Energy:
     X, T, A, w = op.Unknown("X", (N,), 3), op.Unknown("T", (N,)), op.Array("A", (N,), 3), op.Array("w", (L,))
     F = op.Dim("F")
     f = op.indices(F)
-    a, b = op.Graph("edges", L, (N, N))[e]
+    a, b = op.Graph("edges", L, (N, N))[m]
     p, q, r = op.Graph("triangles", F, (N, N, N))[f]
     return op.Energy(
         fit=X[n] - A[n],
-        tie=w[e] * (X[a] - X[b] - op.sin(T[a]) * (A[a] - A[b])),
+        tie=w[m] * (X[a] - X[b] - op.sin(T[a]) * (A[a] - A[b])),
         bend=op.dot(X[p] - X[q], X[p] - X[r]) * T[p],
         fixed={X: op.value(n) == 2},
     )
@@ -269,7 +270,7 @@ def test_float32_over_edges_is_as_close_as_its_precision(gpu: Device, scatter: S
 
 def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b, c = op.Graph("g", L, (N, N, N))[e]
+    a, b, c = op.Graph("g", L, (N, N, N))[m]
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
     for scatter in (False, "all"):
@@ -279,7 +280,7 @@ def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
 
 def test_without_edges_nothing_is_added(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
-    a, b = op.Graph("g", L, (N, N))[e]
+    a, b = op.Graph("g", L, (N, N))[m]
     energy = op.Energy(r=X[a] - X[b], fit=0.5 * X[n] - 1)
     for scatter in (False, "all"):
         solver = solver_on(gpu, energy, "float64", scatter=scatter)
@@ -306,3 +307,9 @@ def test_without_atomics_the_same_bits_come_out_every_time(gpu: Device) -> None:
         solver = solver_on(gpu, energy, "float32", scatter=False)
         first, second = (outcomes(Operators(energy, data, np.float32, 1, solver)) for _ in range(2))
         assert first == second
+
+
+@pytest.mark.parametrize("scatter", [False, "all"])
+@pytest.mark.parametrize("name", ["vertices by edges", "both graphs", "far outside"])
+def test_edges_may_read_what_stands_on_other_edges(gpu: Device, name: str, scatter: Scatter) -> None:
+    check_all_sizes(ENERGIES[name], solver_on(gpu, ENERGIES[name], "float64", scatter=scatter))

@@ -150,6 +150,8 @@ w_array = op.Array("w", (H, W))
 
 MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(), ["needs a term", "op.Energy(fit="]),
+    (lambda: op.Energy(X[i, j]), ["every term has a name", "op.Energy(fit=", "got an Expression without one"]),
+    (lambda: op.Energy({"fit": X[i, j]}), ["op.Energy(**terms)", "got a dict"]),
     (lambda: op.Energy(a=[]), ["'a'", "empty list"]),
     (lambda: op.Energy(**{"reg[0]": X[i, j], "reg": [X[i, j]]}), ["'reg[0]' cannot name a term", "letters"]),
     (lambda: op.Energy(**{"": X[i, j]}), ["'' cannot name a term"]),

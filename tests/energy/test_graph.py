@@ -131,6 +131,32 @@ def test_mistakes(write: Callable[[], Any], message: str) -> None:
     assert "test_graph.py" in str(caught.value)
 
 
+def test_an_edge_is_unpacked_into_its_slots() -> None:
+    unpackings: list[tuple[str, str]] = [
+        (
+            "a, b, c = EDGES[e]",
+            r"'edges' has 2 slots, \(V, V\), but is unpacked into 3: write a, b = edges\[e\]",
+        ),
+        ("(a,) = EDGES[e]", "2 slots.*into 1"),
+        ("a, b = ONE[e]", r"'one' has 1 slot, \(V,\), but is unpacked into 2: write a, = one\[e\]"),
+        ("(row, column), vertex = MATCH[e]", "'match' has 3 slots.*into 2: write a, b, c = match"),
+    ]
+    names = dict(EDGES=EDGES, MATCH=MATCH, ONE=op.Graph("one", E, V), e=e)
+    for text, message in unpackings:
+        with pytest.raises(op.EnergyError, match=message) as caught:
+            exec(compile(text, "users_own.py", "exec"), dict(names))
+        assert str(caught.value).startswith("users_own.py:1")
+
+
+def test_what_else_is_done_with_the_slots_of_an_edge_is_free() -> None:
+    first, *rest = MATCH[e]
+    assert len(rest) == 2
+    assert len(MATCH[e]) == 3
+    x, y = list(map(MATCH.__getitem__, op.indices(E, E)))
+    assert len(x) == len(y) == 3
+    assert str(first) == str(MATCH[e][0])
+
+
 def test_data_may_be_read_at_a_part_of_a_slot() -> None:
     pixel, _, _ = MATCH[e]
     A = op.Array("A", (W,))

@@ -38,7 +38,7 @@ def test_whole_numbers_of_any_kind_are_taken(dtype: str) -> None:
 
 
 def test_there_may_be_no_edges() -> None:
-    edgeless: list[Any] = [np.zeros((0, 3), int), np.empty((0, 3), np.uint8), [], ()]
+    edgeless: list[Any] = [np.zeros((0, 3), int), np.empty((0, 3), np.uint8), np.zeros((0, 3)), [], ()]
     for match in edgeless:
         bound = bind(ENERGY, with_match(match))
         assert bound.edges["match"].shape == (0, 3)
@@ -56,7 +56,9 @@ REFUSED: list[tuple[Any, str]] = [
     (np.zeros(3, int), r"got \(3,\)"),
     (np.zeros((2, 3, 1), int), r"got \(2, 3, 1\)"),
     (np.zeros((2, 3)), r"dtype float64.*whole numbers, a.astype"),
-    (np.zeros((0, 3)), "dtype float64"),
+    (np.zeros((0, 3), bool), "dtype bool"),
+    ([[2, 3, 4], [0, 1]], r"match\[1\] = \[0, 1\] has 2 entries.*shape \(E, 3\).*slots \(\(H, W\), V\)"),
+    ([(2,), (0, 1, 2)], r"match\[0\] = \(2,\) has 1 entry"),
     (np.zeros((2, 3), bool), "dtype bool"),
     (np.zeros((2, 3), complex), "dtype complex128"),
     (np.zeros((2, 3), object), "dtype object"),

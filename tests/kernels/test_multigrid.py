@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy.kernels import library
+from optpy.linear_solver import LinearSolver
 from optpy.solver.pcg import Vector, pcg
 from optpy.solver.protocol import Damping, LinearLimits
 from optpy.solver.result import Status
@@ -125,6 +126,7 @@ def test_every_iteration_is_that_of_the_reference(
     J = energy.jacobian(values).toarray()[:, order]
     c = (J**2).sum(axis=0)
     A = J.T @ J + np.diag(np.where(c > 0, damping.diagonal(c), 0))
+    assert isinstance(native._linear_solver, LinearSolver)
     grid = native._linear_solver._multigrid
     assert grid is not None
     omegas = [level.omega for level in grid._levels]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy import linear_solver
+from optpy import linear_ending, linear_solver
 from optpy.energy.binding import bind
 from optpy.energy.updates import SOLVER_SCALARS
 from optpy.kernels import library
@@ -282,12 +282,13 @@ def c_enum(source: str, member: str) -> list[str]:
     return [name.strip() for name in members.split(",")]
 
 
-def test_endings_have_the_numbers_of_the_header() -> None:
-    running, *endings = c_enum(native_header("pcg.h"), "PCG_RUNNING")
+@pytest.mark.parametrize("header", ["pcg.h", "../cuda/native/pcg.cuh"])
+def test_endings_have_the_numbers_of_the_header(header: str) -> None:
+    running, *endings = c_enum(native_header(header), "PCG_RUNNING")
     assert running == "PCG_RUNNING"
-    assert endings == [f"PCG_{ending.name}" for ending in linear_solver.Ending]
-    assert [int(ending) for ending in linear_solver.Ending] == list(range(1, len(endings) + 1))
-    assert set(linear_solver._ENDINGS) == set(linear_solver.Ending)
+    assert endings == [f"PCG_{ending.name}" for ending in linear_ending.Ending]
+    assert [int(ending) for ending in linear_ending.Ending] == list(range(1, len(endings) + 1))
+    assert set(linear_ending._ENDINGS) == set(linear_ending.Ending)
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:

@@ -50,11 +50,11 @@ class Kind(ir.Manifold, ABC):
             DataError: an element is no element of the manifold, by more than the tolerance.
         """
 
-    def magnitudes(self, stored: Floats) -> Floats:
+    def magnitudes(self, stored: Any, xp: Any) -> Any:
         """How large elements are along each coordinate of the tangent: (*grid, dimension), 1 along turns."""
-        found = np.ones((*stored.shape[:-1], self.dimension))
+        found = xp.ones((*stored.shape[:-1], self.dimension))
         if self.translation:
-            found[..., -self.translation :] = np.abs(stored[..., -self.translation :])
+            found[..., -self.translation :] = xp.abs(stored[..., -self.translation :])
         return found
 
     def from_matrices(self, field: ir.Field, matrices: Floats, xp: Any) -> Floats:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -132,6 +131,11 @@ class BoundCuda:
         return int(self._partial.nbytes + self._results.nbytes + self._sync.nbytes)
 
     @property
+    def xp(self) -> Any:
+        """The module of the device's arrays."""
+        return self.device.xp
+
+    @property
     def dtype(self) -> str:
         return self.program.dtype
 
@@ -215,19 +219,6 @@ class BoundCuda:
             self.context.plane[n] = array.strides[0] // array.itemsize
         self._located = memory
 
-    @contextmanager
-    def delta_as_p(self) -> Iterator[None]:
-        """What is queued within reads delta in the place of p, so that A is applied to that."""
-        c, fields = self.context, self.program.slots.fields
-        kept = list(c.field), list(c.plane)
-        numbers = {f.name: n for f, n in fields.items()}
-        for name, n in numbers.items():
-            if name.startswith("p."):
-                delta = numbers["delta." + name.removeprefix("p.")]
-                c.field[n], c.plane[n] = kept[0][delta], kept[1][delta]
-        yield
-        c.field[:], c.plane[:] = kept
-
     def _set_scalars(self, scalars: Mapping[str, float]) -> None:
         self.context.scalar[:] = [0.0] * len(self._scalar_numbers)
         for name, value in scalars.items():
@@ -279,10 +270,6 @@ class BoundCuda:
     def host(self, array: Any) -> NDArray[Any]:
         """A copy in main memory."""
         return self.device.to_host(array)
-
-    def upload(self, array: NDArray[Any]) -> Any:
-        """A copy on the device."""
-        return self.device.xp.asarray(array, blocking=True)
 
 
 def _largest_index(buffers: Buffers) -> int:

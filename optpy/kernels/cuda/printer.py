@@ -64,14 +64,25 @@ class DevicePrinter(PointPrinter):
             points = self._line()
         return "\n".join(
             [
-                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum) {{",
+                f"OPTPY_FN void {routine.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{",
                 *indent(_without_unused(self._prologue(routine), points)),
                 *indent(self._mask_prologue()),
                 *indent(points),
-                *indent(uses("scalar", "sum")),
+                *indent(uses("scalar", "sum", "on_delta")),
                 "}",
             ]
         )
+
+    def _memory(self, f: Field) -> tuple[str, str]:
+        if not f.name.startswith("p."):
+            return super()._memory(f)
+        # The true residual of conjugate gradients takes A delta: with delta in the place of p.
+        own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
+        return f"(on_delta ? c->field{delta} : c->field{own})", f"(on_delta ? c->plane{delta} : c->plane{own})"
+
+    def _delta(self, p: Field) -> int:
+        name = "delta." + p.name.removeprefix("p.")
+        return next(slot for f, slot in self._slots.fields.items() if f.name == name)
 
     # -- which points ------------------------------------------------------------------------------------------------
 
@@ -118,11 +129,17 @@ class DevicePrinter(PointPrinter):
             f"{self._int} points = {self._rows} * {self._length}, together = OPTPY_THREADS / lanes;",
             f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
             "at += gridDim.x * together) {",
-            f"    {self._int} row = at / {self._length}, {self._last} = at % {self._length};",
+            *indent(self._of_point_number()),
             *indent(self._point()),
             *indent(uses("row")),
             "}",
         ]
+
+    def _of_point_number(self) -> list[str]:
+        """The row and the last index of the point ``at``, counted in C order."""
+        if len(self._domain) < 2:
+            return [f"{self._int} row = 0, {self._last} = at;"]
+        return [f"{self._int} row = at / {self._length}, {self._last} = at % {self._length};"]
 
     def _point(self) -> list[str]:
         """What happens at a point: in the interior with fewer checks."""

@@ -112,8 +112,7 @@ class CudaProgram:
             defined += [
                 f"#define phase_{name}{f'_{n}' if name == 'apply' else ''} {p.name}" for n, p in enumerate(phases)
             ]
-        text = [*defined, self._exchange(), (_NATIVE / "pcg.cuh").read_text(encoding="utf-8")]
-        text.insert(-1, _products(len(products)))
+        text = [*defined, _products(len(products)), _header("pcg.cuh")]
         return self._text(index, [*(p for ps in lines.values() for p in ps), *products], text)
 
     def _text(self, index: str, phases: Sequence[Phase], parts: Sequence[str]) -> str:
@@ -137,20 +136,9 @@ class CudaProgram:
         )
 
     def _phase_function(self, phase: Phase) -> str:
-        calls = [f"    {self.kernels[n].name}(c, scalar, sum);" for n in phase.kernels]
-        head = f"OPTPY_FN void {phase.name}(const Context *c, const double *scalar, double *sum) {{"
+        calls = [f"    {self.kernels[n].name}(c, scalar, sum, on_delta);" for n in phase.kernels]
+        head = f"OPTPY_FN void {phase.name}(const Context *c, const double *scalar, double *sum, bool on_delta) {{"
         return "\n".join([head, *calls, "}"])
-
-    def _exchange(self) -> str:
-        """Puts delta in the place of p, or p back."""
-        numbers = self.slots.fields
-        names = {f.name: n for f, n in numbers.items()}
-        pairs = [(n, names["delta." + f.name[2:]]) for f, n in numbers.items() if f.name.startswith("p.")]
-        lines = ["OPTPY_FN void pcg_exchange(Context *to, const Context &c, bool delta) {"]
-        for p, delta in pairs:
-            lines.append(f"    to->field[{p}] = delta ? c.field[{delta}] : c.field[{p}];")
-            lines.append(f"    to->plane[{p}] = delta ? c.plane[{delta}] : c.plane[{p}];")
-        return "\n".join([*lines, "}"])
 
 
 def build_cuda_program(
@@ -214,7 +202,7 @@ def _launcher(phase: Phase) -> str:
         f"    double scalar[OPTPY_SCALARS], sum[{n}] = {{0}};",
         "#pragma unroll",
         "    for (int n = 0; n < OPTPY_SCALARS; ++n) scalar[n] = c->scalar[n];",
-        f"    {phase.name}(c, scalar, sum);",
+        f"    {phase.name}(c, scalar, sum, false);",
         *([f"    optpy_finish<{n}>(c, sum, {phase.first}, {maxima}u);"] if phase.sums else []),
         "}",
     ]
@@ -222,17 +210,11 @@ def _launcher(phase: Phase) -> str:
 
 
 def _products(phases: int) -> str:
-    """A p in all its phases; sums are kept from one to the next."""
-    lines = ["#define pcg_products(c, scalar, sum) \\", "    { \\"]
+    """A p in all its phases."""
+    lines = ["#define pcg_products(c, scalar, sum, on_delta) \\", "    { \\"]
     for n in range(phases):
-        if n:
-            lines += [
-                "        const double kept = sum[0]; \\",
-                "        sum[0] = 0; \\",
-                "        PCG_BARRIER((void)total) \\",
-            ]
-            lines += ["        sum[0] = kept; \\"]
-        lines.append(f"        phase_apply_{n}(c, scalar, sum); \\")
+        lines += ["        PCG_PLAIN_BARRIER \\"] if n else []
+        lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
     return "\n".join([*lines, "    }"])
 
 

@@ -5,7 +5,8 @@
  * Either one kernel for each line (pcg_start, pcg_direction, pcg_apply, pcg_update, ...), which does nothing once the
  * method has ended, or pcg_solve: all iterations in one kernel whose blocks wait for one another.
  *
- * The lines are phase_start, phase_direction, phase_update, phase_flush, phase_restart, and pcg_products for A p. */
+ * The lines are phase_start, phase_direction, phase_update, phase_flush, phase_restart, and pcg_products for A p; their
+ * last argument puts delta in the place of p. */
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
 
@@ -88,38 +89,36 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
         if (threadIdx.x == 0) { after; }                                                                   \
     }
 
-PCG_LINE(pcg_start, false, phase_start(c, scalar, sum), 0, pcg_after_start(c, total[0]))
-PCG_LINE(pcg_update, true, phase_update(c, scalar, sum), c->pcg->alpha, pcg_after_update(c, total[0]))
-PCG_LINE(pcg_restart, true, phase_restart(c, scalar, sum), 0, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, total[0]))
+PCG_LINE(pcg_update, true, phase_update(c, scalar, sum, false), c->pcg->alpha, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_restart, true, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, total[0]))
 /* After the end too: the last step may still have to be taken. */
-PCG_LINE(pcg_flush, false, phase_flush(c, scalar, sum), c->pcg->pending, c->pcg->pending = 0)
+PCG_LINE(pcg_flush, false, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
 
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const __grid_constant__ Context context) {
     const Context *c = &context;
     if (*(volatile long long *)&c->pcg->status) return;
     double scalar[OPTPY_SCALARS], sum[1] = {0};
     pcg_scalars(c, scalar, c->pcg->pending, c->pcg->beta);
-    phase_direction(c, scalar, sum);
+    phase_direction(c, scalar, sum, false);
 }
 
 #if PCG_APPLIES == 1 /* a product in several passes is for pcg_solve alone */
-PCG_LINE(pcg_apply, true, phase_apply_0(c, scalar, sum), 0, pcg_after_apply(c, total[0]))
+PCG_LINE(pcg_apply, true, phase_apply_0(c, scalar, sum, false), 0, pcg_after_apply(c, total[0]))
 
 /* A delta, for the true residual: with delta in the place of p, and nothing to be made of the sum. */
-PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum), 0, (void)total)
+PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)total)
 #endif
 
 /* -- all iterations in one kernel --------------------------------------------------------------------------------------- */
 
 /* Waits for all blocks; `after` happens in the one that comes last, before any goes on. */
-#define PCG_BARRIER(after)                                                        \
+#define PCG_WAIT(arrive, after)                                                   \
     {                                                                             \
         const unsigned seen = *(volatile unsigned *)&c->sync->generation;         \
-        if (optpy_arrive<1>(c, sum, 0)) {                                         \
-            double total[1];                                                      \
-            optpy_totals<1>(c, total, 0);                                         \
+        if (arrive) {                                                             \
+            after;                                                                \
             if (threadIdx.x == 0) {                                               \
-                after;                                                            \
                 __threadfence();                                                  \
                 *(volatile unsigned *)&c->sync->generation = seen + 1;            \
             }                                                                     \
@@ -128,37 +127,46 @@ PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum), 0, (void)total)
         }                                                                         \
         __threadfence();                                                          \
         __syncthreads();                                                          \
-        sum[0] = 0;                                                               \
     }
+
+#define PCG_TOTAL(after)                          \
+    {                                             \
+        double total[1];                          \
+        optpy_totals<1>(c, total, 0);             \
+        if (threadIdx.x == 0) { after; }          \
+    }
+
+/* The end of a line that leaves a sum: `after` is made of its total. */
+#define PCG_BARRIER(after)                                   \
+    PCG_WAIT(optpy_arrive<1>(c, sum, 0), PCG_TOTAL(after))   \
+    sum[0] = 0;
+
+/* The end of a line that leaves none. */
+#define PCG_PLAIN_BARRIER PCG_WAIT(optpy_arrive_alone(c), )
 
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __grid_constant__ Context context) {
-    OPTPY_SHARED(Context, shared, 1); /* whose p can be exchanged with delta: A is then applied to that */
-    if (threadIdx.x == 0) shared[0] = context;
-    __syncthreads();
-    const Context *c = shared;
+    const Context *c = &context;
     double scalar[OPTPY_SCALARS], sum[1] = {0};
     pcg_scalars(c, scalar, 0, 0);
     if (context.fresh) {
-        phase_start(c, scalar, sum);
+        phase_start(c, scalar, sum, false);
         PCG_BARRIER(pcg_after_start(c, total[0]); c->pcg->began = optpy_nanoseconds())
     } else {
-        PCG_BARRIER(c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds())
+        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) { c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds(); })
     }
     while (PCG_STATUS == PCG_RUNNING && !*(volatile long long *)&c->pcg->halted) {
         scalar[ALPHA] = PCG_NOW(pending);
         scalar[BETA] = PCG_NOW(beta);
-        phase_direction(c, scalar, sum); /* delta += alpha p;  p = z + beta p */
-        PCG_BARRIER((void)total)
+        phase_direction(c, scalar, sum, false); /* delta += alpha p;  p = z + beta p */
+        PCG_PLAIN_BARRIER
         for (bool on_delta = false;; on_delta = true) {
-            pcg_products(c, scalar, sum); /* A p;  p.Ap */
+            pcg_products(c, scalar, sum, on_delta) /* A p;  p.Ap;  or A delta */
             PCG_BARRIER(if (!on_delta) pcg_after_apply(c, total[0]))
             if (on_delta) {
-                if (threadIdx.x == 0) pcg_exchange(&shared[0], context, false);
-                __syncthreads();
-                phase_restart(c, scalar, sum); /* r = b - A delta;  r.z */
+                phase_restart(c, scalar, sum, false); /* r = b - A delta;  r.z */
                 PCG_BARRIER(pcg_after_update(c, total[0]))
                 break;
             }
@@ -166,19 +174,17 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
             const long long k = *(volatile long long *)&c->pcg->k;
             if (!c->reset_period || k % c->reset_period) {
                 scalar[ALPHA] = PCG_NOW(alpha);
-                phase_update(c, scalar, sum); /* r -= alpha Ap;  r.z */
+                phase_update(c, scalar, sum, false); /* r -= alpha Ap;  r.z */
                 PCG_BARRIER(pcg_after_update(c, total[0]))
                 break;
             }
             scalar[ALPHA] = PCG_NOW(pending);
-            phase_flush(c, scalar, sum); /* delta += alpha p */
-            PCG_BARRIER(c->pcg->pending = 0)
-            if (threadIdx.x == 0) pcg_exchange(&shared[0], context, true);
-            __syncthreads();
+            phase_flush(c, scalar, sum, false); /* delta += alpha p */
+            PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
         }
     }
     if (PCG_STATUS == PCG_RUNNING) return;
     scalar[ALPHA] = PCG_NOW(pending);
-    phase_flush(c, scalar, sum);
-    PCG_BARRIER(c->pcg->pending = 0)
+    phase_flush(c, scalar, sum, false);
+    PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
 }
