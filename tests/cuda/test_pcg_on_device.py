@@ -258,7 +258,6 @@ def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypat
     assert 0 < step.cost.total < math.inf
     device.accept()
     at_candidate = device.linearise()
-    device._linearised_ahead = False
     device._queue_linearisation()
     assert device._bound.totals("evalJTF")["gradient_max"] == at_candidate
 
