@@ -1,6 +1,6 @@
 /* The preconditioned conjugate gradient method on the device: solver/pcg.py line for line (Nocedal & Wright, algorithm
- * 5.3), with r = b - A delta here, so p = z + beta p. All scalars live in c->pcg; the block that arrives last at the end
- * of a line computes them, and no number crosses to the host.
+ * 5.3), with r = b - A delta here, so p = z + beta p. All scalars live in c->pcg; the block that arrives last at the
+ * end of a line computes them, and no number crosses to the host.
  *
  * Either one kernel for each line (pcg_start, pcg_direction, pcg_apply, pcg_update, ...), which does nothing once the
  * method has ended, or pcg_solve: all iterations in one kernel whose blocks wait for one another.
@@ -17,7 +17,7 @@ enum {
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 
-/* -- what follows each line, in one thread --------------------------------------------------------------------------- */
+/* -- what follows each line, in one thread -------------------------------------------------------------------- */
 
 OPTPY_FN void pcg_tell(const Context *c) {
     Pcg *s = c->pcg;
@@ -31,6 +31,12 @@ OPTPY_FN void pcg_after_start(const Context *c, double rho) {
     s->k = s->halted = 0;
     s->status = rho == 0 ? PCG_NO_GRADIENT : optpy_isfinite(rho) && rho > 0 ? PCG_RUNNING : PCG_BAD_START;
     pcg_tell(c);
+}
+
+/* pcg_solve goes on after a slice of time. */
+OPTPY_FN void pcg_again(const Context *c) {
+    c->pcg->halted = 0;
+    c->pcg->began = optpy_nanoseconds();
 }
 
 OPTPY_FN void pcg_after_apply(const Context *c, double pAp) {
@@ -73,7 +79,7 @@ OPTPY_FN void pcg_after_update(const Context *c, double rho_next) {
     pcg_tell(c);
 }
 
-/* -- one kernel for each line ------------------------------------------------------------------------------------------ */
+/* -- one kernel for each line ----------------------------------------------------------------------------------- */
 
 /* The solver's scalars for a line, with those that live on the device. */
 OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double beta) {
@@ -117,9 +123,10 @@ PCG_LINE(pcg_apply, PCG_STATUS, phase_apply_0(c, scalar, sum, false), 0, pcg_aft
 PCG_LINE(pcg_apply_delta, PCG_STATUS, phase_apply_0(c, scalar, sum, true), 0, (void)total)
 #endif
 
-/* -- all iterations in one kernel --------------------------------------------------------------------------------------- */
+/* -- all iterations in one kernel -------------------------------------------------------------------------------- */
 
-/* Waits for all blocks; `after` happens in the one that comes last, before any goes on. */
+/* Waits for all blocks; `after` happens in the one that comes last, before any goes on. What a block has stored is
+ * seen by all: its threads meet, then one of them fences, arrives, and fences again before they go on together. */
 #define PCG_WAIT(arrive, after)                                                   \
     {                                                                             \
         const unsigned seen = *(volatile unsigned *)&c->sync->generation;         \
@@ -159,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
         phase_start(c, scalar, sum, false);
         PCG_BARRIER(pcg_after_start(c, total[0]); c->pcg->began = optpy_nanoseconds())
     } else {
-        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) { c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds(); })
+        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) pcg_again(c))
     }
     while (PCG_STATUS == PCG_RUNNING && !*(volatile long long *)&c->pcg->halted) {
         scalar[ALPHA] = PCG_NOW(pending);
