@@ -86,6 +86,7 @@ class Session:
         problem = self._solver.problem(bound, thread_count(self._options.threads))
         self._solver.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
+        problem.prepare(damped=self._options.method == "lm")
         return problem
 
     def _new_state(self, bound: Bound, problem: CompiledProblem, options: SolveOptions) -> _State:

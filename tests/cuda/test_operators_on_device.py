@@ -147,11 +147,11 @@ def ties() -> op.Energy:
     X, T, A, w = op.Unknown("X", (N,), 3), op.Unknown("T", (N,)), op.Array("A", (N,), 3), op.Array("w", (L,))
     F = op.Dim("F")
     f = op.indices(F)
-    a, b = op.Graph("edges", L, (N, N))[l]
+    a, b = op.Graph("edges", L, (N, N))[m]
     p, q, r = op.Graph("triangles", F, (N, N, N))[f]
     return op.Energy(
         fit=X[n] - A[n],
-        tie=w[l] * (X[a] - X[b] - op.sin(T[a]) * (A[a] - A[b])),
+        tie=w[m] * (X[a] - X[b] - op.sin(T[a]) * (A[a] - A[b])),
         bend=op.dot(X[p] - X[q], X[p] - X[r]) * T[p],
         fixed={X: op.value(n) == 2},
     )

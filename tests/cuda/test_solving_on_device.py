@@ -1,9 +1,8 @@
-"""Whole solves on GPUs beside the CPU's, and what only a GPU has: launches, reads, atomics, memory, reasons."""
+"""Whole solves on GPUs beside the CPU's: every application, endings, sessions; and which device it is, and why."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 import optpy as op
 from optpy import cuda_linear_solver
-from optpy.backend import derive_cuda
-from optpy.kernels.cuda import available
+from optpy.kernels.cuda import available, bound
 from optpy.kernels.cuda.device import Device
 from optpy.solver.result import SolveResult, Status
 from tests.cuda.applications import DATA, ENERGIES
@@ -292,8 +290,8 @@ def test_edges_may_change_and_become_more(gpu: Device) -> None:
         for session in sessions:
             session.update(edges=edges)
             costs.append([session.step().cost for _ in range(2)])
-        np.testing.assert_allclose(*costs, rtol=1e-9)
-    np.testing.assert_allclose(*(session["X"] for session in sessions), atol=1e-8)
+        np.testing.assert_allclose(np.array(costs[0]), np.array(costs[1]), rtol=1e-9)
+    np.testing.assert_allclose(sessions[0]["X"], sessions[1]["X"], atol=1e-8)
 
 
 def test_benchmarks_run_on_the_device(gpu: Device) -> None:
@@ -302,96 +300,6 @@ def test_benchmarks_run_on_the_device(gpu: Device) -> None:
     for routine in ("applyJTJ", "evalJTF", "pcg"):
         assert session.benchmark(routine, repeat=2) > 0
     np.testing.assert_array_equal(session["Offset"], before)
-
-
-# -- launches and reads ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("energy", "data"), [(WARP, arap_data(9, 12)), (MESH, mesh_arap_data())], ids=["grid", "mesh"])
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
-def test_the_host_reads_once_in_a_nonlinear_iteration(
-    emulated: EmulatedDevice, energy: op.Energy, data: dict[str, Any], together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)  # an emulated GPU is slow
-    session = op.compile(energy, "cuda", np.float64).start(data, initial_radius=1e16)
-    session.step()
-    seen = set()
-    for _ in range(6):
-        reads = emulated.host_reads
-        record = session.step()
-        assert emulated.host_reads - reads == 1
-        seen.add(record.accepted)
-    assert True in seen
-
-
-def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)
-    session = op.compile(OVERSHOOTING, "cuda", np.float64).start(OVERSHOOTING_DATA)
-    accepted = [session.step().accepted]
-    for _ in range(8):
-        reads = emulated.host_reads
-        accepted.append(session.step().accepted)
-        assert emulated.host_reads - reads == 1
-    assert {*accepted} == {True, False}
-
-
-def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)
-    counts = {}
-    for together in (0, 2**20):
-        monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
-        options: Options = dict(preconditioner="jacobi", eta=0.0, linear_iterations=25)
-        session = op.compile(WARP, "cuda", np.float64).start(arap_data(9, 12), **options)
-        session.step()
-        before = emulated.launches, emulated.cooperative_launches
-        record = session.step()
-        assert (record.accepted, record.linear_iterations) == (True, 25)
-        counts[together] = emulated.launches - before[0], emulated.cooperative_launches - before[1]
-    others = counts[2**20][0] - 1
-    assert counts[2**20][1] == 1
-    assert others <= 8  # damping, the model's cost, the step, its cost, the linearisation there
-    assert counts[0] == (others + 1 + 3 * 25 + 1, 0)
-
-
-# -- determinism -----------------------------------------------------------------------------------------------------
-
-
-def costs_from(device: EmulatedDevice, launches: int, deterministic: bool) -> list[float]:
-    """With the order of blocks that comes after so many launches."""
-    device.launches = launches
-    result = op.solve(MESH, mesh_arap_data(20, 30), "cuda", np.float32, deterministic, max_iterations=3)
-    return [r.cost for r in result.iterations]
-
-
-def test_no_result_depends_on_the_order_of_blocks_if_it_shall_not(emulated: EmulatedDevice) -> None:
-    first, *others = (costs_from(emulated, n, deterministic=True) for n in (0, 1013, 50021))
-    assert all(other == first for other in others)
-
-
-@pytest.mark.parametrize("name", ENERGIES)
-def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
-    for dtype in ("float32", "float64"):
-        program = derive_cuda(ENERGIES[name], dtype, None, False).program
-        for source in sources_of(program):
-            assert "atomicAdd(&f" not in source
-            assert source.count("atomicAdd(") == source.count("atomicAdd(&c->sync->arrived")
-    over_edges = bool(ENERGIES[name].graphs)
-    scattered = "".join(sources_of(derive_cuda(ENERGIES[name], "float32", None, "all").program))
-    assert ("atomicAdd(&f" in scattered) == over_edges
-
-
-def sources_of(program: Any) -> Iterator[str]:
-    yield program.routines_source("int")
-    for suffix in ("", "_block"):
-        for damped in (False, True):
-            if f"start{suffix}" in program.phases:
-                yield program.pcg_source(suffix, damped, "int")
-
-
-def test_deterministic_must_be_true_or_false(emulated: EmulatedDevice) -> None:
-    with pytest.raises(op.OptionError, match="'deterministic' must be True or False, not 1"):
-        op.compile(WARP, "cuda", deterministic=1)  # type: ignore[arg-type]
 
 
 # -- which device ----------------------------------------------------------------------------------------------------
@@ -414,7 +322,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_without_a_gpu_is_the_cpu_and_says_why(no_gpu: None) -> None:
     result = op.solve(WARP, arap_data(5, 6), max_iterations=1)
     assert result.device == "cpu"
-    assert result.facts["Device"] == f"no GPU: {REASON}"
+    assert result.facts["Device"] == f"the CPU; no GPU: {REASON}"
     assert REASON in result.report()
 
 
@@ -444,3 +352,58 @@ def test_what_does_not_fit_is_refused_with_the_sizes_that_would(emulated: Emulat
     assert emulated.launches == launches
     emulated.free_bytes = 2**30
     assert on_gpu(WARP, data, max_iterations=0).nit == 0
+
+
+def curved() -> tuple[op.Energy, dict[str, Any]]:
+    """J depends on the unknown and is computed anew in every product."""
+    N = op.dims("N")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
+    energy = op.Energy(fit=X[n] * X[n] - A[n], smooth=2 * (X[n] - X[n + 1]) * X[n])
+    rng = np.random.default_rng(3)
+    return energy, dict(X=1 + rng.random(300), A=4 * rng.random(300))
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, data = curved()
+    whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
+    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
+    before = emulated.cooperative_launches
+    sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
+    assert emulated.cooperative_launches - before > whole.nit
+    assert [i.cost for i in sliced.iterations] == [i.cost for i in whole.iterations]
+
+
+def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_on(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy, data = curved()
+    session = op.compile(energy, "cuda", np.float64).start(data, method="lm")
+    session.step()
+    queue, calls = bound.BoundCuda.queue, []
+
+    def interrupted(self: bound.BoundCuda, group: str, *rest: Any, **options: Any) -> None:
+        calls.append(group)
+        if calls.count("cost") == 1:
+            raise KeyboardInterrupt
+        queue(self, group, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_linear_solver, "_SLICE", 0.0)
+        patch.setattr(bound.BoundCuda, "queue", interrupted)
+        session.step()
+    assert session.status.name == "INTERRUPTED"
+    session.update(A=data["A"] * 100)
+    other = op.compile(energy, "cpu", np.float64).start({**data, **session.x(), "A": data["A"] * 100}, method="lm")
+    np.testing.assert_allclose(session.step().cost, other.step().cost, rtol=1e-9)
+
+
+def test_indices_are_as_wide_as_affine_reads_reach(gpu: Device) -> None:
+    N, J = op.dims("N J")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,)), op.Array("A", (J,))
+    energy = op.Energy(fit=X[n] - op.where(op.in_bounds(1_000_000 * n, of=A), A[1_000_000 * n], 0))
+    data = dict(X=np.zeros(5000), A=np.ones(40_000))
+    x = op.solve(energy, data, "cuda", np.float64, method="gn").x["X"]
+    np.testing.assert_allclose(x, np.arange(5000) == 0, atol=1e-12)
