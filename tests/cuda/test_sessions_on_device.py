@@ -245,9 +245,10 @@ def test_a_session_ends_where_memory_is_refused(solver: op.Solver, monkeypatch: 
         raise MemoryError("no more")
 
     monkeypatch.setattr(backend, "Buffers", refused)
-    with pytest.raises(MemoryError, match="no more"):
+    why = "no more" if solver.device == "cpu" else "the solve needs"
+    with pytest.raises(MemoryError, match=why):
         session.update(**MORE)
-    assert_ended(session, "no more")
+    assert_ended(session, why)
 
 
 def test_an_update_cut_in_two_is_never_solved_on(solver: op.Solver, monkeypatch: pytest.MonkeyPatch) -> None:
