@@ -320,7 +320,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_without_a_gpu_is_the_cpu_and_says_why(no_gpu: None) -> None:
     result = op.solve(WARP, arap_data(5, 6), max_iterations=1)
     assert result.device == "cpu"
-    assert result.facts["Device"] == f"no GPU: {REASON}"
+    assert result.facts["Device"] == f"the CPU; no GPU: {REASON}"
     assert REASON in result.report()
 
 
