@@ -13,6 +13,7 @@ from .cuda_linear_solver import CudaLinearSolver
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
+from .energy.routines import residual_field
 from .energy.updates import SOLVER_SCALARS
 from .errors import EnergyError
 from .ir import Dim, Routine
@@ -130,25 +131,22 @@ class CudaBackend:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
 
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
-        self._check_memory(sizes)
-        buffers = Buffers(self.program.slots, sizes, self.program.dtype, self.xp, CUDA)
-        bound = BoundCuda(self.library, buffers)
-        return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
-
-    def _check_memory(self, sizes: Mapping[Dim, int]) -> None:
-        """Refuse what does not fit before anything is allocated.
-
-        Raises:
-            DeviceMemoryError: with the sizes that would fit.
-        """
         device, program = self.library.device, self.program
+        later = [residual_field(r) for r in energy.residual_terms]  # needed only where something is to be explained
 
         def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
-            return planned_bytes(program.slots, sizes, dtype, CUDA) + table_bytes(program.slots.tables, sizes)
+            tables = table_bytes(program.slots.tables, sizes)
+            return planned_bytes(program.slots, sizes, dtype, CUDA, later) + tables
 
         free = device.free_memory()
-        if needs(sizes, program.dtype) > free:
+        if needs(sizes, program.dtype) > free:  # before anything is allocated
             raise memory_error(needs, sizes, program.dtype, free, device.name)
+        try:
+            buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
+            bound = BoundCuda(self.library, buffers)
+            return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
+        except MemoryError as error:  # fragments, or another process
+            raise memory_error(needs, sizes, program.dtype, device.free_memory(), device.name) from error
 
 
 @final

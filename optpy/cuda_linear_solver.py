@@ -9,13 +9,12 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from .errors import OptionError
 from .ir import Graph
 from .kernels.cuda.bound import BoundCuda
 from .kernels.cuda.device import Mark
 from .kernels.tables import Connectivity
 from .linear_ending import linear_summary
-from .solver.options import CPU_ONLY, Preconditioner
+from .solver.options import Preconditioner, refuse_on_gpu
 from .solver.pcg import PCGScalars
 from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
@@ -44,7 +43,6 @@ class CudaLinearSolver:
     def __init__(self, bound: BoundCuda) -> None:
         self._bound = bound
         self._asked: Preconditioner = None
-        self._graphs: Mapping[Graph, Connectivity] = {}
         self._used: dict[str, None] = {}
         self._progress, progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
         self._progress_address = progress_address
@@ -56,17 +54,16 @@ class CudaLinearSolver:
         Raises:
             OptionError: it is one that runs on the CPU only.
         """
-        if preconditioner in CPU_ONLY:
-            raise OptionError(
-                f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi' or 'block_jacobi' with "
-                "device='cuda', or device='cpu'"
-            )
+        refuse_on_gpu(preconditioner)
         self._asked = preconditioner
         self._used = {}
 
+    def prepare(self, damped: bool) -> None:
+        """Compile conjugate gradients for the preconditioner, so that no linear solve has to."""
+        self._bound.library.pcg("pcg_solve", "_block" if self.blocks else "", damped, self._bound.index)
+
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """Take over the edges."""
-        self._graphs = graphs
+        """What applies does not depend on the edges."""
 
     def data_changed(self) -> None:
         """Nothing is kept from one solve to the next."""
@@ -127,7 +124,6 @@ class CudaLinearSolver:
         if self.trace is not None:
             rows = self._bound.device.xp.zeros((limits.max_iterations, 7), np.float64)
         c.trace = None if rows is None else self._bound.device.address(rows)
-        self._bound.locate()
         return rows
 
     def _in_one_kernel(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:

@@ -101,6 +101,9 @@ class LinearSolver:
             self._kind = self.first if preconditioner == "auto" else preconditioner
         self._used = {}
 
+    def prepare(self, damped: bool) -> None:
+        """All is compiled with the energy."""
+
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """Take over the edges: what applies depends on them.
 

@@ -23,7 +23,7 @@ from .kernels.cuda.device import Device
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
-from .solver.options import CPU_ONLY, SolveOptions
+from .solver.options import CPU_ONLY, SolveOptions, refuse_on_gpu
 from .solver.result import SolveResult
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -293,9 +293,10 @@ def _place(device: str, deterministic: bool, preconditioner: object = None) -> _
     if device == "cpu":
         return _CPU
     if device == "cuda":
+        refuse_on_gpu(preconditioner)
         gpu = available.find_device()
         return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
-    if device == "auto" and preconditioner in CPU_ONLY:
+    if device == "auto" and isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
         return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()

@@ -85,6 +85,9 @@ class Linear(Protocol):
 
     def data_changed(self) -> None: ...
 
+    def prepare(self, damped: bool) -> None:
+        """Compile what is still missing, so that no solve has to."""
+
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...
 
 
@@ -165,6 +168,14 @@ class CompiledProblem:
         self._preconditioned = preconditioner is not None
         self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
         self._linear_solver.set_preconditioner(preconditioner)
+
+    def prepare(self, damped: bool) -> None:
+        """Compile what the linear solves will need and is not there yet.
+
+        Args:
+            damped: whether the method is Levenberg-Marquardt.
+        """
+        self._linear_solver.prepare(damped)
 
     @property
     def first_preconditioner(self) -> Preconditioner:
@@ -368,12 +379,16 @@ class CompiledProblem:
 
     def benchmark_pcg(self, iterations: int) -> float:
         """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
+        self._bound.wait()
         started = time.perf_counter()
-        summary = self.solve_linear(LinearLimits(max_iterations=iterations))
+        limits = LinearLimits(max_iterations=iterations)
+        summary = self._linear_solver.solve(limits, self._damped, lambda: None)
+        self._bound.wait()
         return (time.perf_counter() - started) / max(summary.iterations, 1)
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
+        self._buffers.provide(map(residual_field, self._residuals))
         self._bound.queue("evalF")
         return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in self._residuals}
 

@@ -55,6 +55,7 @@ class Session:
         problem = self._solver.problem(bound, thread_count(self._options.threads))
         problem.bind(arrays, bound.params, self._solver.connectivity(bound))
         problem.set_preconditioner(self._options.preconditioner)
+        problem.prepare(damped=self._options.method == "lm")
         return problem
 
     def _new_minimizer(self, options: SolveOptions | None = None) -> Minimizer:

@@ -1,4 +1,4 @@
-"""The benchmarks for GPUs on the emulated device, at tiny sizes; and the registers, which need no device."""
+"""The benchmarks for GPUs on the emulated device, at tiny sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import registers
 from bench.__main__ import CASES, load_case
 from bench.bandwidth import Copy
 from bench.gpu import __main__ as program
@@ -49,61 +48,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
 def bench_of(name: str, device: EmulatedDevice, size: int = SIZE, dtype: str = "float32") -> Bench:
     case = load_case(name)
     return Bench.of(case, made(case, size, np), dtype, device)
-
-
-# -- registers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "architecture", "blocks"),
-    [
-        # The numbers of CUDA's occupancy calculator, for blocks of 256 threads.
-        (32, "sm_90", 8),
-        (33, "sm_90", 6),
-        (40, "sm_80", 6),
-        (64, "sm_90", 4),
-        (65, "sm_90", 3),
-        (128, "sm_100", 2),
-        (129, "sm_90", 1),
-        (255, "sm_90", 1),
-        (32, "sm_75", 4),
-        (32, "sm_86", 6),
-        (40, "sm_120", 6),
-    ],
-)
-def test_blocks_that_the_registers_allow(count: int, architecture: str, blocks: int) -> None:
-    assert registers.blocks_by_registers(count, architecture) == blocks
-
-
-def test_registers_are_listed_for_every_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cupy")
-    path = tmp_path / "registers.json"
-    registers.main(f"laplacian --architecture sm_80 sm_90 --output {path}".split())
-    rows = json.loads(path.read_text())
-    found = {(row["architecture"], row["source"], row["kernel"]): row for row in rows}
-    assert len(found) == len(rows)
-    for architecture in ("sm_80", "sm_90"):
-        apply = found[architecture, "pcg", "pcg_apply"]
-        assert apply["shared_bytes"] == 8 * 8 + 4  # a double for each warp, and the ticket
-        assert 16 <= apply["registers"] <= 64
-        assert apply["occupancy"] == apply["blocks"] * 256 / 2048
-        assert (architecture, "routines", "run_applyJTJ_0") in found
-        # The context, which pcg_solve keeps in shared memory.
-        assert found[architecture, "pcg damped", "pcg_solve"]["shared_bytes"] > 68
-    assert all(row["local_bytes"] == 0 for row in rows)
-    assert "no kernel has local memory" in capsys.readouterr().out
-
-
-def test_spilled_registers_are_named() -> None:
-    row = registers.KernelRow("warp", "float32", "scatter", "sm_90", "int", "pcg", "pcg_apply", 255, 48, 68, 1, 0.125)
-    assert registers.spilled([row]) == ["warp float32 scatter sm_90 pcg_apply (pcg): 48 bytes"]
-
-
-def test_an_architecture_that_is_not_compiled_for_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cupy")
-    with pytest.raises(SystemExit):
-        registers.parse(["--architecture", "sm_1"])
-    assert "NVRTC makes no machine code for 'sm_1'; there are: " in capsys.readouterr().err
 
 
 # -- what is measured, and with what -----------------------------------------------------------------------------------
@@ -232,6 +176,7 @@ def test_residuals_by_hand_are_those_of_the_energy(name: str) -> None:
     assert 0.5 * sum(float(np.sum(r.astype(np.float64) ** 2)) for r in found) == pytest.approx(case.energy.cost(data))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch warns of itself
 @pytest.mark.parametrize("module", [jax_products, torch_products])
 @pytest.mark.parametrize("name", RESIDUALS)
 def test_products_by_automatic_differentiation(name: str, module: Any) -> None:
@@ -380,9 +325,8 @@ def test_a_program_that_does_not_end_is_stopped(device: EmulatedDevice, tmp_path
     screen = Screen()
     run = program.new_run(settings, device, screen)
     e = everything.Everything(settings, run, {}, program.plot, 0.0)
-    assert (
-        e._program([sys.executable, "-c", "print('on', flush=True)\nwhile True: pass"], 2.0) == "stopped after 2 s: on"
-    )
+    endless = [sys.executable, "-c", "print('on', flush=True)\nwhile True: pass"]
+    assert e._program(endless, 2.0) == "stopped after 2 s: on"
 
 
 def test_a_case_is_not_chosen_twice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -431,7 +375,8 @@ def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     solver = derive_cuda(load_case("mesh_deformation").energy, "float32", scatter=True).program
     found = read_cubin(compile_cuda(overhead.source(solver, "_block", True, "int"), architecture).image)
     lines = read_cubin(compile_cuda(solver.pcg_source("_block", True, "int"), architecture).image)
-    # The loop around a line takes about as many registers as the line: nothing of it was found to be useless.
+    # Without the sums over blocks the loop around a line takes a few registers less; more would be missing if the
+    # compiler had found the line to be useless.
     for name in ("direction", "update"):
-        assert found[f"work_{name}"].registers >= 0.8 * lines[f"pcg_{name}"].registers
+        assert found[f"work_{name}"].registers >= 0.6 * lines[f"pcg_{name}"].registers
     assert found["work_apply"].registers >= 32

@@ -29,8 +29,8 @@ _LOOPS = r"""
         }                                                                                                       \
         if (sum[0] == -1.0) c->total[0] = sum[0]; /* never: but the compiler must not know that */              \
     }
-OPTPY_WORK(work_direction, phase_direction(c, scalar, sum))
-OPTPY_WORK(work_update, phase_update(c, scalar, sum))
+OPTPY_WORK(work_direction, phase_direction(c, scalar, sum, false))
+OPTPY_WORK(work_update, phase_update(c, scalar, sum, false))
 """
 
 
@@ -92,7 +92,7 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
 def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
     """The sources of conjugate gradients, with the loops behind them; the arguments are those of `pcg_source`."""
     products = len(program.phases["applyJTJ_damped" if damped else "applyJTJ"])
-    applies = "".join(f"phase_apply_{n}(c, scalar, sum); " for n in range(products))
+    applies = "".join(f"phase_apply_{n}(c, scalar, sum, false); " for n in range(products))
     return f"{program.pcg_source(suffix, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -113,13 +113,22 @@ class Buffers:
         dtype: the solver's precision.
         xp: the module of the arrays: NumPy, or CuPy for memory of the current GPU.
         layout: that suits where the memory is.
+        later: fields that get their memory by ``provide``.
 
     Attributes:
         memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory.
             To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
     """
 
-    def __init__(self, slots: Slots, sizes: Mapping[Dim, int], dtype: str, xp: Any = np, layout: Layout = CPU) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        sizes: Mapping[Dim, int],
+        dtype: str,
+        xp: Any = np,
+        layout: Layout = CPU,
+        later: Collection[Field] = (),
+    ) -> None:
         self._xp, self._layout = xp, layout
         self._slots = slots
         self._dtype = dtype
@@ -127,13 +136,18 @@ class Buffers:
         self.pitch = {dims: layout.pitch(*self.shape(dims)) for dims in slots.grids}
         self.memory: dict[Field, Any] = {}
         for f, slot in slots.fields.items():
-            self._allocate(f, slot)
+            self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, slot)
+
+    def provide(self, fields: Iterable[Field]) -> None:
+        """Allocate those of the fields that have no memory yet."""
+        missing = {f: self._new(f, self._slots.fields[f]) for f in fields if not self.memory[f].size}
+        self.memory = {**self.memory, **missing}
 
     def shape(self, dims: Dims) -> tuple[int, int]:
         """(rows, length) of a grid."""
         return _rows_and_length(dims, self.sizes)
 
-    def _allocate(self, f: Field, slot: int) -> None:
+    def _new(self, f: Field, slot: int) -> Any:
         dtype, layout = storage_dtype(f, self._dtype), self._layout
         plane = _plane(f, slot, self.sizes, dtype, layout)
         size = plane * f.channels * dtype.itemsize
@@ -141,7 +155,7 @@ class Buffers:
         start = -_address(raw) % layout.alignment + layout.lead(slot)
         flat = raw[start : start + size].view(dtype)
         side_by_side = f.dims in self._slots.interleaved
-        self.memory[f] = flat.reshape(plane, f.channels).T if side_by_side else flat.reshape(f.channels, plane)
+        return flat.reshape(plane, f.channels).T if side_by_side else flat.reshape(f.channels, plane)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
@@ -173,10 +187,14 @@ class Buffers:
         return sum(int(m.nbytes) for m in self.memory.values())
 
 
-def planned_bytes(slots: Slots, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU) -> int:
+def planned_bytes(
+    slots: Slots, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU, later: Collection[Field] = ()
+) -> int:
     """Bytes that ``Buffers`` of the same arguments allocate, without allocating them."""
     total = 0
     for f, slot in slots.fields.items():
+        if f in later:
+            continue
         stored = storage_dtype(f, dtype)
         total += _plane(f, slot, sizes, stored, layout) * f.channels * stored.itemsize + layout.spare(slot)
     return total

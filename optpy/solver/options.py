@@ -21,6 +21,17 @@ CPU_ONLY = ("multigrid", "cholesky")
 """Preconditioners that do not run on a GPU."""
 
 
+def refuse_on_gpu(preconditioner: object) -> None:
+    """Raises:
+    OptionError: the preconditioner runs on the CPU only.
+    """
+    if isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
+        raise OptionError(
+            f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi' or 'block_jacobi' with "
+            "device='cuda', or device='cpu'"
+        )
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOptions:

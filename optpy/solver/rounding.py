@@ -59,10 +59,13 @@ def relative_gradient(
 
 
 def random_signs(n: int, seed: int, xp: Any = np) -> Real:
-    """(n,) numbers of 1 and -1: bits of splitmix64 (Steele, Lea, Flood 2014)."""
-    z = xp.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed * 2**40)
-    z = z * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    signs: Real = ((z >> np.uint64(63)).astype(np.float64)) * 2 - 1
+    """(n,) numbers of 1 and -1: the top bits of splitmix64 (Steele, Lea, Flood 2014)."""
+
+    def word(value: int) -> Any:
+        return xp.full(1, np.uint64(value), dtype=np.uint64)
+
+    z = xp.multiply(xp.arange(1, n + 1, dtype=np.uint64) + word(seed << 40), word(0x9E3779B97F4A7C15))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = xp.multiply(xp.bitwise_xor(z, xp.right_shift(z, word(shift))), word(factor))
+    signs: Real = xp.right_shift(z, word(63)).astype(np.float64) * 2 - 1
     return signs

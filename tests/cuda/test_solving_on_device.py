@@ -11,7 +11,7 @@ import pytest
 
 import optpy as op
 from optpy import cuda_linear_solver
-from optpy.kernels.cuda import available
+from optpy.kernels.cuda import available, bound
 from optpy.kernels.cuda.device import Device
 from optpy.solver.result import SolveResult, Status
 from tests.cuda.applications import DATA, ENERGIES
@@ -288,7 +288,7 @@ def test_edges_may_change_and_become_more(gpu: Device) -> None:
         for session in sessions:
             session.update(edges=edges)
             costs.append([session.step().cost for _ in range(2)])
-        np.testing.assert_allclose(costs[0], costs[1], rtol=1e-9)
+        np.testing.assert_allclose(np.array(costs[0]), np.array(costs[1]), rtol=1e-9)
     np.testing.assert_allclose(sessions[0]["X"], sessions[1]["X"], atol=1e-8)
 
 
@@ -350,3 +350,58 @@ def test_what_does_not_fit_is_refused_with_the_sizes_that_would(emulated: Emulat
     assert emulated.launches == launches
     emulated.free_bytes = 2**30
     assert on_gpu(WARP, data, max_iterations=0).nit == 0
+
+
+def curved() -> tuple[op.Energy, dict[str, Any]]:
+    """J depends on the unknown and is computed anew in every product."""
+    N = op.dims("N")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
+    energy = op.Energy(fit=X[n] * X[n] - A[n], smooth=2 * (X[n] - X[n + 1]) * X[n])
+    rng = np.random.default_rng(3)
+    return energy, dict(X=1 + rng.random(300), A=4 * rng.random(300))
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, data = curved()
+    whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
+    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
+    before = emulated.cooperative_launches
+    sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
+    assert emulated.cooperative_launches - before > whole.nit
+    assert [i.cost for i in sliced.iterations] == [i.cost for i in whole.iterations]
+
+
+def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_on(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy, data = curved()
+    session = op.compile(energy, "cuda", np.float64).start(data, method="lm")
+    session.step()
+    queue, calls = bound.BoundCuda.queue, []
+
+    def interrupted(self: bound.BoundCuda, group: str, *rest: Any, **options: Any) -> None:
+        calls.append(group)
+        if calls.count("cost") == 1:
+            raise KeyboardInterrupt
+        queue(self, group, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_linear_solver, "_SLICE", 0.0)
+        patch.setattr(bound.BoundCuda, "queue", interrupted)
+        session.step()
+    assert session.status.name == "INTERRUPTED"
+    session.update(A=data["A"] * 100)
+    other = op.compile(energy, "cpu", np.float64).start({**data, **session.x(), "A": data["A"] * 100}, method="lm")
+    np.testing.assert_allclose(session.step().cost, other.step().cost, rtol=1e-9)
+
+
+def test_indices_are_as_wide_as_affine_reads_reach(gpu: Device) -> None:
+    N, J = op.dims("N J")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,)), op.Array("A", (J,))
+    energy = op.Energy(fit=X[n] - op.where(op.in_bounds(1_000_000 * n, of=A), A[1_000_000 * n], 0))
+    data = dict(X=np.zeros(5000), A=np.ones(40_000))
+    x = op.solve(energy, data, "cuda", np.float64, method="gn").x["X"]
+    np.testing.assert_allclose(x, np.arange(5000) == 0, atol=1e-12)

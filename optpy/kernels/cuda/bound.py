@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir import Field, Graph, Incidence, Index, Routine
+from ...ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from ...symbolic.affine import Affine, Entry, FloorDiv
 from ..buffers import Buffers
 from ..tables import Connectivity
 from .context import PCG, SYNC, PcgState, context_type
@@ -102,7 +103,7 @@ class BoundCuda:
         self.device = library.device
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
-        self.index = "int" if _largest_index(buffers) < _SMALL else "long long"
+        self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
         self._blocks: dict[Kernel, int] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
@@ -152,17 +153,18 @@ class BoundCuda:
             self.context.param[n] = params[name]
 
     def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """The graphs that kernels follow: all those that the program has tables of."""
+        """The graphs that kernels follow: all those that the program has tables of; the work at each point is shared
+        among lanes as they have edges."""
         for key, n in self.program.slots.tables.items():
             self._tables[n] = graphs[key.graph].table(key)
             self.context.table[n] = self.device.address(self._tables[n])
-
-    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """Evaluate where something is solved for, and share the work at each point among lanes."""
         self._blocks.clear()
         for number, kernel in enumerate(self.program.kernels):
             if kernel.border.locals:
                 self.context.lanes[number] = self._lanes(number, graphs)
+
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Evaluate where something is solved for."""
         self.queue("solved")
 
     def _lanes(self, kernel: int, graphs: Mapping[Graph, Connectivity]) -> int:
@@ -192,8 +194,6 @@ class BoundCuda:
         phases = self.program.phases.get(group, ())
         if not phases:
             return
-        self._host = None
-        self.locate()
         self._set_scalars(scalars or {})
         kernels = [(self.library.routine(p.launch, self.index), self._points(p)) for p in phases]
         for _ in range(repeat):
@@ -203,6 +203,7 @@ class BoundCuda:
     def launch(self, kernel: Kernel, work: int, *, together: bool = False) -> None:
         """Queue a kernel with as many blocks as its work takes, or as the device holds."""
         self._host = None
+        self.locate()
         blocks = self._blocks.get(kernel)
         if blocks is None:
             room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
@@ -210,7 +211,7 @@ class BoundCuda:
         self.device.launch(kernel, blocks, THREADS, self.context, together)
 
     def locate(self) -> None:
-        """Tell the kernels where the fields stand now."""
+        """Tell the kernels where the fields stand now, since fields exchange their memory."""
         memory = self.buffers.memory
         if memory is self._located:
             return
@@ -272,6 +273,28 @@ class BoundCuda:
         return self.device.to_host(array)
 
 
-def _largest_index(buffers: Buffers) -> int:
-    """Elements of the largest field, as its addresses count them."""
-    return max((math.prod(m.shape) for m in buffers.memory.values()), default=0)
+def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
+    """The largest number that addresses and affine indices may come to."""
+    elements = (
+        buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * (f.channels if f.dims in program.slots.interleaved else 1)
+        for f in program.slots.fields
+    )
+    indices = (_reach(a, buffers.sizes) for a in program.affines)
+    return max(*elements, *indices, 0, 0)
+
+
+def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
+    """The largest magnitude of an affine index, and of what stands inside it."""
+    total = inner = abs(affine.constant)
+    for atom, coefficient in affine.terms:
+        if isinstance(atom, FloorDiv):
+            largest = _reach(atom.numerator, sizes)
+            inner = max(inner, largest)
+        elif isinstance(atom, Entry):
+            largest = sizes[entry_dim(atom)]
+            inner = max(inner, _reach(atom.row, sizes))
+        else:
+            assert isinstance(atom, Index | Dim)
+            largest = sizes[atom.dim if isinstance(atom, Index) else atom]
+        total += abs(coefficient) * largest
+    return max(total, inner)

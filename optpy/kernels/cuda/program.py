@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import final
 
-from ...ir import Routine, in_phases
+from ...ir import Incidence, Routine, affines_of, in_phases
+from ...symbolic.affine import Affine
 from ..compiler import native_header
 from ..dialect import cuda_dialect
 from ..lower import Kernel
@@ -80,6 +81,13 @@ class CudaProgram:
 
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
+
+    @property
+    def affines(self) -> set[Affine]:
+        """The affine indices in all kernels."""
+        leaves = {a for k in self.kernels for key in k.border.keys for a in affines_of(key)}
+        loops = (x for k in self.kernels for local in k.border.locals for x in local.loops)
+        return leaves.union(*(x.at for x in loops if isinstance(x, Incidence)))
 
     @property
     def source(self) -> str:

@@ -1,6 +1,6 @@
 /* The preconditioned conjugate gradient method on the device: solver/pcg.py line for line (Nocedal & Wright, algorithm
- * 5.3), with r = b - A delta here, so p = z + beta p. All scalars live in c->pcg; the block that arrives last at the end
- * of a line computes them, and no number crosses to the host.
+ * 5.3), with r = b - A delta here, so p = z + beta p. All scalars live in c->pcg; the block that arrives last at the
+ * end of a line computes them, and no number crosses to the host.
  *
  * Either one kernel for each line (pcg_start, pcg_direction, pcg_apply, pcg_update, ...), which does nothing once the
  * method has ended, or pcg_solve: all iterations in one kernel whose blocks wait for one another.
@@ -8,9 +8,16 @@
  * The lines are phase_start, phase_direction, phase_update, phase_flush, phase_restart, and pcg_products for A p; their
  * last argument puts delta in the place of p. */
 
-enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
+enum {
+    PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL,
+    PCG_LIMIT, PCG_TIME
+};
 
-/* -- what follows each line, in one thread --------------------------------------------------------------------------- */
+/* What the device knows now, not what a register or the nearest cache remembers. */
+#define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
+#define PCG_STATUS (*(volatile long long *)&c->pcg->status)
+
+/* -- what follows each line, in one thread -------------------------------------------------------------------- */
 
 OPTPY_FN void pcg_tell(const Context *c) {
     Pcg *s = c->pcg;
@@ -24,6 +31,12 @@ OPTPY_FN void pcg_after_start(const Context *c, double rho) {
     s->k = s->halted = 0;
     s->status = rho == 0 ? PCG_NO_GRADIENT : optpy_isfinite(rho) && rho > 0 ? PCG_RUNNING : PCG_BAD_START;
     pcg_tell(c);
+}
+
+/* pcg_solve goes on after a slice of time. */
+OPTPY_FN void pcg_again(const Context *c) {
+    c->pcg->halted = 0;
+    c->pcg->began = optpy_nanoseconds();
 }
 
 OPTPY_FN void pcg_after_apply(const Context *c, double pAp) {
@@ -66,7 +79,7 @@ OPTPY_FN void pcg_after_update(const Context *c, double rho_next) {
     pcg_tell(c);
 }
 
-/* -- one kernel for each line ------------------------------------------------------------------------------------------ */
+/* -- one kernel for each line ----------------------------------------------------------------------------------- */
 
 /* The solver's scalars for a line, with those that live on the device. */
 OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double beta) {
@@ -76,10 +89,10 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     scalar[BETA] = beta;
 }
 
-#define PCG_LINE(name, ends, line, step, after)                                                            \
+#define PCG_LINE(name, done, line, step, after)                                                            \
     extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) name(const __grid_constant__ Context context) { \
         const Context *c = &context;                                                                       \
-        if (ends && *(volatile long long *)&c->pcg->status) return;                                        \
+        if (done) return;                                                                                  \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
         pcg_scalars(c, scalar, step, c->pcg->beta);                                                        \
         line;                                                                                              \
@@ -90,10 +103,10 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     }
 
 PCG_LINE(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, total[0]))
-PCG_LINE(pcg_update, true, phase_update(c, scalar, sum, false), c->pcg->alpha, pcg_after_update(c, total[0]))
-PCG_LINE(pcg_restart, true, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha, pcg_after_update(c, total[0]))
+PCG_LINE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, total[0]))
 /* After the end too: the last step may still have to be taken. */
-PCG_LINE(pcg_flush, false, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
+PCG_LINE(pcg_flush, PCG_NOW(pending) == 0, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
 
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const __grid_constant__ Context context) {
     const Context *c = &context;
@@ -104,15 +117,16 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const 
 }
 
 #if PCG_APPLIES == 1 /* a product in several passes is for pcg_solve alone */
-PCG_LINE(pcg_apply, true, phase_apply_0(c, scalar, sum, false), 0, pcg_after_apply(c, total[0]))
+PCG_LINE(pcg_apply, PCG_STATUS, phase_apply_0(c, scalar, sum, false), 0, pcg_after_apply(c, total[0]))
 
 /* A delta, for the true residual: with delta in the place of p, and nothing to be made of the sum. */
-PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)total)
+PCG_LINE(pcg_apply_delta, PCG_STATUS, phase_apply_0(c, scalar, sum, true), 0, (void)total)
 #endif
 
-/* -- all iterations in one kernel --------------------------------------------------------------------------------------- */
+/* -- all iterations in one kernel -------------------------------------------------------------------------------- */
 
-/* Waits for all blocks; `after` happens in the one that comes last, before any goes on. */
+/* Waits for all blocks; `after` happens in the one that comes last, before any goes on. What a block has stored is
+ * seen by all: its threads meet, then one of them fences, arrives, and fences again before they go on together. */
 #define PCG_WAIT(arrive, after)                                                   \
     {                                                                             \
         const unsigned seen = *(volatile unsigned *)&c->sync->generation;         \
@@ -144,9 +158,6 @@ PCG_LINE(pcg_apply_delta, true, phase_apply_0(c, scalar, sum, true), 0, (void)to
 /* The end of a line that leaves none. */
 #define PCG_PLAIN_BARRIER PCG_WAIT(optpy_arrive_alone(c), )
 
-#define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
-#define PCG_STATUS (*(volatile long long *)&c->pcg->status)
-
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __grid_constant__ Context context) {
     const Context *c = &context;
     double scalar[OPTPY_SCALARS], sum[1] = {0};
@@ -155,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
         phase_start(c, scalar, sum, false);
         PCG_BARRIER(pcg_after_start(c, total[0]); c->pcg->began = optpy_nanoseconds())
     } else {
-        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) { c->pcg->halted = 0; c->pcg->began = optpy_nanoseconds(); })
+        PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) pcg_again(c))
     }
     while (PCG_STATUS == PCG_RUNNING && !*(volatile long long *)&c->pcg->halted) {
         scalar[ALPHA] = PCG_NOW(pending);
@@ -183,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __gr
             PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)
         }
     }
-    if (PCG_STATUS == PCG_RUNNING) return;
+    if (PCG_STATUS == PCG_RUNNING || PCG_NOW(pending) == 0) return;
     scalar[ALPHA] = PCG_NOW(pending);
     phase_flush(c, scalar, sum, false);
     PCG_WAIT(optpy_arrive_alone(c), if (threadIdx.x == 0) c->pcg->pending = 0)

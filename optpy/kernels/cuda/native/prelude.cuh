@@ -43,3 +43,6 @@ template <typename T> struct optpy_unsigned;
 template <> struct optpy_unsigned<int> { typedef unsigned int type; };
 template <> struct optpy_unsigned<long long> { typedef unsigned long long type; };
 typedef optpy_unsigned<optpy_index>::type optpy_uindex;
+
+/* Beside that of prelude.h, in as many bits as indices have. */
+template <typename T> OPTPY_FN T optpy_floordiv(T a, int b) { return a / b - (a % b < 0); }
