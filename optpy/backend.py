@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
@@ -87,6 +88,9 @@ class Backend(Protocol):
     @property
     def timing(self) -> CompileTiming: ...
 
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, the device is the current one of the thread, as all work on a problem needs it."""
+
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         """The energy with memory for some sizes."""
 
@@ -101,6 +105,9 @@ class CpuBackend:
     timing: CompileTiming
     device: str = "cpu"
     xp: Any = np
+
+    def current(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
@@ -130,7 +137,15 @@ class CudaBackend:
     def timing(self) -> CompileTiming:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
 
+    def current(self) -> AbstractContextManager[None]:
+        return self.library.device.current()
+
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+        with self.current():
+            return self._problem(energy, sizes)
+
+    def _problem(self, energy: Energy, sizes: Mapping[Dim, int]) -> CompiledProblem:
+        """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
         later = [residual_field(r) for r in energy.residual_terms]  # needed only where something is to be explained
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Self, final
 
@@ -46,6 +47,8 @@ class _Request:
     @classmethod
     def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any], xp: Any) -> Self:
         """Check everything that can be wrong in what the user gives; arrays are made those of the module ``xp``.
+
+        A GPU must be the current one meanwhile.
 
         Raises:
             OptionError, DataError
@@ -120,7 +123,11 @@ class Solver:
             DataError: the data does not fit the energy, or a residual is not finite at the initial values.
             OptionError: an option is unknown, out of range or not used by the method.
         """
-        return self._solve(_Request.of(self.energy, data, self.dtype, options, self._backend.xp))
+        return self._solve(self._request(data, options))
+
+    def _request(self, data: Mapping[str, Any], options: Mapping[str, Any]) -> _Request:
+        with self.current():
+            return _Request.of(self.energy, data, self.dtype, options, self._backend.xp)
 
     def _solve(self, request: _Request) -> SolveResult:
         session = self._start(request)
@@ -130,12 +137,20 @@ class Solver:
     def start(self, data: Mapping[str, Any], **options: Any) -> Session:
         """Bind data and stop before the first iteration; everything stays on the device between steps.
 
+        When this returns, all data has been copied, and the user may write to it. On a GPU the work of each call goes
+        to CuPy's current stream of the solver's device: one stream at a time for a session. Who changes from one to
+        another waits for the first (``stream.synchronize()``) in between.
+
         Args, Raises: as ``solve``, but that residuals which are not finite are found by the first ``step`` or ``run``.
         """
-        return self._start(_Request.of(self.energy, data, self.dtype, options, self._backend.xp))
+        return self._start(self._request(data, options))
 
     def _start(self, request: _Request) -> Session:
         return Session(self, request.bound, request.options, request.seconds)
+
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, the solver's device is the current one of this thread."""
+        return self._backend.current()
 
     def problem(self, bound: Bound, threads: int) -> CompiledProblem:
         """The energy with memory for the sizes of some data."""
@@ -148,8 +163,14 @@ class Solver:
             edges, last = bound.edges[g.name], self._connectivity.get(g)
             same = last is not None and last.same_as(edges, bound.sizes)
             found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes, bound.xp)
-        self._connectivity = found
         return found
+
+    def bind(self, problem: CompiledProblem, bound: Bound, arrays: Mapping[str, Any], rewired: bool = True) -> None:
+        """Copy data into a problem of its sizes: some or all arrays, all params, and the graphs if they are others."""
+        graphs = self.connectivity(bound) if rewired else None
+        problem.bind(arrays, bound.params, graphs)
+        if graphs is not None:  # not before: now the device has built the tables, for whatever stream asks next
+            self._connectivity = graphs
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
@@ -249,7 +270,8 @@ def solve(
     name = _checked_dtype(energy, dtype)
     place = _place(device, deterministic, options.get("preconditioner"))
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
-    request = _Request.of(energy, data, name, options, place.xp)
+    with place.current():
+        request = _Request.of(energy, data, name, options, place.xp)
     return _compile(energy, name, place)._solve(request)
 
 
@@ -277,6 +299,10 @@ class _Place:
     @property
     def xp(self) -> Any:
         return np if self.gpu is None else self.gpu.xp
+
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, a GPU is the current one of this thread."""
+        return nullcontext() if self.gpu is None else self.gpu.current()
 
 
 _CPU = _Place(None, "the CPU, as asked")

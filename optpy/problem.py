@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, final
 
@@ -104,11 +104,7 @@ class CompiledProblem:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        residuals: Sequence[Residual],
-        unknowns: Sequence[Field],
-        linear: Linear,
+        self, machine: Machine, residuals: Sequence[Residual], unknowns: Sequence[Field], linear: Linear
     ) -> None:
         self._residuals = residuals
         self._terms = list(dict.fromkeys(r.term for r in residuals))
@@ -133,7 +129,7 @@ class CompiledProblem:
         params: Mapping[str, float],
         graphs: Mapping[Graph, Connectivity] | None = None,
     ) -> None:
-        """Take over data, all of it or what has changed.
+        """Take over data, all of it or what has changed; when this returns, it has been copied.
 
         Args:
             arrays: by name of the field, of shape (*dims, channels) or (*dims).
@@ -145,10 +141,9 @@ class CompiledProblem:
         """
         if graphs is not None:
             self._linear_solver.set_graphs(graphs)
-        self._bound.set_params(params)
-        if graphs is not None:
             self._graphs = graphs
             self._bound.set_connectivity(graphs)
+        self._bound.set_params(params)
         for f in self._buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
@@ -158,6 +153,7 @@ class CompiledProblem:
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
+        self._bound.wait()  # who is to write to the data, or to use another stream, need not know
 
     @property
     def _solved_points_depend_on_params(self) -> bool:
@@ -209,6 +205,11 @@ class CompiledProblem:
     def read(self, unknown: Field) -> NDArray[Any]:
         """A copy of an unknown, as (*dims, channels)."""
         return self._buffers.read(unknown)
+
+    def inputs(self, without: Collection[str]) -> dict[str, NDArray[Any]]:
+        """Copies of unknowns and data as they stand, by name, without those of some names."""
+        inputs = (f for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
+        return {f.name: self._buffers.read(f) for f in inputs}
 
     def read_vector(self, kind: str, unknown: Field) -> NDArray[Any]:
         """A copy of one of the solver's vectors (see ``energy.vectors``)."""

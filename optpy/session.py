@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
 
@@ -33,6 +34,11 @@ class Session:
     """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
 
     ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads.
+    Data is copied: when ``Solver.start`` or ``update`` returns, the user may write to it.
+
+    Any thread may use a session; its calls run one after the other. On a GPU each of them runs on the solver's device,
+    whatever device is current, on CuPy's current stream of it: one stream at a time for a session. Who changes from
+    one stream to another waits for the first (``stream.synchronize()``) in between.
     """
 
     def __init__(
@@ -45,24 +51,50 @@ class Session:
         started = time.perf_counter()
         self._lock = threading.RLock()  # a session used from several threads takes one step at a time
         self._solver = solver
-        self._bound = bound
         self._options = options
-        self._problem = self._new_problem(bound, bound.arrays)
-        self._minimizer = self._new_minimizer()
+        self._why_ended = ""
+        with self._running():
+            self._state: _State | None = self._new_state(bound, self._new_problem(bound, bound.arrays), options)
         self._bind_seconds = bind_seconds + time.perf_counter() - started
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """One call at a time, on the solver's device whatever is current in the thread that calls."""
+        with self._lock, self._solver.current():
+            yield
+
+    def _current_state(self) -> _State:
+        if self._state is None:
+            raise OptpyError(
+                f"the session has ended: an update could not be finished ({self._why_ended}); start another"
+            )
+        return self._state
+
+    @property
+    def _problem(self) -> CompiledProblem:
+        return self._current_state().problem
+
+    @property
+    def _minimizer(self) -> Minimizer:
+        return self._current_state().minimizer
+
+    @property
+    def _bound(self) -> Bound:
+        return self._current_state().bound
 
     def _new_problem(self, bound: Bound, arrays: Mapping[str, Any]) -> CompiledProblem:
         problem = self._solver.problem(bound, thread_count(self._options.threads))
-        problem.bind(arrays, bound.params, self._solver.connectivity(bound))
+        self._solver.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         problem.prepare(damped=self._options.method == "lm")
         return problem
 
-    def _new_minimizer(self, options: SolveOptions | None = None) -> Minimizer:
+    def _new_state(self, bound: Bound, problem: CompiledProblem, options: SolveOptions) -> _State:
+        bound.release()
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
-        read_x = partial(_copies, self._problem, self._solver.energy, self._bound)
+        read_x = partial(_copies, problem, self._solver.energy, bound)
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
-        return Minimizer(self._problem, options or self._options, read_x=read_x, precision=precision)
+        return _State(bound, problem, Minimizer(problem, options, read_x=read_x, precision=precision))
 
     def _options_from_here(self) -> SolveOptions:
         """Those of the session, with the radius reached, where that is smaller and the solve had not ended.
@@ -75,6 +107,10 @@ class Session:
         return replace(self._options, initial_radius=min(records[-1].tr_radius, self._options.initial_radius))
 
     def __repr__(self) -> str:
+        if self._state is None:
+            return (
+                f"<Session by {self._solver.device}: ended, since an update could not be finished ({self._why_ended})>"
+            )
         facts, records = self._facts(), self._minimizer.iterations
         so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
         solver = f"{self._options.method}, {self._solver.device}, {self._solver.dtype.name}"
@@ -85,7 +121,11 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """RUNNING until a termination test ends the solve."""
+        """RUNNING until a termination test ends the solve.
+
+        Raises:
+            OptpyError: an ``update`` has ended the session.
+        """
         return self._minimizer.status
 
     def step(self) -> IterationRecord:
@@ -94,7 +134,7 @@ class Session:
         Raises:
             DataError: a residual is not finite at the initial values.
         """
-        with self._lock:
+        with self._running():
             return self._minimizer.step()
 
     def run(self) -> None:
@@ -103,7 +143,7 @@ class Session:
         Raises:
             DataError: a residual is not finite at the initial values.
         """
-        with self._lock:
+        with self._running():
             self._minimizer.run()
 
     def update(self, **data: Any) -> None:
@@ -113,32 +153,59 @@ class Session:
         A size changes where everything that has it is given: the edges of a graph with the arrays over them.
 
         Raises:
-            DataError: an unknown name, or data that does not fit the sizes of what stays.
+            DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
+            DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
+                the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
         """
         started = time.perf_counter()
-        with self._lock:
+        with self._running():
             bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+            options = self._options_from_here()
             if bound.sizes == self._bound.sizes:
                 rewired = any(g.name in data for g in self._solver.energy.graphs)
-                graphs = self._solver.connectivity(bound) if rewired else None
-                self._problem.bind(changed, bound.params, graphs)
+                problem = self._changed(bound, changed, rewired)
             else:
-                now = {u.name: self._problem.read(u) for u in self._solver.energy.unknown_fields}
-                self._problem = self._new_problem(bound, {**bound.arrays, **now, **changed})
-            self._bound = bound
-            self._minimizer = self._new_minimizer(self._options_from_here())
+                problem = self._resized(bound, changed)
+            self._state = self._new_state(bound, problem, options)
         self._bind_seconds = time.perf_counter() - started
+
+    def _changed(self, bound: Bound, changed: Mapping[str, Any], rewired: bool) -> CompiledProblem:
+        """The problem with other data of the same sizes."""
+        problem = self._problem
+        try:
+            self._solver.bind(problem, bound, changed, rewired)
+        except OptionError:
+            raise  # nothing has changed
+        except BaseException as error:
+            self._end(error)  # some of the data may be new and some old
+            raise
+        return problem
+
+    def _resized(self, bound: Bound, changed: Mapping[str, Any]) -> CompiledProblem:
+        """A problem of other sizes, with what stays as the old one has it, whose memory is given up for it."""
+        kept = self._problem.inputs(changed)
+        self._state = None
+        try:
+            return self._new_problem(bound, {**kept, **changed})
+        except BaseException as error:
+            self._end(error)
+            raise
+
+    def _end(self, error: BaseException) -> None:
+        self._state, self._why_ended = None, str(error) or type(error).__name__
 
     def x(self) -> dict[str, Any]:
         """Copies of all unknowns, by name."""
-        return _copies(self._problem, self._solver.energy, self._bound)
+        with self._running():
+            return _copies(self._problem, self._solver.energy, self._bound)
 
     def __getitem__(self, name: str) -> Any:
         """A copy of an unknown, of the kind and shape that came in."""
         unknowns = self._solver.energy.unknown_fields
-        for u in unknowns:
-            if u.name == name:
-                return self._bound.give_back(name, self._problem.read(u))
+        with self._running():
+            for u in unknowns:
+                if u.name == name:
+                    return self._bound.give_back(name, self._problem.read(u))
         raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
 
     def result(self) -> SolveResult:
@@ -147,13 +214,14 @@ class Session:
         Raises:
             OptpyError: nothing yet: there was no ``step`` or ``run`` since the start or the last ``update``.
         """
-        if not self._minimizer.iterations:
-            raise OptpyError("there is no result yet: call step() or run() first")
-        summary = self._minimizer.summary()
-        compiling = self._solver.timing
-        cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
-        timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
-        return summary.result(self.x(), timing, self._solver.device, self._options, self._facts())
+        with self._running():
+            if not self._minimizer.iterations:
+                raise OptpyError("there is no result yet: call step() or run() first")
+            summary = self._minimizer.summary()
+            compiling = self._solver.timing
+            cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
+            timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
+            return summary.result(self.x(), timing, self._solver.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:
         unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)
@@ -177,6 +245,10 @@ class Session:
         """
         if repeat < 1:
             raise OptionError(f"'repeat' must be at least 1, not {repeat}")
+        with self._running():
+            return self._benchmark(routine, repeat)
+
+    def _benchmark(self, routine: str, repeat: int) -> float:
         options = self._options
         radius = options.initial_radius if options.method == "lm" else float("inf")
         if routine == "pcg" and options.preconditioner == "auto":  # one and the same for all iterations
@@ -190,6 +262,22 @@ class Session:
         if routine not in self._solver.routines:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
         return self._problem.benchmark(routine, repeat)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What an update replaces.
+
+    Attributes:
+        bound: the data's sizes, kinds and graphs; the arrays' values are the problem's own copies.
+        problem: which holds all memory.
+        minimizer: of that problem.
+    """
+
+    bound: Bound
+    problem: CompiledProblem
+    minimizer: Minimizer
 
 
 def _copies(problem: CompiledProblem, energy: Energy, bound: Bound) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, final
 
@@ -59,6 +60,10 @@ class CountingDevice:
         self.architecture, self.multiprocessors = device.architecture, device.multiprocessors
         self.xp: Any = device.xp
         self.counts = Counts()
+
+    def current(self) -> AbstractContextManager[None]:
+        """As the device does."""
+        return self.inner.current()
 
     def load(self, source: str) -> Module:
         """As the device does."""

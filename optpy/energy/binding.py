@@ -39,6 +39,7 @@ class Bound:
         params: by name.
         kinds: of each array as it came in, by name.
         edges: of each graph, by name: every index inside what its slot points into.
+        shapes: of each array, by name, also once they have been released.
         as_matrices: the manifolds of those that came in as matrices, by name; ``arrays`` has them as they are stored.
         xp: the module of ``arrays`` and ``edges``: NumPy, or CuPy.
     """
@@ -48,8 +49,13 @@ class Bound:
     params: dict[str, float]
     kinds: dict[str, Kind]
     edges: dict[str, Edges]
+    shapes: dict[str, tuple[int, ...]]
     as_matrices: dict[str, Manifold] = field(default_factory=dict)
     xp: Any = np
+
+    def release(self) -> None:
+        """Let go of the arrays, whose values have been copied: they may be the user's, or large on a GPU."""
+        self.arrays.clear()
 
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
@@ -58,7 +64,7 @@ class Bound:
 
     def give_back(self, name: str, array: Any) -> Any:
         """A result, an array of ``xp``, of the kind and shape in which the array of that name came in."""
-        array = array.reshape(self.arrays[name].shape)
+        array = array.reshape(self.shapes[name])
         if name in self.as_matrices:
             array = self.as_matrices[name].to_matrices(array, self.xp)
         return self.kinds[name].give(array)
@@ -98,7 +104,7 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64,
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, energy.scales)) for p in energy.params}
     check_scales(energy.scales, params, solver)
-    return Bound(sizes, arrays, params, kinds, edges, as_matrices, xp)
+    return Bound(sizes, arrays, params, kinds, edges, _shapes(arrays), as_matrices, xp)
 
 
 def bind_update(
@@ -139,10 +145,15 @@ def bind_update(
         {**bound.params, **params},
         {**bound.kinds, **kinds},
         {**bound.edges, **edges},
+        {**bound.shapes, **_shapes(arrays)},
         as_matrices,
         bound.xp,
     )
     return new, arrays
+
+
+def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(a.shape) for name, a in arrays.items()}
 
 
 def _sizes_after(
@@ -156,7 +167,7 @@ def _sizes_after(
     bound_by: BoundBy = {}
     may_be_empty = {g.edges for g in energy.graphs}
     for f in sorted(energy.fields, key=lambda f: f in arrays):
-        _bind_sizes(f, arrays.get(f, bound.arrays[f.name]).shape, sizes, bound_by, may_be_empty)
+        _bind_sizes(f, arrays[f].shape if f in arrays else bound.shapes[f.name], sizes, bound_by, may_be_empty)
     for g in sorted(energy.graphs, key=lambda g: g in graphs):
         _bind_edges(g, len(graphs.get(g, bound.edges[g.name])), sizes, bound_by)
     return sizes

@@ -31,6 +31,12 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
     return device
 
 
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated GPU refuses work in threads whose current device it is not."""
+    monkeypatch.setattr(_emulated(), "strict", True)
+
+
 @pytest.fixture(params=["emulated", "cuda"])
 def gpu(request: pytest.FixtureRequest) -> Device:
     """Each GPU that `optpy.compile` can find: the emulated one, and the real one where there is one."""

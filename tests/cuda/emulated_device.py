@@ -18,6 +18,8 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import c_char_p, c_int, c_ulong, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +100,10 @@ class EmulatedMark:
         self._device.waits += 1
 
 
+class _Thread(threading.local):
+    entered = 0
+
+
 @final
 class EmulatedDevice:
     """A small GPU, as `optpy.kernels.cuda.device.Device`.
@@ -115,6 +121,8 @@ class EmulatedDevice:
         marks: so many made.
         waits: for a mark.
         free_bytes: what `free_memory` tells; set it to what a test needs.
+        strict: whether work, that of its arrays included where they are a ``FakeCupy``'s, is refused in a thread that
+            has not made this device its current one.
     """
 
     name = "emulated GPU"
@@ -128,6 +136,10 @@ class EmulatedDevice:
         self.multiprocessors = multiprocessors
         self.blocks_per_multiprocessor = blocks_per_multiprocessor
         self.shuffled = shuffled
+        self.strict = False
+        self._thread = _Thread()
+        if xp is not np:
+            xp.check = self._check_current
         self.reset()
 
     def reset(self) -> None:
@@ -138,6 +150,19 @@ class EmulatedDevice:
         self.marks = 0
         self.waits = 0
         self.free_bytes = 2**40
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """This is the current device of the thread."""
+        self._thread.entered += 1
+        try:
+            yield
+        finally:
+            self._thread.entered -= 1
+
+    def _check_current(self) -> None:
+        if self.strict and not self._thread.entered:
+            raise AssertionError("work for the emulated GPU while another device is the thread's current one")
 
     def load(self, source: str) -> Module:
         """Compile CUDA C++, or take it from the cache; it defines `Context`, the type of each kernel's argument.
@@ -162,6 +187,7 @@ class EmulatedDevice:
             RuntimeError: the kernel did what CUDA leaves undefined, or no thread got on.
         """
         assert isinstance(kernel, EmulatedKernel)
+        self._check_current()
         self._check(kernel, blocks, threads, context, together)
         order = self.launches if self.shuffled else 0
         self.launches += 1
@@ -191,25 +217,30 @@ class EmulatedDevice:
 
     def address(self, array: Any) -> int:
         """Where an array begins."""
+        self._check_current()
         return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """A copy, which is counted."""
+        self._check_current()
         self.host_reads += 1
         return np.array(array) if isinstance(array, np.ndarray) else np.array(array.get())
 
     def shared_with_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
         """An array of zeros, and where it begins."""
+        self._check_current()
         array = np.zeros(shape, dtype)
         return array, self.address(array)
 
     def mark(self) -> Mark:
         """A mark, which is counted."""
+        self._check_current()
         self.marks += 1
         return EmulatedMark(self)
 
     def free_memory(self) -> int:
         """What the test has set."""
+        self._check_current()
         return self.free_bytes
 
 

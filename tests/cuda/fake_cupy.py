@@ -7,6 +7,7 @@ CuPy has is there, where that is installed. What is copied to the host, element 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -52,11 +53,13 @@ class FakeCupy:
     Attributes:
         downloaded: elements that were copied to the host.
         uploaded: elements that were copied to the device.
+        check: called where the device works: arrays are made, written and copied to the host.
     """
 
     def __init__(self, device: int = 0) -> None:
         self.device = device
         self.downloaded = self.uploaded = 0
+        self.check: Callable[[], None] = lambda: None
         self.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=device))
         self.linalg = _Functions(self, np.linalg, "linalg.")
         self.ndarray = Array
@@ -128,6 +131,7 @@ class Array:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, array: Any, module: FakeCupy, device: int | None = None) -> None:
+        module.check()
         self._array, self._module = np.asarray(array), module
         self.device = SimpleNamespace(id=module.device if device is None else device)
         self.data = SimpleNamespace(ptr=self._array.ctypes.data)
@@ -145,6 +149,7 @@ class Array:
         return (2, self.device.id)
 
     def _download(self) -> Any:
+        self._module.check()
         self._module.downloaded += self._array.size
         return self._array.copy()
 
@@ -179,6 +184,7 @@ class Array:
         return Array(self._array[_unwrapped(key)], self._module)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        self._module.check()
         self._array[_unwrapped(key)] = _unwrapped(value)
 
     def __getattr__(self, name: str) -> Any:

@@ -22,6 +22,8 @@ from tests.warping import arap_data, arap_energy
 WARP, MESH = arap_energy(), mesh_arap_energy()
 Options = dict[str, Any]
 
+pytestmark = pytest.mark.usefixtures("strict")
+
 
 def on_gpu(energy: op.Energy, data: dict[str, Any], dtype: Any = np.float64, **options: Any) -> SolveResult:
     result = op.solve(energy, data, "cuda", dtype, **options)

@@ -6,6 +6,7 @@ The one implementation for use is ``cupy_device``; tests run the same kernels on
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,6 +65,12 @@ class Device(Protocol):
     architecture: str
     multiprocessors: int
     xp: Any
+
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, this is the current device of the thread: what ``xp`` allocates and computes is on it.
+
+        Everything else but ``load`` is called within it; only launches and copies also find the device by themselves.
+        """
 
     def load(self, source: str) -> Module:
         """Compile CUDA C++ for this device, or take it from the cache.
