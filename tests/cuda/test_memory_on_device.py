@@ -203,5 +203,6 @@ def test_small_dims_are_kept_and_large_ones_scaled_alike() -> None:
 def test_only_the_cpu_is_named_where_nothing_else_helps() -> None:
     text = str(memory_error(lambda s, _: 10**6 + s[V], {V: 100}, "float64", 1000, "x"))
     assert text == (
-        "the solve needs 1,000,100 bytes; 1,000 bytes are free on x; sizes V = 100; device='cpu' solves it in main memory"
+        "the solve needs 1,000,100 bytes; 1,000 bytes are free on x; sizes V = 100; "
+        "device='cpu' solves it in main memory"
     )
