@@ -359,6 +359,8 @@ def _checked_dtype(energy: Energy, dtype: DTypeLike) -> str:
 
 
 def _real_dtype(dtype: DTypeLike) -> str:
+    if dtype is None:  # NumPy's default, which is not ours
+        raise OptionError("dtype=None; use np.float32 or np.float64")
     try:
         name = np.dtype(dtype).name
     except TypeError as error:

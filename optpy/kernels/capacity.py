@@ -36,7 +36,9 @@ def memory_error(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int, 
         cures.append(f"about {_sizes_text(smaller)}")
     if dtype == "float64" and needs(sizes, "float32") <= free:
         cures.append("float32 in place of float64")
-    return DeviceMemoryError(f"{message}; {', or '.join(cures)} would fit" if cures else message)
+    if cures:
+        message = f"{message}; {', or '.join(cures)} would fit"
+    return DeviceMemoryError(f"{message}; device='cpu' solves it in main memory")
 
 
 def _largest(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int) -> dict[Dim, int]:

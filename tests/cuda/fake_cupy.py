@@ -17,7 +17,26 @@ _REAL: Any = importlib.import_module("cupy") if importlib.util.find_spec("cupy")
 
 OPERATORS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
-    *("pow", "rpow", "and", "rand", "or", "ror", "xor", "rxor", "eq", "ne", "lt", "le", "gt", "ge"),
+    *(
+        "lshift",
+        "rlshift",
+        "rshift",
+        "rrshift",
+        "pow",
+        "rpow",
+        "and",
+        "rand",
+        "or",
+        "ror",
+        "xor",
+        "rxor",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    ),
     *("neg", "abs", "invert"),
 )
 """No ``matmul``: it needs cuBLAS, which need not be installed beside CuPy."""

@@ -108,7 +108,10 @@ def test_without_a_driver_cupy_is_not_imported(machine: Machine, monkeypatch: py
     machine.driver = None
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it would raise
     monkeypatch.setattr(available, "_import_cupy", lambda: pytest.fail("CuPy was imported"))
-    assert machine.reason() == "no NVIDIA driver is installed (libcuda.so.1 cannot be loaded); install NVIDIA's driver"
+    assert machine.reason() == (
+        "no NVIDIA driver is installed (libcuda.so.1 cannot be loaded, or is a stub of the compiler's); install "
+        "NVIDIA's driver; in a container, start it with the GPU (--gpus all)"
+    )
 
 
 def test_two_packages_of_cupy(machine: Machine) -> None:

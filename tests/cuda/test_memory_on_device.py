@@ -182,7 +182,7 @@ def test_the_error_says_what_would_fit() -> None:
     assert isinstance(error, MemoryError)
     text = str(error)
     assert text.startswith("the solve needs 192.0 GiB; 158.0 GiB are free on NVIDIA H200; sizes H = 32768, W = 32768; ")
-    found = re.search(r"about H = W = ([\d,]+), or float32 in place of float64 would fit$", text)
+    found = re.search(r"about H = W = ([\d,]+), or float32 in place of float64 would fit; device='cpu' solves", text)
     assert found
     n = int(found[1].replace(",", ""))
     assert needs({H: n, W: n}, "float64") <= 158 * GIB < needs({H: n + 200, W: n + 200}, "float64")
@@ -196,10 +196,13 @@ def test_small_dims_are_kept_and_large_ones_scaled_alike() -> None:
     )
     assert text == (
         "the solve needs 72.5 MiB; 32.0 MiB are free on x; sizes V = 1000000, D = 9, E = 500000; "
-        "about V = 441,000, E = 220,000 would fit"
+        "about V = 441,000, E = 220,000 would fit; device='cpu' solves it in main memory"
     )
 
 
-def test_no_cure_is_named_where_none_helps() -> None:
+def test_only_the_cpu_is_named_where_nothing_else_helps() -> None:
     text = str(memory_error(lambda s, _: 10**6 + s[V], {V: 100}, "float64", 1000, "x"))
-    assert text == "the solve needs 1,000,100 bytes; 1,000 bytes are free on x; sizes V = 100"
+    assert text == (
+        "the solve needs 1,000,100 bytes; 1,000 bytes are free on x; sizes V = 100; "
+        "device='cpu' solves it in main memory"
+    )

@@ -65,7 +65,10 @@ def driver_version() -> int | None:
         return None
     found = ctypes.c_int()
     # The library of the same name that CUDA's compiler is linked with is no driver, and answers with an error.
-    return found.value if library.cuDriverGetVersion(ctypes.byref(found)) == 0 else None
+    try:
+        return found.value if library.cuDriverGetVersion(ctypes.byref(found)) == 0 else None
+    except AttributeError:  # nor is one without that function
+        return None
 
 
 def describe_cuda() -> dict[str, str]:
@@ -151,7 +154,10 @@ def _check_installed() -> int:
             f"then pip install 'optpy[{extra}]'"
         )
     if known is None:
-        raise _UnavailableError(f"no NVIDIA driver is installed ({_DRIVER} cannot be loaded); install NVIDIA's driver")
+        raise _UnavailableError(
+            f"no NVIDIA driver is installed ({_DRIVER} cannot be loaded, or is a stub of the compiler's); install "
+            "NVIDIA's driver; in a container, start it with the GPU (--gpus all)"
+        )
     return known
 
 

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from optpy.errors import CompileError
 from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.cuda.cubin import read_cubin
 
 # Part of every key. Raise it when old images must no longer be used although their source is the same.
-CUDA_VERSION = 1
+CUDA_VERSION = 2
 
 # NaN, infinity, denormals, and the last digit of divisions and roots stay as IEEE 754 has them: no --use_fast_math.
 # A product and a sum become one fused operation, as on the CPU. Functions without annotation run on the device, so
@@ -115,6 +116,11 @@ def supported_architectures() -> tuple[int, ...]:
     return tuple(_nvrtc()[0].getSupportedArchs())
 
 
+BOUNDS = "OPTPY_BOUNDS_"
+"""With a kernel's name behind it, the macro that a source may have in its ``__launch_bounds__``: where the compiler
+would spill, it is defined so that one block is enough, which leaves each thread all registers that there are."""
+
+
 def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werror: bool = False) -> CompiledCuda:
     """Compiles CUDA C++; the second time, on this machine, only reads the cache.
 
@@ -160,6 +166,10 @@ class _Compiler:
         built = cache.workspace(key)
         built.source.write_text(source, encoding="utf-8")
         image, log = self.compile(source, built.source.name)
+        spilling = self._spilling(image)
+        if spilling:
+            roomy = tuple(f"-D{BOUNDS}{kernel}=OPTPY_THREADS,1" for kernel in spilling)
+            image, log = self.compile(source, built.source.name, roomy)
         # NVRTC has no option that makes its warnings errors.
         if image is None or (self.werror and log.strip()):
             kept = cache.keep_failed(built, key)
@@ -171,12 +181,18 @@ class _Compiler:
         built.library.write_bytes(image)
         return cache.publish(built, key)
 
-    def compile(self, source: str, file_name: str) -> tuple[bytes | None, str]:
+    def _spilling(self, image: bytes | None) -> list[str]:
+        """Kernels that keep registers in local memory, for the sake of another block on the multiprocessor."""
+        if image is None or self.form != "cubin":
+            return []
+        return [name for name, kernel in read_cubin(image).items() if kernel.local_bytes]
+
+    def compile(self, source: str, file_name: str, defined: tuple[str, ...] = ()) -> tuple[bytes | None, str]:
         """The image, None where the source is refused, and what the compiler says."""
         program = self.nvrtc.createProgram(source, file_name, (), ())
         try:
             try:
-                self.nvrtc.compileProgram(program, self.options)
+                self.nvrtc.compileProgram(program, (*self.options, *defined))
             except self.nvrtc.NVRTCError as error:
                 return None, self.nvrtc.getProgramLog(program) or str(error)
             get = self.nvrtc.getCUBIN if self.form == "cubin" else self.nvrtc.getPTX

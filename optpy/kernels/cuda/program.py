@@ -15,6 +15,7 @@ from ..dialect import cuda_dialect
 from ..lower import Kernel
 from ..program import Numbered, numbered_kernels
 from ..slots import Slots
+from .nvrtc import BOUNDS
 from .printer import DevicePrinter
 
 _NATIVE = Path(__file__).parent / "native"
@@ -203,7 +204,10 @@ def _launcher(phase: Phase) -> str:
     n = max(len(phase.sums), 1)
     maxima = sum(1 << k for k, (_, maximum) in enumerate(phase.sums) if maximum)
     lines = [
-        f'extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) {phase.launch}'
+        f"#ifndef {BOUNDS}{phase.launch}",
+        f"#define {BOUNDS}{phase.launch} OPTPY_THREADS",
+        "#endif",
+        f'extern "C" __global__ void __launch_bounds__({BOUNDS}{phase.launch}) {phase.launch}'
         "(const __grid_constant__ Context context) {",
         "    const Context *c = &context;",
         "    if (c->ahead && *(volatile long long *)&c->pcg->status == 0) return;",

@@ -81,6 +81,32 @@ OPTPY_FN void pcg_after_update(const Context *c, double rho_next) {
 
 /* -- one kernel for each line ----------------------------------------------------------------------------------- */
 
+/* Threads of a block, and the blocks that must fit on a multiprocessor, if that is given. */
+#ifndef OPTPY_BOUNDS_pcg_start
+#define OPTPY_BOUNDS_pcg_start OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_direction
+#define OPTPY_BOUNDS_pcg_direction OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_apply
+#define OPTPY_BOUNDS_pcg_apply OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_apply_delta
+#define OPTPY_BOUNDS_pcg_apply_delta OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_update
+#define OPTPY_BOUNDS_pcg_update OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_restart
+#define OPTPY_BOUNDS_pcg_restart OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_flush
+#define OPTPY_BOUNDS_pcg_flush OPTPY_THREADS
+#endif
+#ifndef OPTPY_BOUNDS_pcg_solve
+#define OPTPY_BOUNDS_pcg_solve OPTPY_THREADS
+#endif
+
 /* The solver's scalars for a line, with those that live on the device. */
 OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double beta) {
 #pragma unroll
@@ -90,7 +116,8 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
 }
 
 #define PCG_LINE(name, done, line, step, after)                                                            \
-    extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) name(const __grid_constant__ Context context) { \
+    extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name)                                     \
+        name(const __grid_constant__ Context context) {                                                    \
         const Context *c = &context;                                                                       \
         if (done) return;                                                                                  \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
@@ -108,7 +135,8 @@ PCG_LINE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_a
 /* After the end too: the last step may still have to be taken. */
 PCG_LINE(pcg_flush, PCG_NOW(pending) == 0, phase_flush(c, scalar, sum, false), c->pcg->pending, c->pcg->pending = 0)
 
-extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_direction(const __grid_constant__ Context context) {
+extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_direction)
+    pcg_direction(const __grid_constant__ Context context) {
     const Context *c = &context;
     if (*(volatile long long *)&c->pcg->status) return;
     double scalar[OPTPY_SCALARS], sum[1] = {0};
@@ -158,7 +186,8 @@ PCG_LINE(pcg_apply_delta, PCG_STATUS, phase_apply_0(c, scalar, sum, true), 0, (v
 /* The end of a line that leaves none. */
 #define PCG_PLAIN_BARRIER PCG_WAIT(optpy_arrive_alone(c), )
 
-extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) pcg_solve(const __grid_constant__ Context context) {
+extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
+    pcg_solve(const __grid_constant__ Context context) {
     const Context *c = &context;
     double scalar[OPTPY_SCALARS], sum[1] = {0};
     pcg_scalars(c, scalar, 0, 0);
