@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,80 +15,14 @@ from .energy.routines import residual_field
 from .energy.tangent import magnitudes
 from .energy.vectors import block_channel, block_channels, candidate, vector
 from .errors import DataError
-from .ir import Field, Graph, Residual, Role, Routine, Scalar, tangent
-from .kernels.buffers import Buffers
+from .ir import Field, Graph, Residual, Role, Scalar, tangent
 from .kernels.tables import Connectivity
+from .machine import Linear, Machine
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
 from .solver.rounding import relative_gradient
 from .symbolic.traverse import variables
-
-
-class Machine(Protocol):
-    """Compiled routines bound to memory, where the device is: ``BoundProgram`` on the CPU, ``BoundCuda`` on a GPU."""
-
-    @property
-    def buffers(self) -> Buffers: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def xp(self) -> Any:
-        """The module of the buffers' arrays: NumPy or CuPy."""
-
-    @property
-    def groups(self) -> Mapping[str, Sequence[Routine]]:
-        """The routines, by group."""
-
-    def set_params(self, params: Mapping[str, float]) -> None: ...
-
-    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
-
-    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """Find the points at which something is solved for."""
-
-    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
-        """Run a group, at once or when the device comes to it."""
-
-    def totals(self, group: str) -> dict[str, float]:
-        """The sums of a group's last run."""
-
-    def wait(self) -> None:
-        """Until all that is queued is done."""
-
-    def host(self, array: Any) -> NDArray[Any]:
-        """An array of the buffers in main memory."""
-
-
-class Linear(Protocol):
-    """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
-
-    trace: list[PCGScalars] | None
-
-    @property
-    def first(self) -> Preconditioner: ...
-
-    @property
-    def blocks(self) -> bool: ...
-
-    @property
-    def used(self) -> str: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
-
-    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
-
-    def data_changed(self) -> None: ...
-
-    def prepare(self, damped: bool) -> None:
-        """Compile what is still missing, so that no solve has to."""
-
-    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...
 
 
 @final

@@ -149,16 +149,9 @@ class BoundProgram:
         self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(slots.tables)
         self._table = np.zeros(max(len(slots.tables), 1), np.int64)
         context = (
-            self._field,
-            self._plane,
-            self._size,
-            self._pitch,
-            self._segments,
-            self._count,
-            self._param,
-            self._partial,
+            self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
-        )
+        )  # fmt: skip
         self._context = _Context(*(t.ctypes.data for t in context))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
