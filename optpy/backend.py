@@ -16,7 +16,7 @@ from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
 from .energy.routines import residual_field
 from .energy.updates import SOLVER_SCALARS
-from .errors import EnergyError
+from .errors import DeviceMemoryError, EnergyError
 from .ir import Dim, Routine
 from .kernels.buffers import CUDA, Buffers, planned_bytes
 from .kernels.capacity import memory_error
@@ -160,8 +160,12 @@ class CudaBackend:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
             bound = BoundCuda(self.library, buffers)
             return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
-        except MemoryError as error:  # fragments, or another process
-            raise memory_error(needs, sizes, program.dtype, device.free_memory(), device.name) from error
+        except MemoryError as error:  # free memory in pieces, or another process was faster
+            free = device.free_memory()
+            if needs(sizes, program.dtype) > free:
+                raise memory_error(needs, sizes, program.dtype, free, device.name) from error
+            needed = f"the solve needs {needs(sizes, program.dtype):,} bytes"
+            raise DeviceMemoryError(f"{needed}, and though more seem free on {device.name}: {error}") from error
 
 
 @final

@@ -44,6 +44,7 @@ class Operators:
         self._solved = {u: solved_elements(energy, u, on_host) for u in energy.unknown_fields}
         self.unknowns = energy.unknown_fields
         self.problem = solver.problem(self.bound, threads)
+        self.problem._buffers.provide(self.problem._buffers.memory)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
 

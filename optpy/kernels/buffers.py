@@ -137,11 +137,13 @@ class Buffers:
         self.memory: dict[Field, Any] = {}
         for f, slot in slots.fields.items():
             self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, slot)
+        self._later = set(later)
 
     def provide(self, fields: Iterable[Field]) -> None:
         """Allocate those of the fields that have no memory yet."""
-        missing = {f: self._new(f, self._slots.fields[f]) for f in fields if not self.memory[f].size}
-        self.memory = {**self.memory, **missing}
+        missing = self._later.intersection(fields)
+        self.memory = {**self.memory, **{f: self._new(f, self._slots.fields[f]) for f in missing}}
+        self._later -= missing
 
     def shape(self, dims: Dims) -> tuple[int, int]:
         """(rows, length) of a grid."""

@@ -188,7 +188,8 @@ class Array:
         self._array[_unwrapped(key)] = _unwrapped(value)
 
     def __getattr__(self, name: str) -> Any:
-        if _REAL is not None and not hasattr(_REAL.ndarray, name):
+        # Also without CuPy to ask: the protocols by which NumPy would take the array for one of its own.
+        if name.startswith("__") or (_REAL is not None and not hasattr(_REAL.ndarray, name)):
             raise AttributeError(f"arrays of cupy have no {name}")
         value = getattr(self._array, name)
         if not callable(value):

@@ -22,7 +22,14 @@ def small() -> Alignment:
 
 def settings(tmp_path: Path, **changes: Any) -> AlignmentSettings:
     usual: dict[str, Any] = dict(
-        dtype="float64", method="lm", iterations=20, output=tmp_path / "out.png", quiet=True, mesh=None, result=None
+        device="cpu",
+        dtype="float64",
+        method="lm",
+        iterations=20,
+        output=tmp_path / "out.png",
+        quiet=True,
+        mesh=None,
+        result=None,
     )
     return AlignmentSettings(**(usual | dict(target=None) | changes))
 
