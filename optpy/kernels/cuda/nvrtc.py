@@ -19,7 +19,7 @@ from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cach
 from optpy.kernels.cuda.cubin import read_cubin
 
 # Part of every key. Raise it when old images must no longer be used although their source is the same.
-CUDA_VERSION = 2
+CUDA_VERSION = 3
 
 # NaN, infinity, denormals, and the last digit of divisions and roots stay as IEEE 754 has them: no --use_fast_math.
 # A product and a sum become one fused operation, as on the CPU. Functions without annotation run on the device, so
@@ -117,8 +117,13 @@ def supported_architectures() -> tuple[int, ...]:
 
 
 BOUNDS = "OPTPY_BOUNDS_"
-"""With a kernel's name behind it, the macro that a source may have in its ``__launch_bounds__``: where the compiler
-would spill, it is defined so that one block is enough, which leaves each thread all registers that there are."""
+"""With a kernel's name behind it, the macro that a source may have in its ``__launch_bounds__``."""
+
+_LOOSER = ("OPTPY_THREADS,3", "OPTPY_THREADS", "OPTPY_THREADS,1")
+"""Bounds for a kernel that spills registers: OPTPY_CROWD asks for 4 blocks on a multiprocessor, which leaves each
+thread 64 registers; with 3 it has 80, then what the compiler thinks best, then all that there are."""
+_FEW = 96
+"""Bytes: who spills more than this will not fit into 80 registers either."""
 
 
 def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werror: bool = False) -> CompiledCuda:
@@ -139,7 +144,9 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     started = time.perf_counter()
     nvrtc, version = _nvrtc()
     target = choose_target(architecture, nvrtc.getSupportedArchs())
-    compiler = _Compiler(nvrtc, version, (target.option, *_OPTIONS), target.form, werror)
+    # Of what the driver makes of PTX no spills are seen here, and none are asked for.
+    bounds = ("-DOPTPY_CROWD=OPTPY_THREADS",) if target.form == "ptx" else ()
+    compiler = _Compiler(nvrtc, version, (target.option, *_OPTIONS, *bounds), target.form, werror)
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{target.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
     (entry, image), hit = find_or_build(cache, key, _read, lambda writable: compiler.build(writable, key, source))
@@ -165,11 +172,7 @@ class _Compiler:
         """The image in the cache."""
         built = cache.workspace(key)
         built.source.write_text(source, encoding="utf-8")
-        image, log = self.compile(source, built.source.name)
-        spilling = self._spilling(image)
-        if spilling:
-            roomy = tuple(f"-D{BOUNDS}{kernel}=OPTPY_THREADS,1" for kernel in spilling)
-            image, log = self.compile(source, built.source.name, roomy)
+        image, log = self._without_spilling(source, built.source.name)
         # NVRTC has no option that makes its warnings errors.
         if image is None or (self.werror and log.strip()):
             kept = cache.keep_failed(built, key)
@@ -181,11 +184,27 @@ class _Compiler:
         built.library.write_bytes(image)
         return cache.publish(built, key)
 
-    def _spilling(self, image: bytes | None) -> list[str]:
-        """Kernels that keep registers in local memory, for the sake of another block on the multiprocessor."""
+    def _without_spilling(self, source: str, file_name: str) -> tuple[bytes | None, str]:
+        """As `compile`, and again with looser bounds for kernels that keep registers in local memory."""
+        crowded = set(re.findall(rf"#define {BOUNDS}(\w+) OPTPY_CROWD\b", source))
+        rungs: dict[str, int] = {}
+        while True:
+            bounds = tuple(f"-D{BOUNDS}{kernel}={_LOOSER[rung]}" for kernel, rung in rungs.items())
+            image, log = self.compile(source, file_name, bounds)
+            moved = False
+            for name, spilled in self._spilled(image).items():
+                tried = rungs.get(name, -1 if name in crowded else 1)
+                if tried + 1 < len(_LOOSER):
+                    rungs[name] = 1 if tried < 0 and spilled > _FEW else tried + 1
+                    moved = True
+            if not moved:
+                return image, log
+
+    def _spilled(self, image: bytes | None) -> dict[str, int]:
+        """Bytes of local memory, of the kernels that have any."""
         if image is None or self.form != "cubin":
-            return []
-        return [name for name, kernel in read_cubin(image).items() if kernel.local_bytes]
+            return {}
+        return {name: kernel.local_bytes for name, kernel in read_cubin(image).items() if kernel.local_bytes}
 
     def compile(self, source: str, file_name: str, defined: tuple[str, ...] = ()) -> tuple[bytes | None, str]:
         """The image, None where the source is refused, and what the compiler says."""

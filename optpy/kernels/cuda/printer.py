@@ -3,7 +3,7 @@
 A function visits its points together with all other threads of the grid, in one of three ways:
 
 - elementwise, where nothing but the point itself is read: four numbers at a time, by vector loads and stores;
-- in tiles of 32 columns and as many rows as a block has warps, so that a stencil finds its neighbours in the cache;
+- in tiles, down the columns of a grid (``native/tiles.cuh``), so that a stencil finds its neighbours in the cache;
 - by lanes, where there are local sums: each point is the work of one thread, one warp or one block, whichever fits
   the length of its loops (``Context.lanes``).
 
@@ -100,16 +100,32 @@ class DevicePrinter(PointPrinter):
         return str(self._domain[-1]) if self._domain else "only"
 
     def _tiles(self) -> list[str]:
+        last, index = self._last, self._dialect.index
+        ahead, skip = self._skip_ahead() if self._mask is not None else ([], [])
         return [
-            f"{self._int} rows = {self._rows}, across = ({self._length} + OPTPY_TILE - 1) / OPTPY_TILE;",
-            f"{self._int} tall = OPTPY_THREADS / OPTPY_TILE, tiles = across * ((rows + tall - 1) / tall);",
-            f"for ({self._dialect.index} tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{",
-            f"    {self._int} {self._last} = tile % across * OPTPY_TILE + threadIdx.x % OPTPY_TILE;",
-            f"    {self._int} row = tile / across * tall + threadIdx.x / OPTPY_TILE;",
-            f"    if (row >= rows || {self._last} >= {self._length}) continue;",
-            *indent(self._point()),
+            f"{self._int} rows = {self._rows};",
+            f"const Tiles tiles = optpy_tiles(rows, {self._length});",
+            f"for ({self._dialect.unsigned} strip = blockIdx.x; strip < tiles.strips; strip += gridDim.x) {{",
+            f"    {self._int} {last} = optpy_tile_column(&tiles, strip), top = optpy_tile_row(&tiles, strip);",
+            f"    if ({last} >= {self._length}) continue;",
+            f"    {self._int} end = top + tiles.height < rows ? top + tiles.height : rows;",
+            f"    {index} row = top + (threadIdx.x >> tiles.shift);",
+            *indent(ahead),
+            "    for (; row < end; row += tiles.tall) {",
+            *indent(skip, 2),
+            *indent(self._point(), 2),
+            "    }",
             "}",
         ]
+
+    def _skip_ahead(self) -> tuple[list[str], list[str]]:
+        """Before a strip, and at each of its rows: whether the point is solved for, which is loaded while the row above
+        is worked on. Beyond the strip's end another point's is loaded instead, which takes no branch."""
+        below = "(row + tiles.tall < end ? row + tiles.tall : row)"
+        return (
+            [f"uint8_t next = {self._solved('(row < end ? row : top)')};"],
+            ["const uint8_t here = next;", f"next = {self._solved(below)};", "if (!here) continue;"],
+        )
 
     def _line(self) -> list[str]:
         """Along a grid of one dim, or the only point."""
@@ -118,6 +134,7 @@ class DevicePrinter(PointPrinter):
             f"{self._int} row = 0;",
             f"for ({index} {last} = blockIdx.x * blockDim.x + threadIdx.x; {last} < {self._length}; "
             f"{last} += gridDim.x * blockDim.x) {{",
+            *indent(self._skip()),
             *indent(self._point()),
             "}",
             *uses("row"),
@@ -130,6 +147,7 @@ class DevicePrinter(PointPrinter):
             f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
             "at += gridDim.x * together) {",
             *indent(self._of_point_number()),
+            *indent(self._skip()),
             *indent(self._point()),
             *indent(uses("row")),
             "}",
@@ -143,7 +161,7 @@ class DevicePrinter(PointPrinter):
 
     def _point(self) -> list[str]:
         """What happens at a point: in the interior with fewer checks."""
-        lines = [*self._outer_indices(), *uses(self._last), *self._skip()]
+        lines = [*self._outer_indices(), *uses(self._last)]
         if all(m == (0, 0) for m in self._kernel.margins):
             return [*lines, *self._body(self._kernel.border, checked=False)]
         inside = " && ".join(
@@ -168,10 +186,13 @@ class DevicePrinter(PointPrinter):
         return [f"const uint8_t *solved = (const uint8_t *)c->field[{self._slots.fields[self._mask]}];"]
 
     def _skip(self) -> list[str]:
-        if self._mask is None:
-            return []
-        access = Access(self._mask, point(self._domain), 0)
-        return [f"if (!solved[{self._address(access)}]) continue;"]
+        return [] if self._mask is None else [f"if (!{self._solved('row')}) continue;"]
+
+    def _solved(self, row: str) -> str:
+        if len(self._domain) < 2:
+            return f"solved[{self._last}]"
+        grid = self._slots.grids[tuple(i.dim for i in self._domain)]
+        return f"solved[{row} * pitch{grid} + {self._last}]"
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
 

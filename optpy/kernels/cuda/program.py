@@ -102,8 +102,9 @@ class CudaProgram:
         Args:
             index: the type of indices, "int" or "long long".
         """
-        phases = [p for group, found in self.phases.items() if not _is_line(group) for p in found]
-        return self._text(index, phases, [_launcher(p) for p in phases])
+        groups = {group: found for group, found in self.phases.items() if not _is_line(group)}
+        launchers = [_launcher(p, group.startswith("applyJTJ")) for group, found in groups.items() for p in found]
+        return self._text(index, [p for found in groups.values() for p in found], launchers)
 
     def pcg_source(self, suffix: str, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
@@ -136,6 +137,7 @@ class CudaProgram:
                     _shared_header("vecmath.h"),
                     context_text(self),
                     _header("reduce.cuh"),
+                    _header("tiles.cuh"),
                     *(self.functions[n] for n in numbers),
                     *(self._phase_function(p) for p in phases),
                     *parts,
@@ -200,12 +202,12 @@ def _is_line(group: str) -> bool:
     return group.removesuffix("_block") in LINES
 
 
-def _launcher(phase: Phase) -> str:
+def _launcher(phase: Phase, crowded: bool) -> str:
     n = max(len(phase.sums), 1)
     maxima = sum(1 << k for k, (_, maximum) in enumerate(phase.sums) if maximum)
     lines = [
         f"#ifndef {BOUNDS}{phase.launch}",
-        f"#define {BOUNDS}{phase.launch} OPTPY_THREADS",
+        f"#define {BOUNDS}{phase.launch} {'OPTPY_CROWD' if crowded else 'OPTPY_THREADS'}",
         "#endif",
         f'extern "C" __global__ void __launch_bounds__({BOUNDS}{phase.launch}) {phase.launch}'
         "(const __grid_constant__ Context context) {",

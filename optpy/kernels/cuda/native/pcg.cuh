@@ -81,30 +81,30 @@ OPTPY_FN void pcg_after_update(const Context *c, double rho_next) {
 
 /* -- one kernel for each line ----------------------------------------------------------------------------------- */
 
-/* Threads of a block, and the blocks that must fit on a multiprocessor, if that is given. */
+/* The launch bounds of each, which the compiler of this text may replace. */
 #ifndef OPTPY_BOUNDS_pcg_start
-#define OPTPY_BOUNDS_pcg_start OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_start OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_direction
-#define OPTPY_BOUNDS_pcg_direction OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_direction OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_apply
-#define OPTPY_BOUNDS_pcg_apply OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_apply OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_apply_delta
-#define OPTPY_BOUNDS_pcg_apply_delta OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_apply_delta OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_update
-#define OPTPY_BOUNDS_pcg_update OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_update OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_restart
-#define OPTPY_BOUNDS_pcg_restart OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_restart OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_flush
-#define OPTPY_BOUNDS_pcg_flush OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_flush OPTPY_CROWD
 #endif
 #ifndef OPTPY_BOUNDS_pcg_solve
-#define OPTPY_BOUNDS_pcg_solve OPTPY_THREADS
+#define OPTPY_BOUNDS_pcg_solve OPTPY_CROWD
 #endif
 
 /* The solver's scalars for a line, with those that live on the device. */

@@ -35,7 +35,11 @@ typedef unsigned long long uint64_t;
 #define OPTPY_FN [[maybe_unused]] static __device__ __forceinline__
 #define OPTPY_MATH [[maybe_unused]] static __device__ __forceinline__
 #define OPTPY_THREADS 256 /* of every block */
-#define OPTPY_TILE 32     /* columns of a tile, one for each lane of a warp; its rows are the block's warps */
+/* Launch bounds of what runs in every iteration of conjugate gradients: memory is waited for less where a multiprocessor
+ * has more blocks to go on with. */
+#ifndef OPTPY_CROWD
+#define OPTPY_CROWD OPTPY_THREADS, 4
+#endif
 
 /* The type of indices: of 32 bits where all fields are small enough, which takes fewer registers and instructions. */
 typedef OPTPY_INDEX optpy_index;
