@@ -312,7 +312,8 @@ def launches(problem: CompiledProblem, iterations: int, device: EmulatedDevice) 
     return a, b, c
 
 
-def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice) -> None:
+def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1, 1, 1)

@@ -108,7 +108,7 @@ class BoundCuda:
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
         self._most_blocks = self.device.multiprocessors * _BLOCKS
-        self._partial = xp.zeros(max(most, 1) * self._most_blocks, np.float64)
+        self._partial = xp.zeros(max(most, 2) * self._most_blocks, np.float64)  # pcg_solve has two rows
         # All that the host ever reads of a solve, side by side: one copy brings it.
         self._results = xp.zeros(8 * max(self.program.totals, 1) + PCG.itemsize, np.uint8)
         self._sync = xp.zeros(SYNC.itemsize, np.uint8)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PCG = np.dtype(
     [(name, np.float64) for name in ("alpha", "pending", "beta", "rho", "rho_0", "pAp", "Q", "zeta")]
-    + [(name, np.int64) for name in ("k", "status", "halted", "began")]
+    + [(name, np.int64) for name in ("k", "status")]
 )
 """The state of conjugate gradients on the device, struct Pcg."""
 
@@ -39,7 +39,7 @@ class PcgState:
         return cls(int(s["k"]), int(s["status"]), *(float(s[name]) for name in ("rho", "rho_0", "pAp", "zeta")))
 
 
-SYNC = np.dtype([("arrived", np.uint32), ("generation", np.uint32)])
+SYNC = np.dtype([(name, np.uint32) for name in ("arrived", "barrier", "halt")])
 """What blocks count in when they wait for one another, struct Sync."""
 
 

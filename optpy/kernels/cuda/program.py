@@ -227,7 +227,7 @@ def _products(phases: int) -> str:
     """A p in all its phases."""
     lines = ["#define pcg_products(c, scalar, sum, on_delta) \\", "    { \\"]
     for n in range(phases):
-        lines += ["        PCG_PLAIN_BARRIER \\"] if n else []
+        lines += ["        pcg_barrier(c); \\"] if n else []
         lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
     return "\n".join([*lines, "    }"])
 
@@ -262,8 +262,8 @@ def context_text(program: CudaProgram) -> str:
     ]
     scalars = ", ".join(name.upper() for name in program.scalars)
     lines += [
-        "struct Sync { unsigned arrived, generation; };",
-        "struct Pcg { double alpha, pending, beta, rho, rho_0, pAp, Q, zeta; long long k, status, halted, began; };",
+        "struct Sync { unsigned arrived, barrier, halt; };",
+        "struct Pcg { double alpha, pending, beta, rho, rho_0, pAp, Q, zeta; long long k, status; };",
         f"enum {{ {scalars} }};",
         f"#define OPTPY_SCALARS {len(program.scalars)}",
     ]

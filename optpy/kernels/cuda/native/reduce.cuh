@@ -66,19 +66,6 @@ template <int N> OPTPY_FN bool optpy_arrive(const Context *c, const double *sum,
     return last;
 }
 
-/* The same without sums, for an arrival between two lines. */
-OPTPY_FN bool optpy_arrive_alone(const Context *c) {
-    OPTPY_SHARED(unsigned, ticket, 1);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence(); /* what the block's other threads have stored is seen before its arrival */
-        ticket[0] = atomicAdd(&c->sync->arrived, 1u);
-        if (ticket[0] == gridDim.x - 1) c->sync->arrived = 0;
-    }
-    __syncthreads();
-    return ticket[0] == gridDim.x - 1;
-}
-
 /* What all blocks have left, in every thread of the last one; makes ready for the next arrival. */
 template <int N> OPTPY_FN void optpy_totals(const Context *c, double *total, unsigned maxima) {
 #pragma unroll
