@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import struct
 import sys
 from pathlib import Path
 from queue import Queue
@@ -12,6 +13,7 @@ import pytest
 from optpy.errors import CompileError
 from optpy.kernels.cache import open_cache
 from optpy.kernels.cuda import nvrtc
+from optpy.kernels.cuda.cubin import read_cubin
 from optpy.kernels.cuda.nvrtc import Target, choose_target, compile_cuda, nvrtc_version, supported_architectures
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -33,10 +35,46 @@ def test_machine_code_for_each_architecture(architecture: str) -> None:
     compiled = compile_cuda(TWICE, architecture, name="twice", werror=True)
     assert compiled.target == Target(int(architecture[3:]), "cubin")
     assert compiled.image.startswith(b"\x7fELF")
+    (at,), (size, count) = struct.unpack_from("<Q", compiled.image, 32), struct.unpack_from("<HH", compiled.image, 54)
+    assert at + size * count <= len(compiled.image)  # the table of what is loaded, often the last of the file, is whole
     assert compiled.path.read_bytes() == compiled.image
     assert compiled.path.name == "twice.cubin"
     assert compiled.source_path.read_text() == TWICE
     assert compiled.source_path.name == "twice.cu"
+
+
+CROWDED = """
+#define OPTPY_THREADS 256
+#ifndef OPTPY_CROWD
+#define OPTPY_CROWD OPTPY_THREADS, 4
+#endif
+struct Context { double *x; };
+""" + "".join(
+    f"""
+#ifndef OPTPY_BOUNDS_keeps_{n}
+#define OPTPY_BOUNDS_keeps_{n} OPTPY_CROWD
+#endif
+extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_keeps_{n}) keeps_{n}(const __grid_constant__ Context c) {{
+    double kept[{n}];
+#pragma unroll
+    for (int k = 0; k < {n}; ++k) kept[k] = c.x[threadIdx.x + 256 * k];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < {n}; ++k) c.x[threadIdx.x + 256 * ({n} - 1 - k)] = kept[k];
+}}
+"""
+    for n in (10, 32, 50, 100)
+)
+
+
+def test_bounds_are_loosened_until_nothing_spills(root: Path) -> None:
+    """Kernels that keep so many doubles, of two registers each, at once."""
+    kernels = read_cubin(compile_cuda(CROWDED, "sm_90", werror=True).image)
+    assert all(k.local_bytes == 0 for k in kernels.values())
+    assert kernels["keeps_10"].registers <= 64
+    assert 64 < kernels["keeps_32"].registers <= 80
+    assert 100 < kernels["keeps_50"].registers <= 128
+    assert 200 < kernels["keeps_100"].registers
 
 
 def test_second_time_is_a_hit(root: Path) -> None:

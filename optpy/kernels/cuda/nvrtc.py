@@ -214,8 +214,10 @@ class _Compiler:
                 self.nvrtc.compileProgram(program, (*self.options, *defined))
             except self.nvrtc.NVRTCError as error:
                 return None, self.nvrtc.getProgramLog(program) or str(error)
-            get = self.nvrtc.getCUBIN if self.form == "cubin" else self.nvrtc.getPTX
-            return bytes(get(program)), self.nvrtc.getProgramLog(program)
+            if self.form == "ptx":
+                return bytes(self.nvrtc.getPTX(program)), self.nvrtc.getProgramLog(program)
+            # CuPy takes the last byte for the zero at the end of a string; it is the last of the program headers, a zero.
+            return bytes(self.nvrtc.getCUBIN(program)) + b"\0", self.nvrtc.getProgramLog(program)
         finally:
             self.nvrtc.destroyProgram(program)
 
