@@ -64,6 +64,7 @@ class FakeCupy:
         self.runtime_version = runtime_version
         self.refuses_devices: str | None = None
         self.refuses_images = False
+        self.refuses_kernels: str | None = None
         self.kernel_sizes: dict[str, int] = {}
         self.launched: list[bytes] = []
         self.freed: list[int] = []
@@ -101,7 +102,15 @@ class FakeCupy:
         module.cuda.alloc_pinned_memory = self._alloc_pinned_memory
         module.get_default_memory_pool = lambda: self.pool
         module.ascontiguousarray = self._ascontiguousarray
+        module.arange = self._arange
         return module
+
+    def _arange(self, n: int) -> Any:
+        """By a kernel of CuPy's own, which it compiles."""
+        if self.refuses_kernels is not None:
+            raise RuntimeError(self.refuses_kernels)
+        self.write("arange", n)
+        return np.arange(n)
 
     def _alloc_pinned_memory(self, size: int) -> bytearray:
         self.write("alloc_pinned_memory", size)
