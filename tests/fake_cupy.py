@@ -222,11 +222,19 @@ class FakeCupy:
         fake = self
 
         class Module:
+            loaded = False
+
+            def __del__(self) -> None:
+                if self.loaded:
+                    fake._need_context()
+                    fake.write("moduleUnload")
+
             def load(self, image: bytes) -> None:
                 fake._need_context()
                 if fake.refuses_images:
                     raise FakeDriverError("CUDA_ERROR_NO_BINARY_FOR_GPU")
                 fake.write("load", image)
+                self.loaded = True
 
             def get_function(self, name: str) -> Any:
                 fake._need_context()

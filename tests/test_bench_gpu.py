@@ -73,7 +73,7 @@ def test_a_copy_copies_what_it_says(device: EmulatedDevice) -> None:
     meter._source[...] = 7.0
     assert meter.memory().bytes_moved == 2**16
     meter._target[...] = 0.0
-    meter._by_kernel(1000)
+    meter._by_kernel(1000)()
     assert (meter._target[:1000] == 7.0).all()
     assert (meter._target[1000:] == 0.0).all()
     assert meter.measure(8 * 1000).bytes_moved == 8 * 1000

@@ -86,6 +86,17 @@ def test_a_module_and_its_kernels(fake: FakeCupy) -> None:
         module.kernel("missing")
 
 
+def test_a_module_is_unloaded_on_its_device_wherever_it_is_given_up(fake: FakeCupy) -> None:
+    """A thread that never used CUDA may be the last to let go."""
+    kernels = [kernel_of(CupyDevice(1)), kernel_of(CupyDevice(0))]
+    gc.collect()
+    assert fake.calls("moduleUnload") == []
+    in_thread(kernels.pop)
+    in_thread(kernels.clear)
+    gc.collect()
+    assert fake.calls("moduleUnload") == [(0,), (1,)]
+
+
 def test_a_gpu_that_nvrtc_does_not_know_loads_ptx(fake: FakeCupy) -> None:
     kernel = kernel_of(CupyDevice(1))
     ((current, image),) = fake.calls("load")

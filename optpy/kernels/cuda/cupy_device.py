@@ -32,7 +32,7 @@ class CupyKernel:
 
     Attributes:
         parameter_bytes: what the driver copies from the structure at a launch.
-        function: CuPy's; it keeps the module loaded.
+        image: kept loaded.
         pointer: the driver's handle.
     """
 
@@ -41,19 +41,32 @@ class CupyKernel:
     local_bytes: int
     parameter_bytes: int
     device: CupyDevice
-    function: Any
+    image: _LoadedImage
     pointer: int
 
 
 @dataclass(slots=True, eq=False)
+class _LoadedImage:
+    """What the driver unloads when nobody has it any more: CuPy asks that of the context which is current then, and
+    that may be another device's, or none where a thread without any work on GPUs comes to collect it."""
+
+    device: CupyDevice
+    module: Any
+
+    def __del__(self) -> None:
+        with suppress(Exception), self.device.current():
+            self.module = None
+
+
+@dataclass(slots=True, eq=False)
 class CupyModule:
-    """A loaded image."""
+    """A loaded image with its kernels."""
 
     seconds: float
     cache_hit: bool
     device: CupyDevice
     parameter_bytes: dict[str, int]
-    module: Any
+    image: _LoadedImage
 
     def kernel(self, name: str) -> CupyKernel:
         """A kernel by its name in the source (``extern "C"``).
@@ -65,11 +78,10 @@ class CupyModule:
             raise InternalError(f"no kernel {name!r} in a module with {', '.join(sorted(self.parameter_bytes))}")
         driver = self.device.driver
         with self.device.current():
-            function = self.module.get_function(name)
-            registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function.ptr)
-            local_bytes = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function.ptr)
-        size = self.parameter_bytes[name]
-        return CupyKernel(name, registers, local_bytes, size, self.device, function, function.ptr)
+            pointer: int = self.image.module.get_function(name).ptr  # CuPy's function itself would keep the module
+            registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, pointer)
+            local_bytes = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, pointer)
+        return CupyKernel(name, registers, local_bytes, self.parameter_bytes[name], self.device, self.image, pointer)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +150,8 @@ class CupyDevice:
                     f"the driver of {self.name} ({self.architecture}) does not load the {compiled.target.form} "
                     f"compiled with {compiled.target.option} from {compiled.source_path}: {error}"
                 ) from error
-        return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), module)
+        image = _LoadedImage(self, module)
+        return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), image)
 
     def launch(
         self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
