@@ -164,6 +164,15 @@ def test_the_matrix_from_products_is_that_of_the_jacobian(name: str, device: Emu
         assert peer.nbytes > 8 * expected.nnz
 
 
+@pytest.mark.parametrize("name", ["image_warping", "mesh_deformation"])
+def test_products_after_a_linear_solve_are_those_at_the_unknowns(name: str, device: EmulatedDevice) -> None:
+    bench = bench_of(name, device)
+    p = bench.random_vector()
+    peer = cusparse.two_products(bench, bench.stacked(p), cusparse.jacobian(bench))
+    bench.linear_solve(5)
+    assert beside._error(peer.to_host(peer.run()), bench.apply_jtj(p)) < 1e-5
+
+
 def test_a_matrix_that_products_do_not_give_is_refused(device: EmulatedDevice) -> None:
     with pytest.raises(ValueError, match="mesh_deformation at 10 x 10: its J\\^T J cannot be had"):
         cusparse.from_products(bench_of("mesh_deformation", device, 10))
