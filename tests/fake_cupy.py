@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class FakeRuntimeError(RuntimeError):
+class _StatusError(RuntimeError):
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class FakeRuntimeError(_StatusError):
     pass
 
 
-class FakeDriverError(RuntimeError):
+class FakeDriverError(_StatusError):
     pass
 
 
@@ -40,6 +46,7 @@ class FakeArray:
         """On the current stream; what is not contiguous, or not of the same shape, is refused."""
         if not self.flags.c_contiguous or out.shape != self.shape or out.dtype != self.dtype:
             raise RuntimeError("`out` cannot be specified")
+        self.fake._fail(FakeRuntimeError)
         self.fake.write("get")
         out[...] = self.values
 
@@ -65,6 +72,7 @@ class FakeCupy:
         self.refuses_devices: str | None = None
         self.refuses_images = False
         self.refuses_kernels: str | None = None
+        self.failure: tuple[str, int] | None = None
         self.kernel_sizes: dict[str, int] = {}
         self.launched: list[bytes] = []
         self.freed: list[int] = []
@@ -85,6 +93,11 @@ class FakeCupy:
 
     def array(self, values: Any, device: int = 0) -> FakeArray:
         return FakeArray(self, np.asarray(values), device)
+
+    def _fail(self, error: type[_StatusError]) -> None:
+        """As every call does once a kernel has failed."""
+        if self.failure is not None:
+            raise error(*self.failure)
 
     def _need_context(self) -> None:
         if not self.thread.has_context:
@@ -159,6 +172,7 @@ class FakeCupy:
         def launch(name: str) -> Any:
             def call(*arguments: int) -> None:
                 self._need_context()
+                self._fail(FakeDriverError)
                 self.write(name, *arguments[:9], *arguments[10:])
                 (pointer,) = (ctypes.c_void_p * 1).from_address(arguments[9])
                 size = self.kernel_sizes[self.functions[arguments[0]]]
@@ -186,7 +200,7 @@ class FakeCupy:
         )
 
     def _device_class(self) -> type:
-        state = self.thread
+        fake, state = self, self.thread
 
         class Device:
             def __init__(self, number: int) -> None:
@@ -200,6 +214,7 @@ class FakeCupy:
             def __exit__(self, *error: object) -> None:
                 *rest, state.device = state.stack
                 state.stack = tuple(rest)
+                fake._fail(FakeRuntimeError)
 
         return Device
 
@@ -214,6 +229,7 @@ class FakeCupy:
                 fake.write("record", stream.ptr)
 
             def synchronize(self) -> None:
+                fake._fail(FakeRuntimeError)
                 fake.write("synchronize")
 
         return Event
