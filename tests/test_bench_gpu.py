@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,15 +165,6 @@ def test_the_matrix_from_products_is_that_of_the_jacobian(name: str, device: Emu
         assert peer.nbytes > 8 * expected.nnz
 
 
-@pytest.mark.parametrize("name", ["image_warping", "mesh_deformation"])
-def test_products_after_a_linear_solve_are_those_at_the_unknowns(name: str, device: EmulatedDevice) -> None:
-    bench = bench_of(name, device)
-    p = bench.random_vector()
-    peer = cusparse.two_products(bench, bench.stacked(p), cusparse.jacobian(bench))
-    bench.linear_solve(5)
-    assert beside._error(peer.to_host(peer.run()), bench.apply_jtj(p)) < 1e-5
-
-
 def test_a_matrix_that_products_do_not_give_is_refused(device: EmulatedDevice) -> None:
     with pytest.raises(ValueError, match="mesh_deformation at 10 x 10: its J\\^T J cannot be had"):
         cusparse.from_products(bench_of("mesh_deformation", device, 10))
@@ -327,6 +319,21 @@ def test_everything_goes_on_after_a_failure(
     printed = capsys.readouterr().out
     assert "not measured: image_warping 4096², applyJTJ: of copy bandwidth" in printed
     assert broken in printed
+
+
+def test_the_sanitizer_runs_short_measurements_in_memory_of_their_own(
+    device: EmulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = program.parse(f"--all --quick --output {tmp_path}".split())
+    e = everything.Everything(chosen, program.new_run(chosen, device, Screen()), {}, program.plot, 0.0)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(everything.Everything, "_program", lambda self, command, seconds: commands.append(command))
+    e.sanitizer("memcheck", 60.0)
+    (command,) = commands
+    assert command[0] == "/bin/compute-sanitizer"
+    settings = program.parse(command[command.index("bench.gpu") + 1 :])
+    assert (settings.quick, settings.no_pool, settings.threads) == (True, True, 0)
 
 
 def test_a_program_that_does_not_end_is_stopped(device: EmulatedDevice, tmp_path: Path) -> None:

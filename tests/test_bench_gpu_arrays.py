@@ -1,4 +1,4 @@
-"""What the benchmarks for GPUs ask of CuPy's arrays, with the stand-in that is as strict."""
+"""The arrays of the benchmarks for GPUs: those of products, and what is asked of CuPy, by a stand-in that is strict."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from bench.__main__ import load_case
+from bench.gpu import beside
 from bench.gpu.data import MAKERS, made
 from bench.gpu.place import Bench
 from bench.peers import cusparse
@@ -49,3 +50,13 @@ def test_the_matrix_from_products_is_put_together_on_the_device(
         for device in (EmulatedDevice(), EmulatedDevice(xp=FakeCupy()))
     )
     assert abs(found - expected).max() <= 1e-6 * abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ["image_warping", "mesh_deformation"])
+def test_products_after_a_linear_solve_are_those_at_the_unknowns(name: str) -> None:
+    case = load_case(name)
+    bench = Bench.of(case, made(case, SIZE, np), "float32", EmulatedDevice())
+    p = bench.random_vector()
+    peer = cusparse.two_products(bench, bench.stacked(p), cusparse.jacobian(bench))
+    bench.linear_solve(5)
+    assert beside._error(peer.to_host(peer.run()), bench.apply_jtj(p)) < 1e-5
