@@ -51,6 +51,7 @@ from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quat
 from .errors import (
     CompileError,
     DataError,
+    DeviceError,
     DeviceMemoryError,
     EnergyError,
     InternalError,
@@ -72,6 +73,7 @@ __all__ = [
     "Array",
     "CompileError",
     "DataError",
+    "DeviceError",
     "DeviceMemoryError",
     "Dim",
     "Energy",

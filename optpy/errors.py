@@ -67,5 +67,9 @@ class DeviceMemoryError(OptpyError, MemoryError):
     """The data does not fit into the memory of the GPU; found before anything is allocated for solving."""
 
 
+class DeviceError(OptpyError, RuntimeError):
+    """A GPU has failed while it worked, and can be used again by another process only."""
+
+
 class InternalError(OptpyError, AssertionError):
     """A mistake of optpy itself; please report it."""

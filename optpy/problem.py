@@ -218,26 +218,49 @@ class CompiledProblem:
 
     def relative_gradient(self, cost: float) -> float:
         self._linearise_at_x()
+
+        def ratio(xp: Any) -> float:
+            g, step = (self._flat(partial(self.read_vector, kind), xp) for kind in ("g", "delta"))
+            x = self._flat(self._magnitudes, xp)
+            diagonal = self._flat(self._diagonal, xp)
+            return relative_gradient(g, diagonal, x, step, cost, partial(self._apply_jtj, xp=xp), xp)
+
+        return self._where_there_is_room(ratio)
+
+    def _where_there_is_room(self, compute: Callable[[Any], float]) -> float:
+        """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
         xp = self._bound.xp
-        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        x = self._flat(lambda u: magnitudes(u, self.read(u).astype(np.float64), xp))
-        return relative_gradient(g, self._flat(self._diagonal), x, step, cost, self._apply_jtj, xp)
+        try:
+            return compute(xp)
+        except MemoryError:
+            if xp is np:
+                raise
+        return compute(np)  # not above, where the error still holds the vectors that there were
 
-    def _flat(self, read: Callable[[Field], Any]) -> Any:
-        """What is read for each unknown, one after the other, in float64, on the device."""
-        return self._bound.xp.concatenate([read(u).ravel().astype(np.float64) for u in self._unknowns])
+    def _flat(self, read: Callable[[Field], Any], xp: Any) -> Any:
+        """What is read for each unknown, one after the other, in float64, as an array of ``xp``."""
+        parts = (read(u).ravel() for u in self._unknowns)
+        here = xp is self._bound.xp
+        return xp.concatenate([(part if here else self._bound.host(part)).astype(np.float64) for part in parts])
 
-    def _apply_jtj(self, p: Any) -> Any:
-        """J^T J p; the vectors p and Ap of the linear solver, which starts anew from 0, serve for it."""
-        first = 0
+    def _magnitudes(self, unknown: Field) -> Any:
+        """How large an unknown is along each coordinate, as (*dims, dimension)."""
+        return magnitudes(unknown, self.read(unknown), self._bound.xp)
+
+    def _apply_jtj(self, p: Any, xp: Any) -> Any:
+        """J^T J p, arrays of ``xp``; the vectors p and Ap of the linear solver, which starts from 0, serve for it."""
+        first, own = 0, self._bound.xp
         for u in self._unknowns:
             field = vector("p", u)
             shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
             size = math.prod(shape)
-            self._buffers.write(field, p[first : first + size].reshape(shape))
+            part = p[first : first + size].reshape(shape)
+            self._buffers.write(
+                field, part if xp is own else own.asarray(part.astype(self._bound.dtype), blocking=True)
+            )
             first += size
         self._bound.queue("applyJTJ")
-        return self._flat(lambda u: self.read_vector("Ap", u))
+        return self._flat(partial(self.read_vector, "Ap"), xp)
 
     def _diagonal(self, unknown: Field) -> NDArray[Any]:
         """diag(J^T J), as (*dims, dimension)."""
@@ -259,8 +282,12 @@ class CompiledProblem:
 
     def promised_change(self) -> float:
         self._linearise_at_x()
-        g, step = (self._flat(partial(self.read_vector, kind)) for kind in ("g", "delta"))
-        return -float((step * (g + self._apply_jtj(step) / 2)).sum())
+
+        def change(xp: Any) -> float:
+            g, step = (self._flat(partial(self.read_vector, kind), xp) for kind in ("g", "delta"))
+            return -float((step * (g + self._apply_jtj(step, xp) / 2)).sum())
+
+        return self._where_there_is_room(change)
 
     def try_step(self) -> Step:
         if not self._ahead:

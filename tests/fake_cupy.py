@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class FakeRuntimeError(RuntimeError):
+class _StatusError(RuntimeError):
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class FakeRuntimeError(_StatusError):
     pass
 
 
-class FakeDriverError(RuntimeError):
+class FakeDriverError(_StatusError):
     pass
 
 
@@ -40,6 +46,7 @@ class FakeArray:
         """On the current stream; what is not contiguous, or not of the same shape, is refused."""
         if not self.flags.c_contiguous or out.shape != self.shape or out.dtype != self.dtype:
             raise RuntimeError("`out` cannot be specified")
+        self.fake._fail(FakeRuntimeError)
         self.fake.write("get")
         out[...] = self.values
 
@@ -64,6 +71,8 @@ class FakeCupy:
         self.runtime_version = runtime_version
         self.refuses_devices: str | None = None
         self.refuses_images = False
+        self.refuses_kernels: str | None = None
+        self.failure: tuple[str, int] | None = None
         self.kernel_sizes: dict[str, int] = {}
         self.launched: list[bytes] = []
         self.freed: list[int] = []
@@ -85,6 +94,11 @@ class FakeCupy:
     def array(self, values: Any, device: int = 0) -> FakeArray:
         return FakeArray(self, np.asarray(values), device)
 
+    def _fail(self, error: type[_StatusError]) -> None:
+        """As every call does once a kernel has failed."""
+        if self.failure is not None:
+            raise error(*self.failure)
+
     def _need_context(self) -> None:
         if not self.thread.has_context:
             raise FakeDriverError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
@@ -101,7 +115,15 @@ class FakeCupy:
         module.cuda.alloc_pinned_memory = self._alloc_pinned_memory
         module.get_default_memory_pool = lambda: self.pool
         module.ascontiguousarray = self._ascontiguousarray
+        module.arange = self._arange
         return module
+
+    def _arange(self, n: int) -> Any:
+        """By a kernel of CuPy's own, which it compiles."""
+        if self.refuses_kernels is not None:
+            raise RuntimeError(self.refuses_kernels)
+        self.write("arange", n)
+        return np.arange(n)
 
     def _alloc_pinned_memory(self, size: int) -> bytearray:
         self.write("alloc_pinned_memory", size)
@@ -150,6 +172,7 @@ class FakeCupy:
         def launch(name: str) -> Any:
             def call(*arguments: int) -> None:
                 self._need_context()
+                self._fail(FakeDriverError)
                 self.write(name, *arguments[:9], *arguments[10:])
                 (pointer,) = (ctypes.c_void_p * 1).from_address(arguments[9])
                 size = self.kernel_sizes[self.functions[arguments[0]]]
@@ -177,7 +200,7 @@ class FakeCupy:
         )
 
     def _device_class(self) -> type:
-        state = self.thread
+        fake, state = self, self.thread
 
         class Device:
             def __init__(self, number: int) -> None:
@@ -191,6 +214,7 @@ class FakeCupy:
             def __exit__(self, *error: object) -> None:
                 *rest, state.device = state.stack
                 state.stack = tuple(rest)
+                fake._fail(FakeRuntimeError)
 
         return Device
 
@@ -205,6 +229,7 @@ class FakeCupy:
                 fake.write("record", stream.ptr)
 
             def synchronize(self) -> None:
+                fake._fail(FakeRuntimeError)
                 fake.write("synchronize")
 
         return Event
@@ -213,11 +238,19 @@ class FakeCupy:
         fake = self
 
         class Module:
+            loaded = False
+
+            def __del__(self) -> None:
+                if self.loaded:
+                    fake._need_context()
+                    fake.write("moduleUnload")
+
             def load(self, image: bytes) -> None:
                 fake._need_context()
                 if fake.refuses_images:
                     raise FakeDriverError("CUDA_ERROR_NO_BINARY_FOR_GPU")
                 fake.write("load", image)
+                self.loaded = True
 
             def get_function(self, name: str) -> Any:
                 fake._need_context()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_a_copy_copies_what_it_says(device: EmulatedDevice) -> None:
     meter._source[...] = 7.0
     assert meter.memory().bytes_moved == 2**16
     meter._target[...] = 0.0
-    meter._by_kernel(1000)
+    meter._by_kernel(1000)()
     assert (meter._target[:1000] == 7.0).all()
     assert (meter._target[1000:] == 0.0).all()
     assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
@@ -318,6 +319,21 @@ def test_everything_goes_on_after_a_failure(
     printed = capsys.readouterr().out
     assert "not measured: image_warping 4096², applyJTJ: of copy bandwidth" in printed
     assert broken in printed
+
+
+def test_the_sanitizer_runs_short_measurements_in_memory_of_their_own(
+    device: EmulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = program.parse(f"--all --quick --output {tmp_path}".split())
+    e = everything.Everything(chosen, program.new_run(chosen, device, Screen()), {}, program.plot, 0.0)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(everything.Everything, "_program", lambda self, command, seconds: commands.append(command))
+    e.sanitizer("memcheck", 60.0)
+    (command,) = commands
+    assert command[0] == "/bin/compute-sanitizer"
+    settings = program.parse(command[command.index("bench.gpu") + 1 :])
+    assert (settings.quick, settings.no_pool, settings.threads) == (True, True, 0)
 
 
 def test_a_program_that_does_not_end_is_stopped(device: EmulatedDevice, tmp_path: Path) -> None:

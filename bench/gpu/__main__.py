@@ -47,6 +47,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of the CPU beside the GPU; 0 leaves it out")
     parser.add_argument("--seconds", type=float, help="nothing new begins after so many; with --all 540")
     parser.add_argument("--quick", action="store_true", help="short measurements: to see that everything runs")
+    parser.add_argument(
+        "--no-pool", action="store_true", help="each array in memory of its own: a sanitizer sees where it ends"
+    )
     parser.add_argument("--all", action="store_true", help="the run to begin with; takes no CASE")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
     settings = parser.parse_args(arguments)
@@ -109,6 +112,8 @@ def main(arguments: list[str] | None = None) -> None:
     settings = parse(arguments)
     settings.output.mkdir(parents=True, exist_ok=True)
     device = available.find_device()
+    if settings.no_pool:
+        device.xp.cuda.set_allocator(None)
     if settings.all:
         run_everything(settings, device, new_run, describe(device), plot)
         return

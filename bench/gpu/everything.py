@@ -128,8 +128,8 @@ class Everything:
             return "compute-sanitizer is not installed"
         with tempfile.TemporaryDirectory() as folder:
             own = [sys.executable, "-m", "bench.gpu", *SANITIZED, "--quick", "--sizes", "33", "--parts", "kernels"]
-            command = [found, "--tool", tool, "--error-exitcode", "9", *own, "--threads", "0", "--output", folder]
-            return self._program(command, seconds)
+            own += ["--threads", "0", "--no-pool", "--output", folder]
+            return self._program([found, "--tool", tool, "--error-exitcode", "9", *own], seconds)
 
     def list_registers(self) -> str:
         """Of the main cases, for this device."""

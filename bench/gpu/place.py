@@ -110,7 +110,8 @@ class Bench:
         }
 
     def apply_jtj(self, p: Mapping[str, Any]) -> dict[str, Any]:
-        """J^T J p without D, by optpy; arrays of the device's module."""
+        """J^T J p without D, by optpy, at the unknowns in the data; arrays of the device's module."""
+        self.problem._linearise_at_x()  # a linear solve leaves J at the end of its step
         unknowns = self.case.energy.unknown_fields
         for u in unknowns:
             self.bound.buffers.write(vector("p", u), p[u.name])
@@ -128,6 +129,7 @@ class Bench:
     def free(self) -> dict[str, Any]:
         """1 where J^T J has something on its diagonal, else 0; of the shapes of the vectors."""
         buffers = self.bound.buffers
+        self.problem._linearise_at_x()
         self.bound.queue("evalJTF")
         diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.unknown_fields}
         return {name: (values != 0).astype(self.dtype) for name, values in diagonal.items()}

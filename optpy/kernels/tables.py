@@ -167,8 +167,7 @@ class Connectivity:
             case Column():
                 return xp.ascontiguousarray(self.edges[:, key.column])
             case Offsets():
-                counts = xp.bincount(self._flat(key.slot), minlength=math.prod(self.shapes[key.slot]))
-                return xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts)]).astype(np.int32)
+                return offsets_of(self._flat(key.slot), math.prod(self.shapes[key.slot]), xp)
             case Sorted(column=None):
                 return sorted_order(self._flat(key.slot), math.prod(self.shapes[key.slot]), xp)
             case Sorted():
@@ -196,6 +195,14 @@ def table_bytes(keys: Iterable[TableKey], sizes: Mapping[Dim, int]) -> int:
         else:
             numbers += sizes[key.graph.edges]
     return numbers * np.dtype(np.int32).itemsize
+
+
+def offsets_of(points: Any, size: int, xp: Any = np) -> Table:
+    """Where each of the whole numbers below a size begins when they are sorted, and how many there are."""
+    if xp is np:
+        return np.concatenate([[0], np.cumsum(np.bincount(points, minlength=size))]).astype(np.int32)
+    # CuPy's bincount gives every block counts of its own: gigabytes for a million points.
+    return xp.searchsorted(xp.sort(points), xp.arange(size + 1)).astype(np.int32)
 
 
 def sorted_order(points: Any, size: int, xp: Any = np) -> Table:

@@ -1,12 +1,15 @@
 """An array module that is NumPy underneath, but as strict as CuPy: nothing turns into a NumPy array unasked.
 
 Arrays are opaque to NumPy, functions take none of NumPy's, results without axes are arrays, too, and only what the real
-CuPy has is there, where that is installed. What is copied to the host, element by element, is counted.
+CuPy has is there, with its arguments, where that is installed. What is copied to the host, element by element, is
+counted.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -42,6 +45,10 @@ OPERATORS = (
 """No ``matmul``: it needs cuBLAS, which need not be installed beside CuPy."""
 
 NEEDS_LIBRARIES = ("matmul", "dot", "einsum", "linalg.det", "linalg.inv", "linalg.solve", "linalg.qr", "linalg.svd")
+NEEDS_MEMORY = ("bincount", "histogram")
+"""For the counts of every block of their kernels: gigabytes, which CuPy's pool then keeps."""
+
+UFUNC_OPTIONS = ("out", "dtype", "casting")
 
 
 class FakeCupy:
@@ -113,11 +120,13 @@ class _Functions:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(_REAL, self._prefix.rstrip("."), _REAL) if self._prefix else _REAL
-        if (_REAL is not None and not hasattr(real, name)) or self._prefix + name in NEEDS_LIBRARIES:
+        if (_REAL is not None and not hasattr(real, name)) or self._prefix + name in NEEDS_LIBRARIES + NEEDS_MEMORY:
             raise AttributeError(f"cupy has no {self._prefix}{name} that can be used here")
         function = getattr(self._numpy, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
+            if _REAL is not None:
+                _check_arguments(getattr(real, name), arguments, options)
             result = function(*map(_unwrapped, arguments), **_unwrapped(options))
             return _wrapped(np.bool_(result) if type(result) is bool else result, self._module)
 
@@ -194,9 +203,29 @@ class Array:
         value = getattr(self._array, name)
         if not callable(value):
             return _wrapped(value, self._module)
-        return lambda *arguments, **options: _wrapped(
-            value(*map(_unwrapped, arguments), **_unwrapped(options)), self._module
-        )
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if _REAL is not None:
+                _check_arguments(getattr(_REAL.ndarray, name), (self, *arguments), options)
+            return _wrapped(value(*map(_unwrapped, arguments), **_unwrapped(options)), self._module)
+
+        return call
+
+
+def _check_arguments(real: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise a TypeError for arguments that NumPy's function takes, and CuPy's does not."""
+    if isinstance(real, _REAL.ufunc):
+        known = options.keys() <= set(UFUNC_OPTIONS)
+    else:
+        try:
+            inspect.signature(real).bind(*arguments, **options)
+        except ValueError:  # compiled: the first line of its text has them
+            head = (real.__doc__ or "").partition("\n")[0]
+            known = all(re.search(rf"\b{name}=", head) for name in options)
+        else:
+            known = True
+    if not known:
+        raise TypeError(f"{real.__name__} of cupy does not take all of {', '.join(options)}")
 
 
 def _operator(name: str) -> Any:

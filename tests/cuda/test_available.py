@@ -179,6 +179,15 @@ def test_a_gpu_of_two_digits(machine: Machine) -> None:
     assert find_device().architecture == "sm_121"
 
 
+def test_a_gpu_on_which_cupy_cannot_compute(machine: Machine) -> None:
+    machine.cupy.refuses_kernels = "Failed to find CUDA headers."
+    reason = machine.reason()
+    assert reason.startswith("CuPy cannot compute on the GPU GPU 0 (RuntimeError: Failed to find CUDA headers.); ")
+    assert "pip install 'optpy[cuda12]' has what cupy-cuda12x needs" in reason
+    machine.cupy.refuses_kernels = None  # what has passed is not remembered
+    assert find_device().number == 0
+
+
 def test_cupy_for_rocm(machine: Machine) -> None:
     machine.cupy.module.cuda.runtime.is_hip = True
     assert "ROCm" in machine.reason()

@@ -355,3 +355,20 @@ def test_the_stand_in_is_as_strict_as_cupy(xp: FakeCupy) -> None:
     assert isinstance(array[0], Array)
     assert isinstance(array.sum(), Array)
     assert (np.float64(2) * array).tolist() == [2, 2, 2]
+
+
+def test_the_stand_in_takes_what_cupy_takes(xp: FakeCupy) -> None:
+    pytest.importorskip("cupy", reason="what CuPy takes is asked of it")
+    array: Any = xp.wrap(np.ones(3))
+    mistakes: list[Any] = [
+        lambda: xp.sum(array, where=array > 0),
+        lambda: xp.add(array, array, where=array > 0),
+        lambda: array.sum(initial=0.0),
+        lambda: xp.zeros(3, like=array),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(TypeError):
+            mistake()
+    for name in ("bincount", "histogram"):
+        with pytest.raises(AttributeError):
+            getattr(xp, name)

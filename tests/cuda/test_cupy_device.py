@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optpy.errors import CompileError, DataError, InternalError
+from optpy.errors import CompileError, DataError, DeviceError, InternalError
 from optpy.kernels.cuda import cupy_device
 from optpy.kernels.cuda.cupy_device import CupyDevice, CupyKernel
 from optpy.kernels.cuda.nvrtc import compile_cuda, nvrtc_version
-from tests.fake_cupy import FakeCupy, FakeDriverError
+from tests.fake_cupy import FakeCupy, FakeDriverError, FakeRuntimeError
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -84,6 +84,17 @@ def test_a_module_and_its_kernels(fake: FakeCupy) -> None:
     assert (kernel.name, kernel.registers, kernel.local_bytes, kernel.parameter_bytes) == ("other", 32, 48, 16)
     with pytest.raises(InternalError, match=r"no kernel 'missing' in a module with fill, other"):
         module.kernel("missing")
+
+
+def test_a_module_is_unloaded_on_its_device_wherever_it_is_given_up(fake: FakeCupy) -> None:
+    """A thread that never used CUDA may be the last to let go."""
+    kernels = [kernel_of(CupyDevice(1)), kernel_of(CupyDevice(0))]
+    gc.collect()
+    assert fake.calls("moduleUnload") == []
+    in_thread(kernels.pop)
+    in_thread(kernels.clear)
+    gc.collect()
+    assert fake.calls("moduleUnload") == [(0,), (1,)]
 
 
 def test_a_gpu_that_nvrtc_does_not_know_loads_ptx(fake: FakeCupy) -> None:
@@ -215,6 +226,25 @@ def test_marks_wait(fake: FakeCupy) -> None:
     assert fake.calls("synchronize") == []
     mark.wait()
     assert fake.calls("synchronize") == [(0,)]
+
+
+def test_a_device_that_has_failed(fake: FakeCupy) -> None:
+    device = CupyDevice(0)
+    kernel, mark, array = kernel_of(device), device.mark(), fake.array([1.0])
+
+    def launch() -> None:
+        with device.current():
+            device.launch(kernel, 1, 32, Context())
+
+    calls = (mark.wait, launch, lambda: device.to_host(array))
+    fake.failure = "cudaErrorIllegalAddress: an illegal memory access was encountered", 700
+    for call in calls:
+        with pytest.raises(DeviceError, match=r"GPU 0 has failed at work .*\(cudaErrorIllegalAddress: .*start"):
+            call()
+    fake.failure = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch", 701
+    for call in calls:
+        with pytest.raises((FakeDriverError, FakeRuntimeError), match="too many resources"):
+            call()
 
 
 def test_free_memory_includes_what_the_pool_keeps(fake: FakeCupy) -> None:

@@ -17,6 +17,7 @@ from optpy.kernels.buffers import CPU, CUDA, Buffers, Layout, planned_bytes, sto
 from optpy.kernels.capacity import memory_error
 from optpy.kernels.slots import Slots
 from optpy.kernels.tables import Column, Connectivity, Offsets, Sorted, TableKey, sorted_order
+from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.fake_cupy import Array, FakeCupy
 
 H, W, D, V, E = (Dim(n) for n in "HWDVE")
@@ -163,6 +164,32 @@ def test_tables_are_built_on_the_device(count: int) -> None:
 def test_the_order_on_the_device_is_stable_however_large_the_grid(size: int) -> None:
     xp, points = FakeCupy(), np.random.default_rng(0).integers(0, 5, 1000) * (size // 5)
     np.testing.assert_array_equal(sorted_order(xp.wrap(points), size, xp).get(), np.argsort(points, kind="stable"))
+
+
+# -- when there is no room left for more ------------------------------------------------------------------------------
+
+
+def test_how_much_of_a_gradient_is_rounding_is_found_also_where_the_device_is_full(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    v = op.indices(op.dims("V"))
+    X, R = op.Unknown("X", (op.dims("V"),), 2), op.Unknown("R", (op.dims("V"),), op.SO3)
+    energy = op.Energy(a=op.sin(X[v]) - 0.5, b=R[v] @ op.vector(1.0, 2.0, 3.0) - op.vector(3.0, 2.0, 1.0))
+    q = np.array([0.1, 0.2, 0.3, 0.4])
+    data = dict(X=np.ones((5, 2)), R=np.tile(q / np.linalg.norm(q), (5, 1)))
+    session = op.compile(energy, device="cuda", dtype=np.float64).start(data)
+    cost = session.step().cost
+    found = session._problem.relative_gradient(cost), session._problem.promised_change()
+    tried = []
+
+    def full(*arguments: Any) -> Any:
+        tried.append(arguments)
+        raise MemoryError("out of memory allocating 99 bytes")
+
+    monkeypatch.setattr(emulated.xp._functions, "concatenate", full, raising=False)
+    again = session._problem.relative_gradient(cost), session._problem.promised_change()
+    assert len(tried) == 2
+    assert again == pytest.approx(found, rel=1e-12)
 
 
 # -- what would fit --------------------------------------------------------------------------------------------------

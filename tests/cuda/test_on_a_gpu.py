@@ -140,6 +140,15 @@ def test_a_launch_as_the_first_thing_in_a_thread(device: Device) -> None:
     np.testing.assert_array_equal(device.to_host(x), 4.0)
 
 
+def test_a_module_is_given_up_by_a_thread_that_never_used_cuda(device: Device) -> None:
+    """What CuPy cannot unload then it tells on the standard error, and here that is an error."""
+    kernels = [device.load(SOURCE).kernel("scale")]
+    thread = threading.Thread(target=kernels.clear)
+    thread.start()
+    thread.join()
+    assert kernels == []
+
+
 def test_memory_shared_with_the_host(device: Device) -> None:
     shared, address = device.shared_with_host((3,), np.dtype(np.float64))
     shared[...] = [1.0, 2.0, 3.0]
@@ -157,8 +166,8 @@ def test_memory_shared_with_the_host_outlives_the_kernels_that_write_it(device: 
 
 def test_free_memory(device: Device) -> None:
     before = device.free_memory()
-    kept = device.xp.empty(2**28, np.uint8)
-    assert device.free_memory() <= before - kept.nbytes + 2**24
+    kept = device.xp.empty(2**30, np.uint8)
+    assert device.free_memory() <= before - kept.nbytes // 2  # other processes may give up some meanwhile
 
 
 def test_another_device(device: Device) -> None:

@@ -50,7 +50,10 @@ def cuda_or_reason() -> tuple[Device | None, str]:
     """
     reason = _obstacle()
     if reason is None:
-        found = _device_or_obstacle(import_cupy().cuda.runtime.getDevice())
+        try:
+            found = _device_or_obstacle(import_cupy().cuda.runtime.getDevice())
+        except _UnavailableError as obstacle:
+            return None, f"no GPU: {obstacle}"
         if not isinstance(found, str):
             return found, f"the GPU {found.name} ({found.architecture}) is there"
         reason = found
@@ -120,6 +123,7 @@ def _obstacle() -> str | None:
 
 @functools.cache
 def _device_or_obstacle(number: int) -> CupyDevice | str:
+    """The device, or why it will never do; what may pass, as memory that others hold, is raised and so not kept."""
     from optpy.kernels.cuda.cupy_device import CupyDevice
 
     device = CupyDevice(number)
@@ -132,7 +136,22 @@ def _device_or_obstacle(number: int) -> CupyDevice | str:
         choose_target(device.architecture, supported_architectures())
     except CompileError as error:
         return f"the GPU {device.name}: {error}"
+    _check_computes(device)
     return device
+
+
+def _check_computes(device: CupyDevice) -> None:
+    """That CuPy's own kernels run: they need CUDA's headers, and a device that is not another process's alone."""
+    try:
+        with device.current():
+            device.xp.arange(2).tolist()
+    except Exception as error:  # whatever it is, it is the reason
+        packages = " ".join(_cupy_packages()) or "cupy"
+        extra = _extra(device.xp.cuda.runtime.runtimeGetVersion())
+        raise _UnavailableError(
+            f"CuPy cannot compute on the GPU {device.name} ({one_line(error)}); pip install 'optpy[{extra}]' has what "
+            f"{packages} needs beside the driver, CUDA's headers among it"
+        ) from error
 
 
 def _check_installed() -> int:

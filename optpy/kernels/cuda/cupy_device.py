@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.errors import CompileError, DataError, InternalError
+from optpy.errors import CompileError, DataError, DeviceError, InternalError
 from optpy.kernels.cuda.cubin import read_cubin, read_ptx_parameters
 from optpy.kernels.cuda.device import Kernel
 from optpy.kernels.cuda.nvrtc import CompiledCuda, compile_cuda, import_cupy
 
 _OneParameter = ctypes.c_void_p * 1
+_LOST = frozenset({214, 220, 226, 700, 702, 710, *range(714, 720)})
+"""The driver's and the runtime's numbers of what a context does not outlive: accesses where no memory is, a watchdog's
+time limit, memory that has failed. Every later call returns them, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +35,7 @@ class CupyKernel:
 
     Attributes:
         parameter_bytes: what the driver copies from the structure at a launch.
-        function: CuPy's; it keeps the module loaded.
+        image: kept loaded.
         pointer: the driver's handle.
     """
 
@@ -41,19 +44,32 @@ class CupyKernel:
     local_bytes: int
     parameter_bytes: int
     device: CupyDevice
-    function: Any
+    image: _LoadedImage
     pointer: int
 
 
 @dataclass(slots=True, eq=False)
+class _LoadedImage:
+    """What the driver unloads when nobody has it any more: CuPy asks that of the context which is current then, and
+    that may be another device's, or none where a thread without any work on GPUs comes to collect it."""
+
+    device: CupyDevice
+    module: Any
+
+    def __del__(self) -> None:
+        with suppress(Exception), self.device.current():
+            self.module = None
+
+
+@dataclass(slots=True, eq=False)
 class CupyModule:
-    """A loaded image."""
+    """A loaded image with its kernels."""
 
     seconds: float
     cache_hit: bool
     device: CupyDevice
     parameter_bytes: dict[str, int]
-    module: Any
+    image: _LoadedImage
 
     def kernel(self, name: str) -> CupyKernel:
         """A kernel by its name in the source (``extern "C"``).
@@ -65,26 +81,30 @@ class CupyModule:
             raise InternalError(f"no kernel {name!r} in a module with {', '.join(sorted(self.parameter_bytes))}")
         driver = self.device.driver
         with self.device.current():
-            function = self.module.get_function(name)
-            registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function.ptr)
-            local_bytes = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function.ptr)
-        size = self.parameter_bytes[name]
-        return CupyKernel(name, registers, local_bytes, size, self.device, function, function.ptr)
+            pointer: int = self.image.module.get_function(name).ptr  # CuPy's function itself would keep the module
+            registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, pointer)
+            local_bytes = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, pointer)
+        return CupyKernel(name, registers, local_bytes, self.parameter_bytes[name], self.device, self.image, pointer)
 
 
 @dataclass(slots=True, eq=False)
 class CupyMark:
     """An event in a stream."""
 
+    device: CupyDevice
     event: Any
 
     def wait(self) -> None:
         """Return when all work before it is done; other threads of Python run meanwhile.
 
         Raises:
-            cupy.cuda.runtime.CUDARuntimeError: a kernel before it has failed.
+            DeviceError: a kernel before it has failed.
         """
-        self.event.synchronize()
+        try:
+            self.event.synchronize()
+        except self.device.errors as error:
+            self.device.tell(error)
+            raise
 
 
 class _Thread(threading.local):
@@ -107,6 +127,7 @@ class CupyDevice:
         self.name: str = properties["name"].decode()
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors: int = properties["multiProcessorCount"]
+        self.errors = (self._runtime.CUDARuntimeError, self.driver.CUDADriverError)
         self._thread = _Thread()
 
     def __repr__(self) -> str:
@@ -114,12 +135,28 @@ class CupyDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """This is the current device, and its context the current one of the driver, in this thread."""
-        with self.xp.cuda.Device(self.number):
-            if not self._thread.has_context:
-                self._runtime.memGetInfo()  # any call of the runtime that works on the device makes its context current
-                self._thread.has_context = True
-            yield
+        """This is the current device, and its context the current one of the driver, in this thread.
+
+        Raises:
+            DeviceError: whatever was called within it, CuPy says that the device has failed.
+        """
+        try:
+            with self.xp.cuda.Device(self.number):
+                if not self._thread.has_context:
+                    self._runtime.memGetInfo()  # any work of the runtime on the device makes its context current
+                    self._thread.has_context = True
+                yield
+        except self.errors as error:
+            self.tell(error)
+            raise
+
+    def tell(self, error: Any) -> None:
+        """Raise a DeviceError if one of CuPy's ``errors`` says that the device has failed."""
+        if error.status in _LOST:
+            raise DeviceError(
+                f"the GPU {self.name} has failed at work queued before ({error}); what lies in its memory is lost, and "
+                "it can be used by another process only: start again"
+            ) from error
 
     def load(self, source: str) -> CupyModule:
         """Compile CUDA C++ for this device, or take it from the cache.
@@ -138,7 +175,8 @@ class CupyDevice:
                     f"the driver of {self.name} ({self.architecture}) does not load the {compiled.target.form} "
                     f"compiled with {compiled.target.option} from {compiled.source_path}: {error}"
                 ) from error
-        return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), module)
+        image = _LoadedImage(self, module)
+        return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), image)
 
     def launch(
         self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
@@ -194,6 +232,7 @@ class CupyDevice:
 
         Raises:
             DataError: the array is on another device.
+            DeviceError: work that was queued before has failed.
         """
         self._check_place(array)
         if array.size == 0:
@@ -219,7 +258,7 @@ class CupyDevice:
         with self.current():
             event = self.xp.cuda.Event(disable_timing=True)
             event.record(self.xp.cuda.get_current_stream())
-        return CupyMark(event)
+        return CupyMark(self, event)
 
     def free_memory(self) -> int:
         """Bytes that could be allocated now: the driver's, and what CuPy's pool keeps unused, within its limit."""
