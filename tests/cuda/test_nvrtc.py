@@ -74,7 +74,7 @@ def test_bounds_are_loosened_until_nothing_spills(root: Path) -> None:
     assert kernels["keeps_10"].registers <= 64
     assert 64 < kernels["keeps_32"].registers <= 80
     assert 100 < kernels["keeps_50"].registers <= 128
-    assert 200 < kernels["keeps_100"].registers
+    assert kernels["keeps_100"].registers > 200
 
 
 def test_second_time_is_a_hit(root: Path) -> None:

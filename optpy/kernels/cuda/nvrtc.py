@@ -216,7 +216,7 @@ class _Compiler:
                 return None, self.nvrtc.getProgramLog(program) or str(error)
             if self.form == "ptx":
                 return bytes(self.nvrtc.getPTX(program)), self.nvrtc.getProgramLog(program)
-            # CuPy takes the last byte for the zero at the end of a string; it is the last of the program headers, a zero.
+            # CuPy takes the last byte for the end of a string; it is the last of the program headers, and a zero.
             return bytes(self.nvrtc.getCUBIN(program)) + b"\0", self.nvrtc.getProgramLog(program)
         finally:
             self.nvrtc.destroyProgram(program)
