@@ -131,14 +131,21 @@ class Session:
     def step(self) -> IterationRecord:
         """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew).
 
+        Returns:
+            Its record (of the last one, where the solve has ended): ``cost``, ``gradient_norm``, ``accepted``, ...
+
         Raises:
             DataError: a residual is not finite at the initial values.
+            KeyboardInterrupt: Ctrl-C. The session goes on: it stands at the point before this step or the one after
+                it, may be read and updated, and the next step goes on from there.
         """
         with self._running():
             return self._minimizer.step()
 
     def run(self) -> None:
-        """Iterate until a termination test ends the solve.
+        """Iterate until a termination test ends the solve; ``status`` and ``result()`` say how it ended.
+
+        As in ``op.solve``, Ctrl-C ends it with the status INTERRUPTED, at the best point so far.
 
         Raises:
             DataError: a residual is not finite at the initial values.
