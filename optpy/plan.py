@@ -105,7 +105,10 @@ class Solver:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a solver holds native code and cannot be pickled: compile the energy again where it is needed")
+        raise TypeError(
+            "a solver holds native code and cannot be pickled: pickle the data, and let each process build and compile "
+            "the energy by a function of its own (only the first one compiles: kernels are kept on disk)"
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
