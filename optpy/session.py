@@ -17,7 +17,7 @@ from .errors import DataError, OptionError, OptpyError
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
 from .solver.minimizer import Minimizer
-from .solver.options import SolveOptions
+from .solver.options import OPTION_NAMES, SolveOptions
 from .solver.protocol import Damping
 from .solver.result import IterationRecord, SolveResult, Status
 
@@ -153,7 +153,7 @@ class Session:
         with self._running():
             self._minimizer.run()
 
-    def update(self, **data: Any) -> None:
+    def update(self, *unnamed: Any, **data: Any) -> None:
         """Change arrays, graphs, params or unknowns; the solver starts anew from where the unknowns stand.
 
         A trust region that has become smaller than the initial one stays, unless the solve had ended.
@@ -164,6 +164,7 @@ class Session:
             DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
                 the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
         """
+        self._check_names(unnamed, data)
         started = time.perf_counter()
         with self._running():
             bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
@@ -175,6 +176,21 @@ class Session:
                 problem = self._resized(bound, changed)
             self._state = self._new_state(bound, problem, options)
         self._bind_seconds = time.perf_counter() - started
+
+    def _check_names(self, unnamed: tuple[Any, ...], data: Mapping[str, Any]) -> None:
+        if unnamed:
+            raise DataError("update takes data by name: session.update(A=...), and of a dict session.update(**changed)")
+        energy = self._solver.energy
+        names = [*(f.name for f in energy.fields), *(p.name for p in energy.params), *(g.name for g in energy.graphs)]
+        options = [name for name in data if name in OPTION_NAMES and name not in names]
+        if options:
+            raise OptionError(
+                f"'{options[0]}' is an option, and update takes data: options are given when a session starts, "
+                f"solver.start(data, {options[0]}=...)"
+            )
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise TypeError(f"a session's data is changed by update: session.update({name}=...)")
 
     def _changed(self, bound: Bound, changed: Mapping[str, Any], rewired: bool) -> CompiledProblem:
         """The problem with other data of the same sizes."""
