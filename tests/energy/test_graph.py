@@ -105,7 +105,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: EDGES[0], r"e = op.indices\(E\); got 0"),
     (lambda: EDGES[a], "takes a loop variable"),
     (lambda: list(EDGES), r"a, b = edges\[e\]"),
-    (lambda: X[EDGES[e]], r"'X' is indexed by all slots .* 'edges' .*unpack .*b = edges\[e\], and write X\[a\], X\[b\]"),
+    (lambda: X[EDGES[e]], r"'X' is indexed by all slots .*'edges' .*unpack.*b = edges\[e\], and write X\[a\], X\[b\]"),
     (lambda: X[MATCH[e]], r"unpack them, a, b, c = match\[e\], and write X\[b\]"),
     (lambda: Z[op.Graph("px", E, ((H, W),))[e]], r"unpack them, a, = px\[e\], and write Z\[a\]"),
     (lambda: Z[MATCH[e][0], 0], "slots of a graph are taken one by one"),
