@@ -23,6 +23,7 @@ from .errors import DeviceMemoryError, OptionError
 from .ir import Graph, Routine
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
+from .kernels.progress import telling
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
@@ -277,7 +278,9 @@ def solve(
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with place.current():
         request = _Request.of(energy, data, name, options, place.xp)
-    return _compile(energy, name, place)._solve(request)
+    with telling(request.options.verbose > 0):
+        solver = _compile(energy, name, place)
+    return solver._solve(request)
 
 
 @final

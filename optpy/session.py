@@ -14,6 +14,7 @@ import numpy as np
 
 from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError, OptpyError
+from .kernels.progress import telling
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
 from .solver.minimizer import Minimizer
@@ -60,7 +61,7 @@ class Session:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """One call at a time, on the solver's device whatever is current in the thread that calls."""
-        with self._lock, self._solver.current():
+        with self._lock, self._solver.current(), telling(self._options.verbose > 0):
             yield
 
     def _current_state(self) -> _State:

@@ -79,7 +79,7 @@ class SolveOptions:
             Ceres: max_num_consecutive_invalid_steps, 5.
 
     What is shown:
-        verbose: 0 nothing, 1 how it ended, 2 also a line for each iteration, on stdout.
+        verbose: 0 nothing; 1 what has to be compiled, and how it ended; 2 also a line for each iteration: on stdout.
 
     Raises:
         OptionError: an option of the wrong type, out of range, or not used by the method.
