@@ -34,8 +34,12 @@ _STANDSTILL = 1.0
 class Session:
     """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
 
-    ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads.
+    ``step()`` runs one nonlinear iteration, ``run()`` all of them, ``update(...)`` changes data in place,
+    ``session["Offset"]`` and ``x()`` read. ``status`` says whether the solve goes on (``status.finished`` is False) or
+    how it has ended (``status.success``: it has converged); ``result()`` has all that ``Solver.solve`` returns.
     Data is copied: when ``Solver.start`` or ``update`` returns, the user may write to it.
+
+    Where an ``update`` could not be finished, the session has ended, and all these raise an ``OptpyError``: why.
 
     Any thread may use a session; its calls run one after the other. On a GPU each of them runs on the solver's device,
     whatever device is current, on CuPy's current stream of it: one stream at a time for a session. Who changes from
@@ -122,7 +126,10 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """RUNNING until a termination test ends the solve.
+        """RUNNING until a termination test ends the solve, and again after an ``update``.
+
+        Of an ``op.Status``, ``finished`` says whether the solve has ended, ``success`` whether it has converged, and
+        ``value`` is a sentence; that with the numbers is ``result().message``.
 
         Raises:
             OptpyError: an ``update`` has ended the session.
@@ -133,7 +140,8 @@ class Session:
         """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew).
 
         Returns:
-            Its record (of the last one, where the solve has ended): ``cost``, ``gradient_norm``, ``accepted``, ...
+            Its record, see ``IterationRecord``: ``cost``, ``gradient_norm``, ``accepted``, ... Where the solve has
+            ended that is the last one's; where the start passes the test of the gradient, that of iteration 0.
 
         Raises:
             DataError: a residual is not finite at the initial values.
@@ -157,11 +165,15 @@ class Session:
     def update(self, *unnamed: Any, **data: Any) -> None:
         """Change arrays, graphs, params or unknowns; the solver starts anew from where the unknowns stand.
 
+        Args:
+            **data: by name, as in the data of ``Solver.start``; what is not named stays.
+
         A trust region that has become smaller than the initial one stays, unless the solve had ended.
         A size changes where everything that has it is given: the edges of a graph with the arrays over them.
 
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
+            OptionError: the edges do not go with the preconditioner that was asked for; nothing has changed then.
             DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
                 the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
         """
@@ -219,12 +231,16 @@ class Session:
         self._state, self._why_ended = None, str(error) or type(error).__name__
 
     def x(self) -> dict[str, Any]:
-        """Copies of all unknowns, by name."""
+        """Copies of all unknowns, by name, of the kinds and shapes that came in."""
         with self._running():
             return _copies(self._problem, self._solver.energy, self._bound)
 
     def __getitem__(self, name: str) -> Any:
-        """A copy of an unknown, of the kind and shape that came in."""
+        """A copy of an unknown, of the kind and shape that came in.
+
+        Raises:
+            DataError: the energy has no unknown of this name.
+        """
         unknowns = self._solver.energy.unknown_fields
         with self._running():
             for u in unknowns:
@@ -233,7 +249,9 @@ class Session:
         raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
 
     def result(self) -> SolveResult:
-        """What has been reached so far.
+        """What has been reached so far: the iterations since the start or the last ``update``, and the unknowns.
+
+        Where the solve has not ended, its status is RUNNING.
 
         Raises:
             OptpyError: nothing yet: there was no ``step`` or ``run`` since the start or the last ``update``.
