@@ -118,7 +118,7 @@ class Minimizer:
             if self._initial is None:
                 raise
             self._interrupted()
-        self._return_best()
+            self._return_best()
         if self._options.verbose:
             print(f"{self.status.name}: {self.message}", flush=True)
         return self.summary()
@@ -141,12 +141,10 @@ class Minimizer:
             self._settle()
             self._return_best()
             raise
-        if self._return_best():
-            raise KeyboardInterrupt
         return self._iterations[-1]
 
     def _step(self) -> None:
-        """A step with the clock running."""
+        """A step with the clock running; Ctrl-C goes through."""
         self._entered = time.perf_counter()
         try:
             if not self._iterations:
@@ -155,6 +153,8 @@ class Minimizer:
                 self._go_on()
             if not self.status.finished:
                 self._iterate()
+            if self._return_best():
+                raise KeyboardInterrupt
         finally:
             self._elapsed, self._entered = self._now(), time.perf_counter()
 
