@@ -238,7 +238,7 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     started = time.perf_counter()
     program = derive(energy, dtype, form).program
     seconds = time.perf_counter() - started
-    compiled = compile_c(program.source, name="energy")
+    compiled = compile_c(program.source, name="energy", kernels=len(program.kernels))
     load(compiled.library)
     return CpuBackend(program, compiled, CompileTiming(seconds, compiled.seconds, compiled.cache_hit))
 

@@ -321,16 +321,16 @@ class LinearSolver:
         return self._first_iterations is None or self._excess > _BUILDING
 
     def _build(self, kernels: PcgKernels, damped: bool) -> None:
+        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
         if isinstance(self._assembled, AlgebraicMultigrid):
             self._assembled.build(damped)
         else:
             self._bound.build_multigrid(kernels)
-        self._first_iterations = None
 
     def _multigrid_kernels(self, damped: bool) -> PcgKernels:
         if self._matrix_obstacle() is None:
             if not isinstance(self._assembled, AlgebraicMultigrid):
-                self._assembled, self._first_iterations = AlgebraicMultigrid(self.assembly), None
+                self._first_iterations, self._assembled = None, AlgebraicMultigrid(self.assembly)
             return self._assembled.kernels(damped)
         coupling = self._bound.program.coupling
         assert isinstance(coupling, Coupling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,11 +17,13 @@ from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
+from .energy.index import describe
 from .energy.problem_routines import Scatter
 from .errors import DeviceMemoryError, OptionError
 from .ir import Graph, Routine
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
+from .kernels.progress import telling
 from .kernels.tables import Connectivity
 from .problem import CompiledProblem
 from .session import Session
@@ -105,7 +108,10 @@ class Solver:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a solver holds native code and cannot be pickled: compile the energy again where it is needed")
+        raise TypeError(
+            "a solver holds native code and cannot be pickled: pickle the data, and let each process build and compile "
+            "the energy by a function of its own (only the first one compiles: kernels are kept on disk)"
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -272,7 +278,9 @@ def solve(
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with place.current():
         request = _Request.of(energy, data, name, options, place.xp)
-    return _compile(energy, name, place)._solve(request)
+    with telling(request.options.verbose > 0):
+        solver = _compile(energy, name, place)
+    return solver._solve(request)
 
 
 @final
@@ -308,7 +316,7 @@ class _Place:
 _CPU = _Place(None, "the CPU, as asked")
 
 
-def _place(device: str, deterministic: bool, preconditioner: object = None) -> _Place:
+def _place(device: object, deterministic: bool, preconditioner: object = None) -> _Place:
     """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Raises:
@@ -327,7 +335,21 @@ def _place(device: str, deterministic: bool, preconditioner: object = None) -> _
     if device == "auto":
         found, reason = available.cuda_or_reason()
         return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
-    raise OptionError(f"no device {device!r}; there are: 'auto', 'cpu', 'cuda'")
+    asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
+    raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")
+
+
+def _device_cure(device: object) -> str:
+    """What was probably meant by what is no device."""
+    if isinstance(device, Mapping):
+        return ". Data is given to the solver, op.compile(energy).solve(data), or to op.solve(energy, data)"
+    if not isinstance(device, str):
+        return ""
+    if device.lower() in ("cpu", "cuda", "auto", "gpu"):
+        return f"; did you mean {device.lower().replace('gpu', 'cuda')!r}?"
+    if re.fullmatch(r"cuda:\d+", device):
+        return f"; 'cuda' is CuPy's current GPU: with cupy.cuda.Device({device[5:]}): ..."
+    return ". Options are given by name: method='gn'" if device in ("lm", "gn") else ""
 
 
 def build(

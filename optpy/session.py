@@ -14,10 +14,11 @@ import numpy as np
 
 from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError, OptpyError
+from .kernels.progress import telling
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
 from .solver.minimizer import Minimizer
-from .solver.options import SolveOptions
+from .solver.options import OPTION_NAMES, SolveOptions
 from .solver.protocol import Damping
 from .solver.result import IterationRecord, SolveResult, Status
 
@@ -33,8 +34,12 @@ _STANDSTILL = 1.0
 class Session:
     """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
 
-    ``step()`` runs one nonlinear iteration, ``update(...)`` changes data in place, ``session["Offset"]`` reads.
+    ``step()`` runs one nonlinear iteration, ``run()`` all of them, ``update(...)`` changes data in place,
+    ``session["Offset"]`` and ``x()`` read. ``status`` says whether the solve goes on (``status.finished`` is False) or
+    how it has ended (``status.success``: it has converged); ``result()`` has all that ``Solver.solve`` returns.
     Data is copied: when ``Solver.start`` or ``update`` returns, the user may write to it.
+
+    Where an ``update`` could not be finished, the session has ended, and all these raise an ``OptpyError``: why.
 
     Any thread may use a session; its calls run one after the other. On a GPU each of them runs on the solver's device,
     whatever device is current, on CuPy's current stream of it: one stream at a time for a session. Who changes from
@@ -60,7 +65,7 @@ class Session:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """One call at a time, on the solver's device whatever is current in the thread that calls."""
-        with self._lock, self._solver.current():
+        with self._lock, self._solver.current(), telling(self._options.verbose > 0):
             yield
 
     def _current_state(self) -> _State:
@@ -121,7 +126,10 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """RUNNING until a termination test ends the solve.
+        """RUNNING until a termination test ends the solve, and again after an ``update``.
+
+        Of an ``op.Status``, ``finished`` says whether the solve has ended, ``success`` whether it has converged, and
+        ``value`` is a sentence; that with the numbers is ``result().message``.
 
         Raises:
             OptpyError: an ``update`` has ended the session.
@@ -131,14 +139,22 @@ class Session:
     def step(self) -> IterationRecord:
         """Run one nonlinear iteration; does nothing once the solve has ended (``update`` starts it anew).
 
+        Returns:
+            Its record, see ``IterationRecord``: ``cost``, ``gradient_norm``, ``accepted``, ... Where the solve has
+            ended that is the last one's; where the start passes the test of the gradient, that of iteration 0.
+
         Raises:
             DataError: a residual is not finite at the initial values.
+            KeyboardInterrupt: Ctrl-C. The session goes on: it stands at the point before this step or the one after
+                it, may be read and updated, and the next step goes on from there.
         """
         with self._running():
             return self._minimizer.step()
 
     def run(self) -> None:
-        """Iterate until a termination test ends the solve.
+        """Iterate until a termination test ends the solve; ``status`` and ``result()`` say how it ended.
+
+        As in ``op.solve``, Ctrl-C ends it with the status INTERRUPTED, at the best point so far.
 
         Raises:
             DataError: a residual is not finite at the initial values.
@@ -146,17 +162,22 @@ class Session:
         with self._running():
             self._minimizer.run()
 
-    def update(self, **data: Any) -> None:
+    def update(self, *unnamed: Any, **data: Any) -> None:
         """Change arrays, graphs, params or unknowns; the solver starts anew from where the unknowns stand.
+
+        Args:
+            **data: by name, as in the data of ``Solver.start``; what is not named stays.
 
         A trust region that has become smaller than the initial one stays, unless the solve had ended.
         A size changes where everything that has it is given: the edges of a graph with the arrays over them.
 
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
+            OptionError: the edges do not go with the preconditioner that was asked for; nothing has changed then.
             DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
                 the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
         """
+        self._check_names(unnamed, data)
         started = time.perf_counter()
         with self._running():
             bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
@@ -168,6 +189,21 @@ class Session:
                 problem = self._resized(bound, changed)
             self._state = self._new_state(bound, problem, options)
         self._bind_seconds = time.perf_counter() - started
+
+    def _check_names(self, unnamed: tuple[Any, ...], data: Mapping[str, Any]) -> None:
+        if unnamed:
+            raise DataError("update takes data by name: session.update(A=...), and of a dict session.update(**changed)")
+        energy = self._solver.energy
+        names = [*(f.name for f in energy.fields), *(p.name for p in energy.params), *(g.name for g in energy.graphs)]
+        options = [name for name in data if name in OPTION_NAMES and name not in names]
+        if options:
+            raise OptionError(
+                f"'{options[0]}' is an option, and update takes data: options are given when a session starts, "
+                f"solver.start(data, {options[0]}=...)"
+            )
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise TypeError(f"a session's data is changed by update: session.update({name}=...)")
 
     def _changed(self, bound: Bound, changed: Mapping[str, Any], rewired: bool) -> CompiledProblem:
         """The problem with other data of the same sizes."""
@@ -195,12 +231,16 @@ class Session:
         self._state, self._why_ended = None, str(error) or type(error).__name__
 
     def x(self) -> dict[str, Any]:
-        """Copies of all unknowns, by name."""
+        """Copies of all unknowns, by name, of the kinds and shapes that came in."""
         with self._running():
             return _copies(self._problem, self._solver.energy, self._bound)
 
     def __getitem__(self, name: str) -> Any:
-        """A copy of an unknown, of the kind and shape that came in."""
+        """A copy of an unknown, of the kind and shape that came in.
+
+        Raises:
+            DataError: the energy has no unknown of this name.
+        """
         unknowns = self._solver.energy.unknown_fields
         with self._running():
             for u in unknowns:
@@ -209,7 +249,9 @@ class Session:
         raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
 
     def result(self) -> SolveResult:
-        """What has been reached so far.
+        """What has been reached so far: the iterations since the start or the last ``update``, and the unknowns.
+
+        Where the solve has not ended, its status is RUNNING.
 
         Raises:
             OptpyError: nothing yet: there was no ``step`` or ``run`` since the start or the last ``update``.

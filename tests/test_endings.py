@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
+from optpy import linear_solver
 from optpy.kernels.library import BoundProgram
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
@@ -27,6 +28,15 @@ ROSENBROCK = op.Energy(valley=10 * (Y[i, j] - X[i, j] ** 2), end=A[i, j] - X[i, 
 """At every pixel Rosenbrock's function with its minimum at (A, A^2)."""
 
 COUPLED = op.Energy(valley=10 * (Y[i, j] - X[i, j] ** 2), end=A[i, j] - X[i, j], smooth=X[i, j] - Y[i, j + 1])
+
+
+SQUARES = op.Energy(fit=0.01 * (X[i, j] ** 2 - A[i, j]), dx=X[i, j] - X[i, j + 1], dy=X[i, j] - X[i + 1, j])
+"""Stiff: multigrid takes over."""
+
+
+def squares_data() -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    return dict(X=rng.uniform(1, 2, (60, 70)), A=rng.uniform(1, 4, (60, 70)))
 
 
 def rosenbrock_data(rows: int = 4, columns: int = 7) -> dict[str, Any]:
@@ -206,6 +216,62 @@ def test_control_c_at_any_moment_leaves_a_whole_point() -> None:
         assert result.cost <= result.initial_cost
         assert result.cost == pytest.approx(COUPLED.cost(data | result.x), rel=1e-12)
     assert Status.INTERRUPTED in seen
+
+
+def step_to_the_end(session: op.Session, seconds: float) -> int:
+    """Steps until it has ended, with a Ctrl-C after so many seconds; how many were heard."""
+    heard = 0
+    try:
+        with interrupted_after(seconds):
+            while not session.status.finished:
+                session.step()
+    except KeyboardInterrupt:
+        heard = 1
+        session.x()
+    while not session.status.finished:
+        session.step()
+    return heard
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> None:
+    """At any moment; multigrid is built on the way, and kept from step to step."""
+    data = squares_data()
+    solver = op.compile(SQUARES, device="cpu", dtype=np.float64)
+    options: dict[str, Any] = dict(method=method, function_tolerance=1e-12, max_iterations=200)
+    expected = solver.solve(data, **options)
+    assert "multigrid" in expected.facts["Preconditioners used"]
+    heard = 0
+    for n in range(40):
+        session = solver.start(data, **options)
+        heard += step_to_the_end(session, expected.timing.total * n / 40 + 1e-5)
+        assert session.status.success
+        cost = SQUARES.cost(data | session.x())
+        assert session.result().cost == pytest.approx(cost, rel=1e-12)
+        assert cost == pytest.approx(expected.cost, rel=1e-8)
+    assert heard > 10
+
+
+def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, calls = BoundProgram.build_multigrid, []
+
+    def interrupted(self: BoundProgram, kernels: Any) -> None:
+        calls.append(build)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        build(self, kernels)
+
+    monkeypatch.setattr(BoundProgram, "build_multigrid", interrupted)
+    solver = op.compile(SQUARES, device="cpu", dtype=np.float64)
+    session = solver.start(squares_data(), preconditioner="multigrid")
+    session.step()
+    assert len(calls) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(linear_solver, "_is_slow", lambda *_: True)  # the levels are worn
+        with pytest.raises(KeyboardInterrupt):
+            session.step()
+    session.step()
+    assert len(calls) == 3
 
 
 def test_a_linear_solve_cut_short_by_time_gives_its_step() -> None:

@@ -86,8 +86,18 @@ def test_copies_of_a_compiled_energy_solve(copied: Any) -> None:
     assert op.compile(again) is op.compile(energy)  # nothing is compiled twice
     np.testing.assert_array_equal(op.solve(again, small_data()).x["X"], expected.x["X"])
     np.testing.assert_array_equal(copied(op.compile(energy)).solve(small_data()).x["X"], expected.x["X"])
-    with pytest.raises(TypeError, match="solver"):
-        pickle.dumps(op.compile(energy))
+
+
+def test_pickling_is_refused_with_the_cure() -> None:
+    energy = small_energy()
+    for _ in range(2):  # before and after it is compiled
+        with pytest.raises(TypeError, match=r"an energy cannot be pickled.*pickle the data.*a function of its own"):
+            pickle.dumps(energy)
+        solver = op.compile(energy)
+    with pytest.raises(TypeError, match=r"a solver .* cannot be pickled: pickle the data.*a function of its own"):
+        pickle.dumps(solver)
+    with pytest.raises(TypeError, match=r"expressions cannot be pickled.*pickle the data"):
+        pickle.dumps(op.params("w"))
 
 
 def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,12 @@ def test_what_a_session_refuses() -> None:
         session.update(Masks=np.zeros((9, 12), np.uint8))
     with pytest.raises(op.DataError, match=r"no unknown 'Mask'.*'Offset'"):
         session["Mask"]
+    with pytest.raises(op.DataError, match=r"session\.update\(\*\*changed\)"):
+        session.update(dict(w_reg=0.2))
+    with pytest.raises(op.OptionError, match=r"'method' is an option.*solver\.start\(data, method="):
+        session.update(w_reg=0.2, method="gn")
+    with pytest.raises(TypeError, match=r"session\.update\(Offset=\.\.\.\)"):
+        session["Offset"] = np.zeros((9, 12, 2))
     with pytest.raises(op.OptionError, match="pcg"):
         session.benchmark("applyJ")
     with pytest.raises(op.OptionError, match="at least 1"):

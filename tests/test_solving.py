@@ -248,6 +248,16 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("optpy.kernels.cuda.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
     with pytest.raises(op.OptionError, match="device='cuda': none is plugged in"):
         op.solve(LAPLACIAN, noisy(3, 3), device="cuda")
+    for device, cure in [
+        ("gpu", r"did you mean 'cuda'\?"),
+        ("CPU", r"did you mean 'cpu'\?"),
+        ("cuda:1", r"cupy\.cuda\.Device\(1\)"),
+        ("gn", "by name: method='gn'"),
+        (noisy(8, 8), r"a dict is no device.*op\.compile\(energy\)\.solve\(data\)"),
+        (None, "no device None; there are: 'auto', 'cpu', 'cuda'$"),
+    ]:
+        with pytest.raises(op.OptionError, match=cure):
+            op.compile(LAPLACIAN, device)  # type: ignore[arg-type]
     with pytest.raises(op.OptionError, match="tpu"):
         op.compile(LAPLACIAN, device="tpu")  # type: ignore[arg-type]
     with pytest.raises(op.OptionError, match="float32 or float64"):

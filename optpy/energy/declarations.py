@@ -14,7 +14,7 @@ from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import var
 from .expression import Expression
-from .graph import graphs_of, slots_text
+from .graph import Slots, graphs_of, slots_text
 from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
 from .manifolds.kind import Element, Kind, as_kind, zeros
 from .naming import shown
@@ -55,6 +55,8 @@ class GridArray(metaclass=Refusing):
         """The numbers at an index: a scalar, or a vector of the channels."""
         f = self.field
         entries = key if isinstance(key, tuple) else (key,)
+        if isinstance(key, Slots) and (len(key) != len(f.dims) or any(isinstance(k, tuple) for k in key)):
+            raise key.refused_by(f)
         if len(entries) != len(f.dims):
             raise EnergyError(
                 f"{self._text} takes {_count(len(f.dims), 'index', 'indices')}, got {len(entries)}: write "
@@ -116,7 +118,7 @@ class GridArray(metaclass=Refusing):
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed
     __round__ = __floor__ = __ceil__ = __trunc__ = __int__ = __float__ = __complex__ = __index__ = _unindexed
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = __bool__ = _unindexed
-    __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
+    __call__ = __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:
         return self.field == other.field if isinstance(other, GridArray) else self._unindexed()

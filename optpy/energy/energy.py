@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,12 @@ class Energy:
 
     def __deepcopy__(self, memo: object) -> Energy:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an energy cannot be pickled: its expressions live in one process; pickle the data, and let each process "
+            "build the energy by a function of its own (only the first one compiles: kernels are kept on disk)"
+        )
 
     @property
     def unknown_fields(self) -> tuple[ir.Field, ...]:

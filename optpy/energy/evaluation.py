@@ -18,7 +18,7 @@ from ..errors import InternalError
 from ..symbolic.affine import Affine, Entry
 from ..symbolic.derivative import Derivative
 from ..symbolic.expr import Expr, Var
-from ..symbolic.interpret import Value, evaluate
+from ..symbolic.interpret import Value, evaluate, rounding
 from ..symbolic.traverse import variables
 from .binding import Bound, bind
 from .gather import is_unknown
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
+"""What makes numbers of expressions, given those of the leaves."""
 
 _SLAB = 1 << 16
 """Points evaluated at a time."""
@@ -145,9 +148,12 @@ def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict
 
 
 def residual_values(
-    residual: ir.Residual, sizes: Mapping[ir.Dim, int], lookup: Callable[[Slab], Callable[[Any], Value]]
+    residual: ir.Residual,
+    sizes: Mapping[ir.Dim, int],
+    lookup: Callable[[Slab], Callable[[Any], Value]],
+    evaluate: Evaluate = evaluate,
 ) -> Floats:
-    """One residual over its whole domain: (*domain, components)."""
+    """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
     parts = []
     for slab in slabs(residual.domain, sizes):
         values = evaluate(residual.components, lookup(slab))
@@ -163,8 +169,17 @@ def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
     return bound_jacobian(energy, bind(energy, data, np.float64))
 
 
+def jacobian_rounding(energy: Energy, bound: Bound) -> csr_matrix:
+    """A bound on the rounding errors in the entries of ``bound_jacobian``."""
+    return _jacobian(energy, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
+
+
 def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
     """The Jacobian at data that is bound already."""
+    return _jacobian(energy, bound, evaluate)
+
+
+def _jacobian(energy: Energy, bound: Bound, evaluate: Evaluate) -> csr_matrix:
     from scipy.sparse import coo_matrix
 
     columns_of = Columns.of(energy, bound)
@@ -176,7 +191,7 @@ def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
         derivatives = Partials(r)
         row = first_rows[n]
         for slab in slabs(r.domain, bound.sizes):
-            entries += derivatives.entries(slab, bound, columns_of, row)
+            entries += derivatives.entries(slab, bound, columns_of, row, evaluate=evaluate)
             row += math.prod(slab.shape) * len(r.components)
     rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
     shape = (sum(points), columns_of.size)
@@ -247,6 +262,7 @@ class Partials:
         columns_of: Columns,
         first_row: int,
         expressions: Sequence[Expr] | None = None,
+        evaluate: Evaluate = evaluate,
     ) -> list[tuple[Integers, Integers, Floats]]:
         """The entries of J in a slab, by row, column and value.
 
@@ -256,6 +272,7 @@ class Partials:
             columns_of: the columns of J.
             first_row: the row of the slab's first component.
             expressions: what to evaluate in place of the derivatives, one for each.
+            evaluate: what makes numbers of them.
         """
         lookup = Lookup(bound, slab)
         points = np.arange(math.prod(slab.shape), dtype=np.int64)

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import ir
 from ..symbolic.expr import Call, Expr, var
-from ..symbolic.interpret import Value, evaluate
+from ..symbolic.interpret import Value, evaluate, rounding
 from ..symbolic.traverse import substitute, topological
 from .binding import Bound, bind
 from .energy import Energy
-from .evaluation import Floats, Lookup, Slab, bound_jacobian, residual_values, solved_elements
+from .evaluation import (
+    Evaluate,
+    Floats,
+    Lookup,
+    Slab,
+    bound_jacobian,
+    jacobian_rounding,
+    residual_values,
+    solved_elements,
+)
+from .ridders import Table
 from .tangent import at_zero, moved
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_matrix
 
 _LEVELS = 5
-_FIRST_STEP = 4e-3
-"""Relative to max(1, |x|); halved at every level."""
+"""Steps that are always tried; further ones where these do not agree."""
+_MOST_LEVELS = 45
+_FIRST_STEP = 2.0**-8
+"""Relative to max(1, |x|), and a power of two, so that x + h is not rounded; halved at every level."""
+_ULPS = 8.0
+"""The shortest step, in units in the last place."""
+_BLURRED = 0.1
+"""How much of a derivative the shortest step leaves to rounding, by a bound on that."""
+_SURE = 1e-3
+"""Nothing agrees where more of it is left."""
+_ROUNDED = 10.0
+"""The error of differences over the best step is rounding's where it is no more times the bound on that,"""
+_NEAR, _STEEP = 8.0, 4.0
+"""and where that step is no more times the shortest, unless they are steeper than the derivative: next to a jump."""
+_RESOLVED = 0.25
+"""Differences over about the shortest step that still move by more than that tell nothing."""
 
 
 @final
@@ -44,19 +68,28 @@ class WorstEntry:
     numeric: float
     error: float
     """``|symbolic - numeric| / max(1, |symbolic|, |numeric|)``."""
+    uncertainty: float
+    """Of the differences, relative likewise: what the rounding of the residual leaves unknown."""
+    verdict: Literal["agrees", "undecided", "disagrees"]
+    """Undecided: the error is more than the tolerance, but no more than the differences' own."""
 
     def __str__(self) -> str:
         by = "something that it should not depend on" if self.unknown is None else f"{self.unknown}{list(self.column)}"
         return (
             f"{self.residual}{list(self.row)} by {by}: symbolic {self.symbolic:.9g}, differences {self.numeric:.9g}, "
             f"error {self.error:.1e}"
+            + (f"; {_UNDECIDED} leaves {self.uncertainty:.1e}" if self.verdict == "undecided" else "")
         )
+
+
+_UNDECIDED = "not decidable at this point: rounding of the residual"
+_VERDICTS: tuple[Literal["agrees", "undecided", "disagrees"], ...] = ("agrees", "undecided", "disagrees")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class GradientReport:
-    """What ``check_gradients`` found. True if every derivative agrees."""
+    """What ``check_gradients`` found. True if every derivative agrees: neither disagrees, nor is undecided."""
 
     worst: dict[str, WorstEntry]
     """For each residual that has derivatives."""
@@ -68,13 +101,14 @@ class GradientReport:
 
     @property
     def passed(self) -> bool:
-        return self.max_error <= self.tolerance
+        return all(w.verdict == "agrees" for w in self.worst.values())
 
     def __bool__(self) -> bool:
         return self.passed
 
     def __str__(self) -> str:
-        verdict = "agree" if self.passed else "DISAGREE"
+        disagree = any(w.verdict == "disagrees" for w in self.worst.values())
+        verdict = "agree" if self.passed else "DISAGREE" if disagree else f"are {_UNDECIDED}"
         lines = [f"derivatives and differences {verdict}: error {self.max_error:.1e}, tolerance {self.tolerance:.1e}"]
         return "\n".join([*lines, *(f"  {w}" for w in self.worst.values())])
 
@@ -87,11 +121,16 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     ``op.stop_gradient`` holds constant stays constant in the differences, too, and so do the weights of ``op.robust``
     (the residuals are those of ``energy.residuals(data, linearised=True)``).
 
+    The first step is 1/256 of max(1, abs(x)). Shorter ones follow where the derivatives do not agree with it, or where
+    differences over a step as short as rounding allows tell of something else, such as an edge that is far shorter
+    than its coordinates are large. Where the differences are rounded by more than the error that they show, the report
+    says that the derivative is *not decidable at this point*; that is no agreement: choose data nearer to the origin,
+    or a larger tolerance.
+
     At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
     convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
-    of the arm taken, and disagree. Next to a kink or a jump, nearer than a step of the differences (4e-3 *
-    max(1, abs(x)) and less), and at a jump itself (``floor``, a comparison that flips), differences mean nothing, and
-    the report says that they disagree although the derivative may be right: choose data away from those points.
+    of the arm taken, and disagree. At a jump (``floor``, a comparison that flips) differences mean nothing, and the
+    report says that they disagree although the derivative may be right: choose data away from those points.
 
     Args:
         energy: whose derivatives.
@@ -109,20 +148,19 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
         np.repeat(solved_elements(energy, u, bound).ravel(), ir.tangent(u).channels) for u in energy.unknown_fields
     ]
     function = _Residuals(energy, bound)
-    differences = _Differences(function, jacobian)
-    worst: dict[str, WorstEntry] = {}
+    differences = _Differences(function, jacobian, jacobian_rounding(energy, bound).tocsc())
+    worst: dict[str, tuple[int, float, WorstEntry]] = {}
     for group in independent_columns(jacobian, np.flatnonzero(np.concatenate(solved))):
-        symbolic, numeric, column_of = differences.group(group)
-        error = np.abs(symbolic - numeric) / np.maximum(1.0, np.maximum(np.abs(symbolic), np.abs(numeric)))
-        error[np.isnan(error)] = np.inf
+        found = differences.group(group, tolerance)
         for label, rows in function.rows.items():
             if rows.start == rows.stop:  # a term over a graph without edges
                 continue
-            row = rows.start + int(np.argmax(error[rows]))
-            if (column_of[row] >= 0 or error[row] > 0) and (label not in worst or error[row] > worst[label].error):
-                at = function.row_index(label, row), *function.element(int(column_of[row]))
-                worst[label] = WorstEntry(label, *at, float(symbolic[row]), float(numeric[row]), float(error[row]))
-    return GradientReport({label: worst[label] for label in function.rows if label in worst}, tolerance)
+            told = np.where((found.column_of >= 0) | (found.error > 0), found.verdict, -1)[rows]
+            verdict = int(told.max())
+            row = rows.start + int(np.argmax(np.where(told == verdict, found.error[rows], -1.0)))
+            if verdict >= 0 and (label not in worst or (verdict, found.error[row]) > worst[label][:2]):
+                worst[label] = verdict, float(found.error[row]), found.entry(function, label, row)
+    return GradientReport({label: worst[label][2] for label in function.rows if label in worst}, tolerance)
 
 
 def independent_columns(jacobian: csc_matrix, columns: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
@@ -152,46 +190,114 @@ def independent_columns(jacobian: csc_matrix, columns: NDArray[np.intp]) -> Iter
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """For every row, the derivatives by its column in a group of columns, and that column (-1: none)."""
+
+    symbolic: Floats
+    numeric: Floats
+    error: Floats
+    uncertainty: Floats
+    verdict: NDArray[np.intp]
+    column_of: NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls, symbolic: Floats, rounded: Floats, table: Table, tolerance: float, column_of: NDArray[np.intp]
+    ) -> _Compared:
+        """Judge differences; ``rounded`` bounds the rounding of the symbolic derivatives themselves."""
+        numeric = table.best
+        scale = np.maximum(1.0, np.abs(symbolic))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(symbolic - numeric) / np.maximum(scale, np.abs(numeric))
+            # A shorter step would be rounded more, a longer one tell of points further away.
+            limited = (table.error <= _ROUNDED * table.rounding) | (table.at_end & (np.abs(numeric) <= _STEEP * scale))
+            unresolved = table.at_end & (table.error > _RESOLVED * np.abs(numeric))
+            uncertainty = (
+                np.where(limited, np.where(unresolved, np.inf, 2 * table.error / scale), 0.0) + rounded / scale
+            )
+        error[np.isnan(error)] = np.inf
+        undecided = np.where(error > tolerance, error <= uncertainty, table.error > max(_SURE, tolerance) * scale)
+        verdict = np.where(undecided, 1, np.where(error > tolerance, 2, 0))
+        return cls(symbolic, numeric, error, uncertainty, verdict, column_of)
+
+    def entry(self, function: _Residuals, label: str, row: int) -> WorstEntry:
+        """One row, for the report."""
+        unknown, column = function.element(int(self.column_of[row]))
+        return WorstEntry(
+            label,
+            function.row_index(label, row),
+            unknown,
+            column,
+            float(self.symbolic[row]),
+            float(self.numeric[row]),
+            float(self.error[row]),
+            float(self.uncertainty[row]),
+            _VERDICTS[self.verdict[row]],
+        )
+
+
+@final
 class _Differences:
     """Extrapolated central differences of all rows, for groups of columns that share no row."""
 
-    def __init__(self, function: _Residuals, jacobian: csc_matrix) -> None:
+    def __init__(self, function: _Residuals, jacobian: csc_matrix, jacobian_rounding: csc_matrix) -> None:
         self._function = function
         self._jacobian = jacobian
+        self._jacobian_rounding = jacobian_rounding
+        self._rounding = function.rounding()
 
-    def group(self, columns: NDArray[np.intp]) -> tuple[Floats, Floats, NDArray[np.intp]]:
-        """For every row: the symbolic and the numeric derivative by its column, and that column (-1: none)."""
+    def group(self, columns: NDArray[np.intp], tolerance: float) -> _Compared:
+        """The derivatives by columns of which each row has one at most."""
         scale_of = self._function.scale
-        step = _FIRST_STEP * scale_of[columns]
+        first = _FIRST_STEP * scale_of
         size = self._function.size
-        symbolic, column_of, width = np.zeros(size), np.full(size, -1), np.ones(size)
-        for c, h in zip(columns.tolist(), step.tolist(), strict=True):
-            at = slice(self._jacobian.indptr[c], self._jacobian.indptr[c + 1])
-            rows = self._jacobian.indices[at]
-            symbolic[rows], column_of[rows], width[rows] = self._jacobian.data[at], c, h
-        table: list[Floats] = []
-        best, best_error = np.zeros(0), np.full(size, np.inf)
+        symbolic, rounded, column_of = np.zeros(size), np.zeros(size), np.full(size, -1)
+        for c in columns.tolist():
+            rows, values = _column(self._jacobian, c)
+            symbolic[rows], column_of[rows] = values, c
+            rows, values = _column(self._jacobian_rounding, c)
+            rounded[rows] = values
+        table = Table()
         for level in range(_LEVELS):
-            scale = 0.5**level
-            change = np.zeros_like(scale_of)
-            change[columns] = scale * step
-            row = [(self._function(change) - self._function(-change)) / (2 * scale * width)]
-            for n, above in enumerate(table):
-                row.append(row[n] + (row[n] - above) / (4.0 ** (n + 1) - 1))
-            best, best_error = _better(best, best_error, row, table)
-            table = row
-        return symbolic, best, column_of
+            table.add(*self._central(columns, column_of, 0.5**level * first))
+        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        scale = np.maximum(1.0, np.abs(symbolic))
+        local, rounding = self._central(columns, column_of, self._shortest(columns, column_of, tolerance * scale))
+        with np.errstate(invalid="ignore"):
+            same = np.abs(table.best - local) <= 2 * (table.error + rounding + tolerance * scale)
+        if not found.verdict.any() and same.all():
+            return found
+        shortest = self._shortest(columns, column_of, _BLURRED * scale)
+        for level in range(_LEVELS, _MOST_LEVELS):
+            step = np.maximum(0.5**level * first, shortest)
+            table.add(*self._central(columns, column_of, step), near=(step <= _NEAR * shortest)[column_of])
+            if (step == shortest)[columns].all():
+                break
+        return _Compared.of(symbolic, rounded, table, tolerance, column_of)
+
+    def _central(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], step: Floats) -> tuple[Floats, Floats]:
+        """(F(x + h) - F(x - h)) / 2h in every row, and how much of it may be rounding."""
+        change = np.zeros_like(step)
+        change[columns] = step[columns]
+        width = np.where(column_of >= 0, step[column_of], step[columns].min())
+        with np.errstate(invalid="ignore"):
+            central = (self._function(change) - self._function(-change)) / (2 * width)
+        return central, np.where(column_of >= 0, self._rounding / width, 0.0)  # what reads no x does not change
+
+    def _shortest(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], left: Floats) -> Floats:
+        """For each column the shortest step, a power of two, whose rounding is no more than ``left`` in any row."""
+        scale_of = self._function.scale
+        needed = np.zeros_like(scale_of)
+        here = column_of >= 0
+        np.maximum.at(needed, column_of[here], np.nan_to_num(self._rounding / left, nan=np.inf)[here])
+        floor = _ULPS * np.finfo(np.float64).eps * scale_of
+        return np.minimum(np.exp2(np.ceil(np.log2(np.maximum(needed, floor)))), _FIRST_STEP * scale_of)
 
 
-def _better(best: Floats, best_error: Floats, row: Sequence[Floats], above: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Ridders' choice, element by element: the entry of the table that moved least."""
-    if not above:
-        return row[0], best_error
-    for n in range(1, len(row)):
-        error = np.maximum(np.abs(row[n] - row[n - 1]), np.abs(row[n] - above[n - 1]))
-        smaller = error < best_error
-        best, best_error = np.where(smaller, row[n], best), np.where(smaller, error, best_error)
-    return best, best_error
+def _column(matrix: csc_matrix, column: int) -> tuple[NDArray[Any], Floats]:
+    at = slice(matrix.indptr[column], matrix.indptr[column + 1])
+    return matrix.indices[at], matrix.data[at]
 
 
 @final
@@ -240,10 +346,10 @@ class _Residuals:
             self.size += math.prod(shape)
 
     def _scale(self, unknown: ir.Field) -> Floats:
-        """How large a change of each coordinate is large: max(1, |x|); 1 on manifolds."""
+        """How large a change of each coordinate is large: a power of two below max(1, |x|); 1 on manifolds."""
         x: Floats = self._bound.arrays[unknown.name]
         if unknown.manifold is None:
-            return np.maximum(1.0, np.abs(x.ravel()))
+            return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
         return np.ones(x.size // unknown.channels * unknown.manifold.dimension)
 
     def __call__(self, change: Floats) -> Floats:
@@ -254,11 +360,25 @@ class _Residuals:
             n = x.size // u.channels * ir.tangent(u).channels
             arrays[u.name] = moved(u, x, change[start : start + n])
             start += n
-        now = replace(self._bound, arrays=arrays)
-        values = [
-            residual_values(r, now.sizes, lambda slab: _HoldingLookup(self._bound, now, slab)) for r in self._residuals
-        ]
-        return np.concatenate([v.ravel() for v in values])
+        return self._evaluated(replace(self._bound, arrays=arrays), evaluate)
+
+    def _evaluated(self, now: Bound, evaluate: Evaluate) -> Floats:
+        def lookup(slab: Slab) -> Callable[[Any], Value]:
+            return _HoldingLookup(self._bound, now, slab)
+
+        return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
+
+    def rounding(self) -> Floats:
+        """How much of each entry of F may be rounding, where x is exact."""
+
+        def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
+            def leaf(key: Any) -> Value:
+                retracted = isinstance(key, ir.Access) and key.field in self._unknowns and key.field.manifold
+                return np.finfo(np.float64).eps * np.abs(lookup(key)) if retracted else np.float64(0)
+
+            return rounding(roots, lookup, leaf)
+
+        return self._evaluated(self._bound, errors)
 
     def row_index(self, label: str, row: int) -> tuple[int, ...]:
         return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))

@@ -65,8 +65,8 @@ class Graph(metaclass=Refusing):
         atom = edge.atoms[0] if edge is not None and len(edge.atoms) == 1 else None
         if edge is None or not isinstance(atom, LoopVariable) or edge.offset_from(atom) != 0:
             raise EnergyError(
-                f"the graph '{self.name}' takes a loop variable over its edges, e = op.indices({self.graph.edges}); "
-                f"got {key if edge is not None else describe(key)}",
+                f"the graph '{self.name}' takes a loop variable over its edges: {self._names} = {self.name}[e] with "
+                f"e = op.indices({self.graph.edges}); got {key if edge is not None else describe(key)}",
                 Location.of_caller(),
             )
         if atom.dim != self.graph.edges:
@@ -80,7 +80,7 @@ class Graph(metaclass=Refusing):
         for slot in range(len(self.graph.slots)):
             at = tuple(IndexExpression(a) for a in self.graph.at(slot, edge))
             slots.append(at if len(at) > 1 else at[0])
-        return tuple(slots)
+        return Slots(slots)
 
     def _check_unpacked(self, count: int | None, edge: Affine) -> None:
         """Python itself would only count the values, and does not know which graph they come from."""
@@ -94,9 +94,7 @@ class Graph(metaclass=Refusing):
 
     @property
     def _names(self) -> str:
-        """``a, b``; ``a,`` for a single slot."""
-        names = "abcdefgh"[: len(self.graph.slots)]
-        return ", ".join(names) if len(names) > 1 else f"{names},"
+        return _slot_names(self.graph)
 
     @property
     def unindexed_message(self) -> str:
@@ -108,7 +106,7 @@ class Graph(metaclass=Refusing):
 
     _unindexed = Refusal("{0.unindexed_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
-    __iter__ = __len__ = __bool__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
+    __call__ = __iter__ = __len__ = __bool__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:
         return self.graph == other.graph if isinstance(other, Graph) else NotImplemented
@@ -118,6 +116,54 @@ class Graph(metaclass=Refusing):
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {self.graph.edges}, {slots_text(self.graph)})"
+
+
+@final
+class Slots(tuple[Any, ...]):
+    """What the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
+
+    @property
+    def _entry(self) -> Entry:
+        first = self[0][0] if isinstance(self[0], tuple) else self[0]
+        entry = first.affine.atoms[0]
+        assert isinstance(entry, Entry)
+        return entry
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            graph, n = self._entry.table, len(self)
+            raise EnergyError(
+                f"an edge of '{graph}' has {n} {'slot' if n == 1 else 'slots'}, {slots_text(graph)}, but slot {key} is "
+                f"asked for: they are numbered from 0 to {n - 1}, or unpacked by {self._unpacking}",
+                Location.of_caller(),
+            ) from None
+
+    @property
+    def _unpacking(self) -> str:
+        entry = self._entry
+        return f"{_slot_names(entry.table)} = {entry.table}[{shown(entry.row)}]"
+
+    def refused_by(self, field: ir.Field) -> EnergyError:
+        """The error of a field indexed by all slots at once."""
+        graph: ir.Graph = self._entry.table
+        reads = [f"{field}[{a}]" for a, slot in zip(_LETTERS, graph.slots, strict=False) if slot == field.dims]
+        cure = f"write {', '.join(reads)}" if reads else f"none of them points into {slot_text(field.dims)}"
+        return EnergyError(
+            f"'{field}' is indexed by all slots of an edge of '{graph}' at once, {slots_text(graph)}: unpack them, "
+            f"{self._unpacking}, and {cure}",
+            Location.of_caller(),
+        )
+
+
+_LETTERS = "abcdefgh"
+
+
+def _slot_names(graph: ir.Graph) -> str:
+    """``a, b``; ``a,`` for a single slot."""
+    names = _LETTERS[: len(graph.slots)]
+    return ", ".join(names) if len(names) > 1 else f"{names},"
 
 
 def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Dim, ...]:

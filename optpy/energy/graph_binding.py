@@ -108,8 +108,10 @@ def _bad_index(graph: ir.Graph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, in
     axis = f", axis {column - graph.columns_of(slot).start}" if len(axes) > 1 else ""
     n = int(bad.sum())
     count = "the only such index" if n == 1 else f"the first of {n} such indices"
+    from_one = int(raw.min()) == 1 and not bool((bad & (raw != limits)).any())
+    cure = ". Do they count from 1? Here they count from 0: subtract 1" if from_one else ""
     return DataError(
         f"{graph.name}[{row}, {column}] = {int(raw[row, column])}: slot {slot}{axis} points into {slot_text(axes)} "
-        f"with {dim} = {sizes[dim]}, so indices are from 0 to {sizes[dim] - 1}; it is {count}",
+        f"with {dim} = {sizes[dim]}, so indices are from 0 to {sizes[dim] - 1}; it is {count}{cure}",
         graph.location,
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ir
 from ..errors import EnergyError, Location, callers_frame
-from ..symbolic.affine import Affine
+from ..symbolic.affine import Affine, Entry
 from .naming import assigned_names, numbered, shown
 from .refusal import Refusal, Refusing, numpy_refusal
 
@@ -212,13 +212,18 @@ def as_affine(value: object, what: str) -> Affine:
         return _in_range(Affine(operator.index(value)))
     if isinstance(value, slice) or value is Ellipsis:
         cure = "an energy is written for one point, so every axis takes one index, as in X[i, j]"
-    elif isinstance(value, tuple | list) and any(isinstance(v, tuple | list) for v in value):
+    elif isinstance(value, tuple | list) and any(isinstance(v, tuple | list) or _is_slot(v) for v in value):
         cure = "the slots of a graph are taken one by one: a, b = edges[e], then X[a] and X[b]"
     elif isinstance(value, tuple | list):
         cure = "indices of several axes stand side by side, as in X[i, j] or X[n] with n = (i, j)"
     else:
         cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
     raise EnergyError(f"{what} is indexed by {describe(value)}; {cure}", Location.of_caller())
+
+
+def _is_slot(value: object) -> bool:
+    """Whether it is an index that goes through a graph."""
+    return isinstance(value, IndexExpression) and any(isinstance(a, Entry) for a in value.affine.atoms)
 
 
 def describe(value: object) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from optpy.errors import CompileError
 from optpy.kernels.cache import Cache, Entry, cache_folder, find_or_build, make_key, open_cache
+from optpy.kernels.progress import told
 from optpy.kernels.toolchain import (
     Toolchain,
     compile_flags,
@@ -50,13 +51,14 @@ def native_header(name: str) -> str:
     return (_NATIVE / name).read_text(encoding="utf-8")
 
 
-def compile_c(source: str, *, name: str, werror: bool = False) -> Compiled:
+def compile_c(source: str, *, name: str, werror: bool = False, kernels: int = 1) -> Compiled:
     """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
 
     Args:
         source: everything, headers of ours included; only the standard headers may be `#include`d.
         name: of the files; letters, digits and underscores.
         werror: all warnings, as errors (for the tests).
+        kernels: how many there are in it, to be told if it has to be compiled.
 
     Raises:
         CompileError: no compiler runs, it refuses the source, or the library does not load. The text has the
@@ -68,9 +70,12 @@ def compile_c(source: str, *, name: str, werror: bool = False) -> Compiled:
     cache = open_cache()
     toolchain = find_toolchain(cache.root)
     key = _key(source, name, toolchain, werror)
-    (entry, library), hit = find_or_build(
-        cache, key, _load, lambda writable: _build(writable, key, toolchain, source, werror)
-    )
+
+    def build(writable: Cache) -> Entry:
+        with told(f"compiling {kernels} kernel{'s' * (kernels != 1)} for the CPU"):
+            return _build(writable, key, toolchain, source, werror)
+
+    (entry, library), hit = find_or_build(cache, key, _load, build)
     return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
+from optpy.kernels.progress import told
 
 CC_VARIABLE = "OPTPY_CC"
 
@@ -209,7 +210,8 @@ def _try(command: tuple[str, ...], root: Path, search_path: str) -> None:
     flags = [*compile_flags(werror=False), *link_flags()]
     key = json.dumps(["compiles", [_file_identity(word, search_path) for word in command], flags])
     if key not in _read_versions(store):
-        _compile_trial(command, root)
+        with told(f"trying the compiler {shlex.join(command)}"):
+            _compile_trial(command, root)
         _write_versions(store, {**_read_versions(store), key: "yes"})
 
 

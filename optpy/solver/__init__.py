@@ -9,7 +9,7 @@ Conventions, used everywhere below:
 
 How to read it, in order: `protocol` (what a problem must be able to do), `pcg` (the linear solver),
 `gauss_newton` and `trust_region` with `levenberg_marquardt` (which step, and is it any good),
-`termination` (when to stop), `minimizer` (the loop), `result` and `report` (what comes out).
+`termination` (when to stop), `minimizer` (the loop), `summary`, `result` and `report` (what comes out).
 `reference` is the protocol in plain NumPy: compiled problems are held to it.
 
 References:
@@ -19,7 +19,7 @@ References:
     and Imaging, ACM Trans. Graph. 36(5), 2017 [Opt].
 """
 
-from optpy.solver.minimizer import Minimizer, Summary
+from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import (
     Cost,
@@ -31,6 +31,7 @@ from optpy.solver.protocol import (
     Step,
 )
 from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status, Timing
+from optpy.solver.summary import Summary
 
 __all__ = [
     "Cost",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, final
 
 from optpy.errors import DataError
@@ -15,7 +15,8 @@ from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
-from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status, Timing
+from optpy.solver.result import IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.summary import Summary
 from optpy.solver.termination import (
     Ending,
     function_test,
@@ -38,45 +39,6 @@ _RUNNING = Ending(Status.RUNNING, f"{Status.RUNNING.value}.")
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The scalars of a solve; the unknowns themselves stay in the problem."""
-
-    initial: Cost
-    final: Cost
-    status: Status
-    message: str
-    iterations: tuple[IterationRecord, ...]
-    timing: Timing
-
-    @property
-    def nit(self) -> int:
-        """Nonlinear iterations, rejected ones included."""
-        return self.iterations[-1].iteration
-
-    def result(
-        self, x: dict[str, Any], timing: Timing, device: str, options: SolveOptions, facts: Mapping[str, str]
-    ) -> SolveResult:
-        """With what only those know who compiled and bound the problem."""
-        return SolveResult(
-            x=x,
-            cost=self.final.total,
-            initial_cost=self.initial.total,
-            cost_by_term=dict(self.final.by_term),
-            initial_cost_by_term=dict(self.initial.by_term),
-            success=self.status.success,
-            status=self.status,
-            message=self.message,
-            nit=self.nit,
-            iterations=self.iterations,
-            timing=timing,
-            device=device,
-            options=options,
-            facts=facts,
-        )
-
-
-@final
 class Minimizer:
     """Minimises 1/2 ||F(x)||^2 from the problem's current point, one `step` at a time or in one `run`.
 
@@ -84,8 +46,9 @@ class Minimizer:
     Gauss-Newton, whose cost may rise, the point is saved when it is about to be left for a worse one, and
     restored if nothing better came.
 
-    Ctrl-C ends the solve with `Status.INTERRUPTED`, and what was reached so far stands (before the initial
-    cost is known there is nothing to return, and the KeyboardInterrupt goes through).
+    Ctrl-C ends a `run` with `Status.INTERRUPTED`, and what was reached so far stands (before the initial
+    cost is known there is nothing to return, and the KeyboardInterrupt goes through). Out of a `step` it always
+    goes through, so that it also ends the loop that the step is in; the next step goes on from the point reached.
 
     After a change of the data make a new Minimizer: it starts from where the problem stands.
 
@@ -118,6 +81,7 @@ class Minimizer:
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
+        self._cut_short = False  # nor x and the gradient, since Ctrl-C came in the last step
         self._elapsed = 0.0  # seconds in `step`, those in the running one excluded
         self._entered = 0.0
 
@@ -149,14 +113,14 @@ class Minimizer:
         """
         try:
             while not self.status.finished:
-                self.step()
-            if self._options.verbose:
-                print(f"{self.status.name}: {self.message}", flush=True)
-        except KeyboardInterrupt:  # outside a step
+                self._step()
+        except KeyboardInterrupt:
             if self._initial is None:
                 raise
             self._interrupted()
             self._return_best()
+        if self._options.verbose:
+            print(f"{self.status.name}: {self.message}", flush=True)
         return self.summary()
 
     def step(self) -> IterationRecord:
@@ -167,26 +131,38 @@ class Minimizer:
 
         Raises:
             DataError: the initial cost is not finite.
+            KeyboardInterrupt: Ctrl-C; x is whole, the point before this step or the one after it.
         """
-        if not self.status.finished:
-            self._guarded_step()
+        try:
+            if not self.status.finished:
+                self._step()
+        except KeyboardInterrupt:
+            self._cut_short = bool(self._iterations)
+            self._settle()
+            self._return_best()
+            raise
         return self._iterations[-1]
 
-    def _guarded_step(self) -> None:
-        """A step with the clock running, and Ctrl-C caught."""
+    def _step(self) -> None:
+        """A step with the clock running; Ctrl-C goes through."""
         self._entered = time.perf_counter()
         try:
             if not self._iterations:
                 self._begin()
+            elif self._cut_short:
+                self._go_on()
             if not self.status.finished:
                 self._iterate()
-        except KeyboardInterrupt:
-            if self._initial is None:
-                raise
-            self._interrupted()
-        if self.status.finished:
-            self._return_best()
-        self._elapsed = self._now()
+            if self._return_best():
+                raise KeyboardInterrupt
+        finally:
+            self._elapsed, self._entered = self._now(), time.perf_counter()
+
+    def _go_on(self) -> None:
+        """After a step that Ctrl-C has cut short, the gradient may be that of another point."""
+        self._settle()
+        self._gradient_norm = self._problem.linearise()
+        self._cut_short = False
 
     def summary(self) -> Summary:
         """The solve so far; at least one `step` must have been made."""
@@ -353,24 +329,32 @@ class Minimizer:
                 self._ending = Ending(Status.CALLBACK, f"{Status.CALLBACK.value}{reason}")
 
     def _interrupted(self) -> None:
-        if self._moving:  # the cost is known, but of which of the two points is not
-            self._cost = self._problem.evaluate()
-            self._moving = False
+        self._settle()
         if not self._iterations:
             self._record(None)
         if not self.status.finished:
             at = f" in iteration {len(self._iterations)}"
             self._ending = Ending(Status.INTERRUPTED, f"{Status.INTERRUPTED.value}{at}.")
 
-    def _return_best(self) -> None:
-        while self._saved is not None and self._saved.total < self._cost.total:
+    def _settle(self) -> None:
+        """The cost is that of x."""
+        if self._moving:  # the cost is known, but of which of the two points is not
+            self._cost = self._problem.evaluate()
+            self._moving = False
+
+    def _return_best(self) -> bool:
+        """Where the solve has ended, to the best point met; whether Ctrl-C came meanwhile: the copy must be whole."""
+        interrupted = False
+        while self.status.finished and self._saved is not None and self._saved.total < self._cost.total:
             last = self._cost
             try:
                 self._problem.restore()
                 self._cost, self._saved = self._saved, None
             except KeyboardInterrupt:
-                continue  # the solve has ended already; the copy must be whole
+                interrupted = True
+                continue
             self._ending = self._ending_at_best(last)
+        return interrupted
 
     def _is_rounding(self, last: Cost, best: Cost) -> bool:
         """Whether the last point has ended at the precision, and its cost is the best one's but for rounding."""

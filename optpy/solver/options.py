@@ -79,7 +79,7 @@ class SolveOptions:
             Ceres: max_num_consecutive_invalid_steps, 5.
 
     What is shown:
-        verbose: 0 nothing, 1 how it ended, 2 also a line for each iteration, on stdout.
+        verbose: 0 nothing; 1 what has to be compiled, and how it ended; 2 also a line for each iteration: on stdout.
 
     Raises:
         OptionError: an option of the wrong type, out of range, or not used by the method.
@@ -130,14 +130,15 @@ class SolveOptions:
         Raises:
             OptionError: also for an unknown name, with the name that was probably meant.
         """
-        known = [f.name for f in fields(cls)]
         for name in options:
-            if name not in known:
-                raise OptionError(f"unknown option '{name}'{_suggestion(name, known)}")
+            if name not in OPTION_NAMES:
+                raise OptionError(f"unknown option '{name}'{_suggestion(name)}")
         made = cls(**options)
         _refuse_unused(made.method, options)  # also those given with their default value
         return made
 
+
+OPTION_NAMES = tuple(f.name for f in fields(SolveOptions))
 
 _LM_ONLY = (
     "initial_radius",
@@ -182,13 +183,30 @@ _ELSEWHERE = {
 }
 
 
-def _suggestion(name: str, known: list[str]) -> str:
+# What else our choices are called, for the error message only.
+_MEANT = {
+    "none": None,
+    "levenberg-marquardt": "lm",
+    "levenberg_marquardt": "lm",
+    "gauss-newton": "gn",
+    "gauss_newton": "gn",
+    "diagonal": "jacobi",
+    "mg": "multigrid",
+    "amg": "multigrid",
+}
+
+
+def _suggestion(name: str) -> str:
+    if name in ("device", "dtype", "deterministic"):
+        return f"; it is chosen when the energy is compiled: op.compile(energy, {name}=...)"
+    if name in ("options", "opts"):
+        return "; options are given one by one, by name: method='gn', max_iterations=10"
     if name in _ELSEWHERE:
         return f"; here it is called '{_ELSEWHERE[name]}'"
     if name == "loss":
         return "; a robust loss is part of the energy: op.robust(residual, loss, scale=...)"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; the options are: {', '.join(known)}"
+    close = difflib.get_close_matches(name, OPTION_NAMES, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; the options are: {', '.join(OPTION_NAMES)}"
 
 
 def _refuse_unused(method: str, given: Any) -> None:
@@ -208,12 +226,23 @@ def _choice(*choices: object) -> Callable[[str, Any], object]:
         for choice in choices:
             if type(value) is type(choice) and value == choice:
                 return value
-        by_text = {str(choice).lower(): choice for choice in choices}
-        close = difflib.get_close_matches(str(value).lower(), by_text, n=1)
-        meant = f"; did you mean {by_text[close[0]]!r}?" if close else ""
-        raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}{meant}")
+        meant = _meant(value, choices)
+        cure = f"; did you mean {meant}?" if meant else ""
+        raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}{cure}")
 
     return check
+
+
+def _meant(value: Any, choices: tuple[object, ...]) -> str | None:
+    """The choice that a wrong text stands for, as it is written."""
+    if not isinstance(value, str):
+        return None
+    text = value.lower()
+    if text in _MEANT and _MEANT[text] in choices:
+        return repr(_MEANT[text])
+    by_text = {str(choice): choice for choice in choices if choice is not None}  # "nine" is not nearly None
+    close = difflib.get_close_matches(text, by_text, n=1)
+    return repr(by_text[close[0]]) if close else None
 
 
 def _integer(low: int) -> Callable[[str, Any], int]:

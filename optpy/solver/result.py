@@ -81,8 +81,13 @@ class Timing:
 
     residual: costs, of the point and of the candidates, and the model's.
     linearise: the gradient, what the Jacobian needs, and the preconditioner.
+    linear_solve: conjugate gradients.
     total: of the solve, callbacks included; compiling and binding are not.
     cache: whether the compiled routines came from the cache; None where nothing was compiled.
+
+    These are times of the host. On a GPU all work is queued, and nearly all of it is waited for where a linear solve is
+    read: there ``residual`` and ``linearise`` are what queueing takes and say nothing of how long the GPU works on
+    them; their work is in ``linear_solve``. ``total`` means the same everywhere.
     """
 
     compile: float = 0.0

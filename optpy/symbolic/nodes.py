@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import RLock
-from typing import Any, Final, Protocol, Self, final
+from typing import Any, Final, NoReturn, Protocol, Self, final
 from weakref import WeakValueDictionary
 
 from .number import Number, normal
@@ -91,8 +91,11 @@ class Expr:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce__(self) -> str:
-        raise TypeError("expressions are interned in one process and cannot be pickled")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "expressions cannot be pickled: they are interned, and live in one process; pickle the data, and let each "
+            "process build its expressions by a function of its own"
+        )
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import struct
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from optpy.kernels.cache import open_cache
 from optpy.kernels.cuda import nvrtc
 from optpy.kernels.cuda.cubin import read_cubin
 from optpy.kernels.cuda.nvrtc import Target, choose_target, compile_cuda, nvrtc_version, supported_architectures
+from optpy.kernels.progress import telling
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -90,6 +92,16 @@ def test_second_time_is_a_hit(root: Path) -> None:
     ):
         assert not other.cache_hit
     assert open_cache().size()[0] == 5
+
+
+@pytest.mark.usefixtures("root")
+def test_what_is_compiled_is_told_to_who_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    compile_cuda(TWICE, "sm_90")
+    assert capsys.readouterr().out == ""
+    for expected in (r"compiling 2 kernels for the GPU, sm_80 \.\.\. \d+\.\d s\n", ""):
+        with telling(True):
+            compile_cuda(TWICE + TWICE.replace("twice", "again"), "sm_80")
+        assert re.fullmatch(expected, capsys.readouterr().out)
 
 
 def test_change_of_nvrtc_or_of_our_version_is_a_miss(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -392,11 +392,37 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
     with monkeypatch.context() as patch:
         patch.setattr(cuda_linear_solver, "_SLICE", 0.0)
         patch.setattr(bound.BoundCuda, "queue", interrupted)
-        session.step()
-    assert session.status.name == "INTERRUPTED"
+        with pytest.raises(KeyboardInterrupt):
+            session.step()
+    assert session.status is Status.RUNNING
     session.update(A=data["A"] * 100)
     other = op.compile(energy, "cpu", np.float64).start({**data, **session.x(), "A": data["A"] * 100}, method="lm")
     np.testing.assert_allclose(session.step().cost, other.step().cost, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_control_c_at_any_launch_of_a_step_is_heard_and_the_next_step_goes_on(gpu: Device, method: Any) -> None:
+    energy, data = curved()
+    data = {name: x[:40] for name, x in data.items()}
+    solver = op.compile(energy, "cuda", np.float64)
+    options: Options = dict(method=method, preconditioner="jacobi", max_iterations=100)
+    expected = solver.solve(data, **options).x["X"]
+    heard = 0
+    for at in range(2, 40, 3):
+        session = solver.start(data, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            interrupting(gpu, at, patch)
+            while not session.status.finished:
+                try:
+                    session.step()
+                except KeyboardInterrupt:
+                    heard += 1
+                    session.x()
+        assert session.result().success
+        cost = energy.cost(data | session.x())
+        assert session.result().cost == pytest.approx(cost, rel=1e-12)
+        np.testing.assert_allclose(session["X"], expected, atol=1e-4)
+    assert heard > 10
 
 
 def test_indices_are_as_wide_as_affine_reads_reach(gpu: Device) -> None:

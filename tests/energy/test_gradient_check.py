@@ -54,6 +54,7 @@ def test_a_jump_is_a_disagreement() -> None:
     report = op.check_gradients(energy, {"X": np.array([1.0])})
     assert not report
     assert report.worst["r"].symbolic == 0
+    assert "DISAGREE" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +64,17 @@ def test_a_jump_is_a_disagreement() -> None:
         (op.maximum(X[i], 0), 0.0, False, 1.0, 0.5),
         (op.where(X[i] > 0, X[i], 3 * X[i]), 0.0, False, 3.0, 2.0),
         (op.abs(X[i]), 1e-2, True, 1.0, 1.0),
-        (op.abs(X[i]), 1e-5, False, 1.0, None),
+        (op.abs(X[i]), 1e-5, True, 1.0, 1.0),  # a shorter step does not reach the kink
     ],
 )
 def test_at_a_kink_differences_are_the_mean_slope(
-    residual: op.Expression, at: float, agrees: bool, symbolic: float, numeric: float | None
+    residual: op.Expression, at: float, agrees: bool, symbolic: float, numeric: float
 ) -> None:
     report = op.check_gradients(op.Energy(r=residual), {"X": np.array([at])})
     assert bool(report) is agrees
     assert report.worst["r"].symbolic == symbolic
-    if numeric is not None:
-        assert report.worst["r"].numeric == pytest.approx(numeric)
+    assert report.worst["r"].numeric == pytest.approx(numeric)
+    assert report.worst["r"].verdict == ("agrees" if agrees else "disagrees")
 
 
 def test_a_dependence_that_the_derivative_denies_is_a_disagreement() -> None:
@@ -113,3 +114,90 @@ def test_an_unknown_on_a_graph_without_edges_is_nothing_to_change() -> None:
     energy = op.Energy(edge=R[e] @ op.vector(X[a], U[e], 1), fit=X[v] - 1)
     data = dict(X=np.zeros(3), U=np.zeros(0), R=np.zeros((0, 4)), g=np.zeros((0, 1), np.int32))
     assert op.check_gradients(energy, data).passed
+
+
+# -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def edges_far_away(length: float, turned: bool = False) -> tuple[op.Energy, dict[str, Any]]:
+    """A polyline at 1e6 of edges of some length; where all is turned by one rotation, lengths are rounded."""
+    V, E = op.dims("V E")
+    e = op.indices(E)
+    P, L, R = op.Unknown("P", (V,), 3), op.Array("L", (E,)), op.Array("R", (), 3)
+    a, b = op.Graph("g", E, (V, V))[e]
+    ends = [op.rotate_axis_angle(R[()], P[k]) if turned else P[k] for k in (a, b)]
+    places = 1e6 + length * np.random.default_rng(0).normal(size=(8, 3))
+    n = np.arange(7)
+    data = dict(P=places, L=np.full(7, length), g=np.stack([n, n + 1], axis=1), R=[0.3, 0.4, 0.5])
+    energy = op.Energy(stretch=op.norm(ends[0] - ends[1]) - L[e])
+    return energy, data if turned else {k: data[k] for k in ("P", "L", "g")}
+
+
+def wrong_by(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_check, "bound_jacobian", lambda *args: bound_jacobian(*args) * factor)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1e-5, 1e-7])
+def test_tiny_edges_with_large_coordinates_agree(length: float) -> None:
+    """Steps as long as the coordinates ask for are far longer than the edges, and tell of nothing."""
+    report = op.check_gradients(*edges_far_away(length))
+    assert report, str(report)
+    assert report.max_error < 1e-10
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0001])
+@pytest.mark.parametrize("length", [1e-3, 1e-5, 1e-7])
+def test_wrong_derivatives_of_tiny_edges_disagree(
+    length: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy, data = edges_far_away(length)
+    wrong_by(factor, monkeypatch)
+    report = op.check_gradients(energy, data)
+    assert report.worst["stretch"].verdict == "disagrees"
+    assert "DISAGREE" in str(report)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1e-5])
+def test_what_rounding_hides_is_not_decidable_and_what_it_does_not_is(
+    length: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy, data = edges_far_away(length, turned=True)
+    report = op.check_gradients(energy, data)
+    worst = report.worst["stretch"]
+    assert not report
+    assert worst.verdict == "undecided"
+    assert report.tolerance < worst.error <= worst.uncertainty
+    assert "are not decidable at this point: rounding of the residual" in str(report)
+    assert "DISAGREE" not in str(report)
+    assert op.check_gradients(energy, data, tolerance=0.05)
+    for factor in (0.0, 0.5):
+        with monkeypatch.context() as patch:
+            wrong_by(factor, patch)
+            assert op.check_gradients(energy, data).worst["stretch"].verdict == "disagrees"
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_differences_that_rounding_has_wiped_out_agree_with_nothing(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F is the same at all points near by: so it would be if the derivative were 0, which it is not."""
+    A = op.Array("A", (N,))
+    wrong_by(factor, monkeypatch)
+    report = op.check_gradients(op.Energy(r=op.sqrt((X[i] + A[i]) ** 2)), dict(X=np.ones(2), A=np.full(2, 1e17)))
+    assert not report
+    assert report.worst["r"].verdict == "undecided"
+
+
+def test_a_disagreement_is_told_before_what_is_not_decidable(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, data = edges_far_away(1e-3, turned=True)
+
+    def wrong(*args: Any) -> Any:
+        J = bound_jacobian(*args).tolil()
+        J[3] *= 0.99
+        return J.tocsr()
+
+    monkeypatch.setattr(gradient_check, "bound_jacobian", wrong)
+    report = op.check_gradients(energy, data)
+    assert (report.worst["stretch"].verdict, report.worst["stretch"].row) == ("disagrees", (3, 0))
+    assert "DISAGREE" in str(report)
+    assert "not decidable" not in str(report)

@@ -71,6 +71,12 @@ REFUSED: list[tuple[Any, str]] = [
     (np.array([[2, 3, 4], [0, -1, 0]]), r"match\[1, 1\] = -1: slot 0, axis 1 points into \(H, W\) with W = 4.*0 to 3"),
     (np.array([[3, 3, 4]]), r"match\[0, 0\] = 3: slot 0, axis 0 points into \(H, W\) with H = 3.*the only such"),
     (np.array([[2, 3, 5], [2, 3, 6]]), r"match\[0, 2\] = 5: slot 1 points into V with V = 5.*first of 2 such"),
+    (
+        np.array([[1, 1, 1], [3, 4, 5]]),
+        r"first of 3 such indices\. Do they count from 1\? Here they count from 0: subtract 1",
+    ),
+    (np.array([[1, 1, 1], [3, 5, 5]]), r"first of 3 such indices$"),
+    (np.array([[0, 1, 1], [3, 4, 5]]), r"first of 3 such indices$"),
     (np.array([[2, 3, 2**63]], np.uint64), r"match\[0, 2\] = 9223372036854775808"),
     (np.array([[2, 3, 2**32]]), r"match\[0, 2\] = 4294967296"),
     (np.array([[2, 3, -(2**63)]]), r"match\[0, 2\] = -9223372036854775808"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
@@ -38,16 +39,12 @@ class Interrupted(ReferenceProblemWith):
 
 @pytest.mark.parametrize("method", ["lm", "gn"])
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("stepwise", [True, False])
-def test_an_interrupt_out_of_any_call_leaves_the_best(method: str, before: bool, stepwise: bool) -> None:
+def test_an_interrupt_out_of_any_call_leaves_the_best(method: str, before: bool) -> None:
     interrupted = set()
     for at in range(2, 28):
         problem = rosenbrock().problem()
         broken = Interrupted(problem, at, before)
-        minimizer = Minimizer(broken, SolveOptions.of(method=method, max_iterations=4))
-        while stepwise and not minimizer.status.finished:
-            minimizer.step()
-        summary = minimizer.run()
+        summary = Minimizer(broken, SolveOptions.of(method=method, max_iterations=4)).run()
         interrupted.add(broken.name)
         if broken.name and broken.name != "restore":
             assert summary.status is Status.INTERRUPTED
@@ -57,6 +54,59 @@ def test_an_interrupt_out_of_any_call_leaves_the_best(method: str, before: bool,
         assert summary.final.total <= min(r.cost for r in summary.iterations)
     assert {"linearise", "damp", "solve_linear", "try_step", "accept"} <= interrupted
     assert ("save" in interrupted) == (method == "gn")
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupt_goes_through_a_step_and_the_next_one_goes_on(method: str, before: bool) -> None:
+    interrupted = set()
+    for at in range(1, 60):
+        problem = rosenbrock().problem()
+        broken = Interrupted(problem, at, before)
+        minimizer = Minimizer(broken, SolveOptions.of(method=method, max_iterations=100))
+        heard = 0
+        while not minimizer.status.finished:
+            try:
+                minimizer.step()
+            except KeyboardInterrupt:
+                heard += 1
+                assert minimizer.status is not Status.INTERRUPTED
+                if minimizer.iterations:
+                    assert minimizer.cost == problem.evaluate(), (at, broken.name)
+        assert heard == bool(broken.name)
+        interrupted.add(broken.name)
+        assert minimizer.status.success, (at, broken.name, minimizer.message)
+        np.testing.assert_allclose(problem.x, rosenbrock().minimum, rtol=1e-5)
+        assert minimizer.summary().final == problem.evaluate()
+    assert {"evaluate", "linearise", "damp", "solve_linear", "try_step", "accept"} <= interrupted
+    assert ("save" in interrupted) == (method == "gn")
+
+
+def test_an_interrupt_while_the_best_point_is_restored_goes_through_too() -> None:
+    """The copy is whole, and the solve has ended."""
+    options = SolveOptions.of(method="gn", max_iterations=1)  # the first step of Gauss-Newton overshoots
+    calls = Interrupted(rosenbrock().problem(), 0, False)
+    Minimizer(calls, options).run()
+    for before in (True, False):
+        problem = rosenbrock().problem()
+        broken = Interrupted(problem, calls.calls, before)
+        minimizer = Minimizer(broken, options)
+        with pytest.raises(KeyboardInterrupt):
+            minimizer.step()
+        assert broken.name == "restore"
+        assert minimizer.status.finished
+        assert minimizer.cost == problem.evaluate() == minimizer.summary().initial
+        assert minimizer.step() == minimizer.iterations[-1]
+
+
+def test_a_run_goes_on_after_an_interrupted_step() -> None:
+    problem = rosenbrock().problem()
+    minimizer = Minimizer(Interrupted(problem, 9, True), SolveOptions())
+    minimizer.step()
+    with pytest.raises(KeyboardInterrupt):
+        minimizer.step()
+    assert minimizer.run().status.success
+    np.testing.assert_allclose(problem.x, rosenbrock().minimum, rtol=1e-5)
 
 
 def test_an_interrupt_before_the_first_cost_goes_through() -> None:
@@ -70,3 +120,8 @@ def test_an_interrupt_in_a_callback() -> None:
 
     summary = Minimizer(rosenbrock().problem(), SolveOptions(callback=callback)).run()
     assert (summary.status, summary.nit) == (Status.INTERRUPTED, 1)
+    minimizer = Minimizer(rosenbrock().problem(), SolveOptions(callback=callback))
+    for n in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            minimizer.step()
+        assert (minimizer.status, minimizer.summary().nit) == (Status.RUNNING, n)

@@ -49,6 +49,9 @@ def test_options_cannot_be_changed() -> None:
         ("tol", "gradient_tolerance"),
         ("loss", "op.robust"),
         ("zzzz", "linear_iterations"),
+        ("dtype", r"op\.compile\(energy, dtype="),
+        ("device", "when the energy is compiled"),
+        ("options", "by name: method='gn'"),
     ],
 )
 def test_an_unknown_option_is_an_error_that_names_the_one_meant(name: str, meant: str) -> None:
@@ -71,14 +74,33 @@ def test_every_foreign_name_leads_to_an_option_of_ours() -> None:
         ({"preconditioner": "none"}, "None"),
         ({"preconditioner": "jacobbi"}, "'jacobi'"),
         ({"preconditioner": "Block-Jacobi"}, "'block_jacobi'"),
+        ({"preconditioner": "None"}, "None"),
+        ({"preconditioner": "amg"}, "'multigrid'"),
         ({"method": "LM"}, "'lm'"),
+        ({"method": "Gauss-Newton"}, "'gn'"),
+        ({"method": "levenberg_marquardt"}, "'lm'"),
+        ({"verbose": "1"}, "1"),
     ],
 )
 def test_a_value_that_is_nearly_right_leads_to_the_one_meant(option: dict[str, Any], meant: str) -> None:
     with pytest.raises(OptionError, match=rf"must be one of .*; did you mean {meant}\?"):
         SolveOptions.of(**option)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"method": "newton"},
+        {"method": "none"},
+        {"preconditioner": "nonsense"},
+        {"preconditioner": "one"},
+        {"preconditioner": False},
+        {"verbose": 10},
+    ],
+)
+def test_where_nothing_is_nearly_right_nothing_is_suggested(option: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=r"must be one of [^;]*$"):
-        SolveOptions.of(method="newton")
+        SolveOptions.of(**option)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,18 @@ def test_the_report_tells_the_whole_story(method: Any) -> None:
     assert all(len(line) <= len(TABLE_HEADER) + 2 for line in table)
 
 
+def test_times_of_queueing_are_called_so() -> None:
+    problem, options = linear().problem(), SolveOptions()
+    on_cpu = result_of(Minimizer(problem, options).run(), options, problem.x)
+    on_gpu = replace(on_cpu, device="cuda")
+    labels = [
+        [line[2:28].strip() for line in r.report(table=False).splitlines() if line.startswith("  ")]
+        for r in (on_cpu, on_gpu)
+    ]
+    assert labels[0][-4:] == ["residual", "linearise", "linear solve", "solve in all"]
+    assert labels[1][-4:] == ["residual, queueing", "linearise, queueing", "linear solve, all waiting", "solve in all"]
+
+
 def test_the_repr_of_a_result_holds_no_arrays() -> None:
     problem, options = linear().problem(), SolveOptions()
     result = result_of(Minimizer(problem, options).run(), options, problem.x)

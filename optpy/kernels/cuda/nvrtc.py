@@ -17,6 +17,7 @@ from typing import Any, Literal
 from optpy.errors import CompileError
 from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.cuda.cubin import read_cubin
+from optpy.kernels.progress import told
 
 # Part of every key. Raise it when old images must no longer be used although their source is the same.
 CUDA_VERSION = 3
@@ -149,7 +150,13 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     compiler = _Compiler(nvrtc, version, (target.option, *_OPTIONS, *bounds), target.form, werror)
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{target.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
-    (entry, image), hit = find_or_build(cache, key, _read, lambda writable: compiler.build(writable, key, source))
+    kernels = source.count(" __global__ ")
+
+    def build(writable: Cache) -> Entry:
+        with told(f"compiling {kernels} kernel{'s' * (kernels != 1)} for the GPU, {architecture}"):
+            return compiler.build(writable, key, source)
+
+    (entry, image), hit = find_or_build(cache, key, _read, build)
     return CompiledCuda(image, target, entry.library, entry.source, time.perf_counter() - started, hit)
 
 
