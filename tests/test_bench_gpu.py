@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from bench.__main__ import CASES, load_case
 from bench.bandwidth import Copy
 from bench.gpu import __main__ as program
 from bench.gpu import beside, copies, everything, kernels, overhead, targets
-from bench.gpu.cases import Screen
 from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.counting import CountingDevice, Counts
 from bench.gpu.data import MAKERS, made, torus
@@ -319,30 +317,6 @@ def test_everything_goes_on_after_a_failure(
     printed = capsys.readouterr().out
     assert "not measured: image_warping 4096², applyJTJ: of copy bandwidth" in printed
     assert broken in printed
-
-
-def test_the_sanitizer_runs_short_measurements_in_memory_of_their_own(
-    device: EmulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen = program.parse(f"--all --quick --output {tmp_path}".split())
-    e = everything.Everything(chosen, program.new_run(chosen, device, Screen()), {}, program.plot, 0.0)
-    commands: list[list[str]] = []
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(everything.Everything, "_program", lambda self, command, seconds: commands.append(command))
-    e.sanitizer("memcheck", 60.0)
-    (command,) = commands
-    assert command[0] == "/bin/compute-sanitizer"
-    settings = program.parse(command[command.index("bench.gpu") + 1 :])
-    assert (settings.quick, settings.no_pool, settings.threads) == (True, True, 0)
-
-
-def test_a_program_that_does_not_end_is_stopped(device: EmulatedDevice, tmp_path: Path) -> None:
-    settings = program.parse(f"--all --quick --output {tmp_path}".split())
-    screen = Screen()
-    run = program.new_run(settings, device, screen)
-    e = everything.Everything(settings, run, {}, program.plot, 0.0)
-    endless = [sys.executable, "-c", "print('on', flush=True)\nwhile True: pass"]
-    assert e._program(endless, 2.0) == "stopped after 2 s: on"
 
 
 def test_a_case_is_not_chosen_twice(capsys: pytest.CaptureFixture[str]) -> None:
