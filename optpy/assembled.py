@@ -16,7 +16,8 @@ from .kernels.aggregation import Aggregation
 from .kernels.assembly import AssembledMatrix, sparsity
 from .kernels.buffers import Buffers
 from .kernels.cholesky import Factorisation
-from .kernels.library import BoundProgram, PcgKernels
+from .kernels.context import PcgKernels
+from .kernels.library import BoundProgram
 from .kernels.tables import Connectivity
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}

@@ -21,10 +21,11 @@ from .ir import Dim, Routine
 from .kernels.buffers import CUDA, Buffers, planned_bytes
 from .kernels.capacity import memory_error
 from .kernels.compiler import Compiled, compile_c
+from .kernels.context import declare_signatures
 from .kernels.cuda.bound import BoundCuda, CudaLibrary
 from .kernels.cuda.device import Device
 from .kernels.cuda.program import CudaProgram, build_cuda_program
-from .kernels.library import BoundProgram, load
+from .kernels.library import BoundProgram
 from .kernels.lower import Kernel
 from .kernels.program import Program, build_program
 from .kernels.tables import table_bytes
@@ -239,7 +240,7 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     program = derive(energy, dtype, form).program
     seconds = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy")
-    load(compiled.library)
+    declare_signatures(compiled.library)
     return CpuBackend(program, compiled, CompileTiming(seconds, compiled.seconds, compiled.cache_hit))
 
 

@@ -14,7 +14,8 @@ from .energy.vectors import vector
 from .errors import OptionError
 from .ir import Coupling, Field, Graph, Uncoupled
 from .kernels.buffers import Buffers
-from .kernels.library import BoundProgram, PcgKernels, PcgState
+from .kernels.context import PcgKernels, PcgState
+from .kernels.library import BoundProgram
 from .kernels.multigrid import Multigrid, too_long_edge
 from .kernels.tables import Connectivity
 from .linear_ending import Ending, linear_summary
