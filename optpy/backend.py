@@ -10,7 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
-from .cuda_linear_solver import CudaLinearSolver
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
@@ -29,7 +28,8 @@ from .kernels.library import BoundProgram
 from .kernels.lower import Kernel
 from .kernels.program import Program, build_program
 from .kernels.tables import table_bytes
-from .linear_solver import LinearSolver
+from .linear.cuda_solver import CudaLinearSolver
+from .linear.solver import LinearSolver
 from .problem import CompiledProblem
 
 _P = TypeVar("_P")
@@ -113,7 +113,7 @@ class CpuBackend:
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
         bound = BoundProgram(self.program, self.compiled.library, buffers, SOLVER_SCALARS, threads)
-        linear = LinearSolver(bound, buffers, energy.unknown_fields)
+        linear = LinearSolver(bound, energy.unknown_fields)
         return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, linear)
 
 
