@@ -123,8 +123,8 @@ class MultigridSolve:
         return summary
 
     def _build(self, damped: bool) -> None:
+        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
         self._levels.build(damped)
-        self._first_iterations = None
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""
