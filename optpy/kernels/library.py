@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field, Graph, Index, Routine
+from ..ir import Field, Graph, Routine
 from .aggregation import Aggregation
 from .assembly import AssembledMatrix
 from .buffers import Buffers
@@ -296,10 +296,8 @@ class BoundProgram:
 
     def _accesses_of(self, kernel: int) -> int:
         """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""
-        routine, sizes = self.program.routine(kernel), self.buffers.sizes
-        accesses = len(routine.accesses()) + len(routine.stores) + len(routine.accumulates)
-        points = (math.prod(sizes[i.dim] for i in x.loops if isinstance(i, Index)) for x in routine.locals)
-        return accesses * max(points, default=1)
+        accesses, loops = self.program.traffic[kernel]
+        return accesses * max((math.prod(self.buffers.sizes[d] for d in dims) for dims in loops), default=1)
 
     def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:
         self._scalars[:] = 0

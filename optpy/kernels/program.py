@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, NormalMatrix, Routine, Uncoupled
+from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
 from .lower import Kernel
@@ -28,6 +28,8 @@ class Program:
         dtype: the solver's precision.
         coupling: for the multigrid of a grid, where it applies; else why it does not.
         normal: the assembled J^T J, where there is one; else why there is none.
+        traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point. Counted once,
+            as large expressions are walked through for it.
     """
 
     numbered: Numbered
@@ -36,6 +38,7 @@ class Program:
     dtype: str
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
+    traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
     @property
     def slots(self) -> Slots:
@@ -85,7 +88,8 @@ def build_program(
     )
     preconditioners = preconditioner_source(coupling, normal, slots, dialect)
     source = _source(numbered, functions, dialect, solver_scalars, preconditioners)
-    return Program(numbered, functions, source, dtype, coupling, normal)
+    traffic = tuple(_traffic(k.border) for k in numbered.kernels)
+    return Program(numbered, functions, source, dtype, coupling, normal, traffic)
 
 
 def _source(
@@ -119,3 +123,8 @@ def _source(
 
 def _maximum(routine: Routine) -> int:
     return int(any(r.maximum for r in routine.reductions))
+
+
+def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
+    loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
+    return len(routine.accesses()) + len(routine.stores) + len(routine.accumulates), loops
