@@ -10,7 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
-from .cuda_linear_solver import CudaLinearSolver
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
@@ -21,14 +20,16 @@ from .ir import Dim, Routine
 from .kernels.buffers import CUDA, Buffers, planned_bytes
 from .kernels.capacity import memory_error
 from .kernels.compiler import Compiled, compile_c
+from .kernels.context import declare_signatures
 from .kernels.cuda.bound import BoundCuda, CudaLibrary
 from .kernels.cuda.device import Device
 from .kernels.cuda.program import CudaProgram, build_cuda_program
-from .kernels.library import BoundProgram, load
+from .kernels.library import BoundProgram
 from .kernels.lower import Kernel
 from .kernels.program import Program, build_program
 from .kernels.tables import table_bytes
-from .linear_solver import LinearSolver
+from .linear.cuda_solver import CudaLinearSolver
+from .linear.solver import LinearSolver
 from .problem import CompiledProblem
 
 _P = TypeVar("_P")
@@ -112,7 +113,7 @@ class CpuBackend:
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
         bound = BoundProgram(self.program, self.compiled.library, buffers, SOLVER_SCALARS, threads)
-        linear = LinearSolver(bound, buffers, energy.unknown_fields)
+        linear = LinearSolver(bound, energy.unknown_fields)
         return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, linear)
 
 
@@ -239,7 +240,7 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     program = derive(energy, dtype, form).program
     seconds = time.perf_counter() - started
     compiled = compile_c(program.source, name="energy", kernels=len(program.kernels))
-    load(compiled.library)
+    declare_signatures(compiled.library)
     return CpuBackend(program, compiled, CompileTiming(seconds, compiled.seconds, compiled.cache_hit))
 
 

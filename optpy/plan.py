@@ -187,7 +187,7 @@ class Solver:
         return {group: tuple(p.routine(n) for n in numbers) for group, numbers in p.groups.items()}
 
     def source(self, name: str | None = None) -> str:
-        """The generated C of a group of routines ("applyJTJ"), or of the whole energy."""
+        """The generated C, or CUDA C++, of a group of routines ("applyJTJ"), or of the whole energy."""
         return self._backend.program.source if name is None else self.dump(name, stage="source")
 
     def dump(self, name: str, stage: Stage = "routine") -> str:
@@ -195,7 +195,8 @@ class Solver:
 
         Args:
             name: "evalF", "evalJTF", "applyJTJ", "cost", ...
-            stage: "routine", what is computed; "loops", split into interior and border, simplified; "source", C.
+            stage: "routine", what is computed; "loops", split into interior and border, simplified; "source", what is
+                compiled.
 
         Raises:
             OptionError: there is no such group or stage.

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy import ir
-from optpy.assembled import AlgebraicMultigrid
 from optpy.energy.binding import bind
 from optpy.energy.evaluation import solved_elements
 from optpy.energy.vectors import block_channel, block_channels, vector
 from optpy.kernels.library import BoundProgram
-from optpy.linear_solver import LinearSolver
+from optpy.linear.assembled import AlgebraicMultigrid
+from optpy.linear.solver import LinearSolver
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]

@@ -14,8 +14,8 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy import linear_solver
 from optpy.kernels.library import BoundProgram
+from optpy.linear import multigrid
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 
@@ -267,7 +267,7 @@ def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest
     session.step()
     assert len(calls) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(linear_solver, "_is_slow", lambda *_: True)  # the levels are worn
+        patch.setattr(multigrid, "_is_slow", lambda *_: True)  # the levels are worn
         with pytest.raises(KeyboardInterrupt):
             session.step()
     session.step()

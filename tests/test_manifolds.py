@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from optpy import ir
 from optpy.energy.binding import bind
-from optpy.energy.gather import linearise
+from optpy.energy.linearised import linearise
 from optpy.energy.vectors import candidate, vector
 from optpy.ir import tangent
 from optpy.symbolic.count import count

@@ -10,8 +10,8 @@ from typing import final
 
 from ..ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled
 from ..symbolic.affine import Affine, Atom
-from .gather import LinearisedResidual
 from .graph import slot_read
+from .linearised import LinearisedResidual
 from .naming import shown
 from .vectors import vector
 

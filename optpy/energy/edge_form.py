@@ -18,8 +18,9 @@ from ..symbolic.count import EXPENSIVE, count
 from ..symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_content, var
 from ..symbolic.factor import factor
 from ..symbolic.traverse import rebuild, topological, transform, variables
-from .gather import Index_, LinearisedResidual, along, is_unknown
+from .gather import MultiIndex
 from .graph import graphs_of
+from .linearised import LinearisedResidual, along, is_unknown
 
 VERTEX, EDGE = 8, 24
 """Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (measured; vertices are
@@ -119,11 +120,11 @@ def product_cost(source: LinearisedResidual, stores_product: bool) -> int:
     return first + sum(visit([*_column(stored, index), *stored.tangents], index) for index in _views(stored))
 
 
-def _views(source: LinearisedResidual) -> list[Index_]:
+def _views(source: LinearisedResidual) -> list[MultiIndex]:
     return list(dict.fromkeys(a.index for a in source.accesses))
 
 
-def _column(source: LinearisedResidual, index: Index_) -> list[Expr]:
+def _column(source: LinearisedResidual, index: MultiIndex) -> list[Expr]:
     """J's entries at one vertex times the tangents."""
     return [
         mul(d, t)
@@ -133,7 +134,7 @@ def _column(source: LinearisedResidual, index: Index_) -> list[Expr]:
     ]
 
 
-def visit(roots: Sequence[Expr], own: Index_ | None) -> int:
+def visit(roots: Sequence[Expr], own: MultiIndex | None) -> int:
     """What it costs to visit an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
 
     What depends on the vertex alone is computed once for all its edges, and costs nothing.
@@ -141,14 +142,14 @@ def visit(roots: Sequence[Expr], own: Index_ | None) -> int:
     roots = _stored_functions(factor(roots))
     places = _places(roots)
     total = count(roots, free={e for e, at in places.items() if own is not None and all(a.index == own for a in at)})
-    reads: dict[tuple[Field, Index_], int] = {}
+    reads: dict[tuple[Field, MultiIndex], int] = {}
     for v in variables(roots):
         if isinstance(v.key, Access) and v.key.index != own:
             reads[v.key.field, v.key.index] = reads.get((v.key.field, v.key.index), 0) + 1
     return total.cost + sum(_read(index, n, own is None) for (_, index), n in reads.items())
 
 
-def _read(index: Index_, numbers: int, in_order: bool) -> int:
+def _read(index: MultiIndex, numbers: int, in_order: bool) -> int:
     if graphs_of(index):
         return VERTEX
     return STREAMED * numbers if in_order else EDGE + SCATTERED * numbers

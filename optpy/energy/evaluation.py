@@ -21,7 +21,7 @@ from ..symbolic.expr import Expr, Var
 from ..symbolic.interpret import Value, evaluate, rounding
 from ..symbolic.traverse import variables
 from .binding import Bound, bind
-from .gather import is_unknown
+from .linearised import is_unknown
 from .tangent import at_zero
 
 if TYPE_CHECKING:

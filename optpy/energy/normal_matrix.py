@@ -32,7 +32,8 @@ from ..symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, split_conten
 from ..symbolic.factor import factor
 from .edge_form import passes
 from .evaluation import slabs
-from .gather import Index_, LinearisedResidual, shift
+from .gather import MultiIndex, shift
+from .linearised import LinearisedResidual
 from .routines import Fixed
 from .vectors import vector
 
@@ -125,7 +126,9 @@ Columns = list[dict[int, Expr]]
 """For each component of a residual, its derivatives by the channels of one element."""
 
 
-def _columns(source: LinearisedResidual, read: Index_, number: dict[tuple[Field, int], int], fixed: Fixed) -> Columns:
+def _columns(
+    source: LinearisedResidual, read: MultiIndex, number: dict[tuple[Field, int], int], fixed: Fixed
+) -> Columns:
     return [
         {number[a.field, a.channel]: mul(_free(fixed, a), d) for a, d in p.items() if a.index == read}
         for p in source.partials

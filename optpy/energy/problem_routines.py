@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -10,7 +10,7 @@ from ..ir import Coupling, Field, NormalMatrix, Residual, Routine, Uncoupled, ta
 from .coupling import coupling
 from .damping import damping
 from .edge_form import EdgeForm, best_form, over_edges
-from .gather import LinearisedResidual
+from .linearised import LinearisedResidual
 from .normal_matrix import normal_matrix
 from .routines import (
     Fixed,
@@ -116,16 +116,32 @@ def problem_routines(
         **pcg_routines(coordinates, blocks=False),
     }
     if "evalJTF_block" in groups:
-        groups["damp_block"] = damping(coordinates, blocks=True)
-        groups |= {f"{name}_block": routines for name, routines in pcg_routines(coordinates, blocks=True).items()}
-    coupled = coupling(sources, coordinates)
+        groups |= {"damp_block": damping(coordinates, blocks=True)}
+        groups |= _with_ending("block", pcg_routines(coordinates, blocks=True))
+    return _with_levels_or_matrix(groups, sources, coordinates, fixed)
+
+
+def _with_levels_or_matrix(
+    groups: dict[str, list[Routine]], sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+) -> ProblemRoutines:
+    """The groups, and those of the preconditioners beyond block-Jacobi: a grid's multigrid, or what solves with J^T J.
+
+    Args:
+        unknowns, fixed: in coordinates of the tangent spaces.
+    """
+    coupled = coupling(sources, unknowns)
+    normal: NormalMatrix | Uncoupled
     if isinstance(coupled, Coupling):
-        groups |= {f"{name}_multigrid": routines for name, routines in multigrid_routines(coordinates).items()}
-    normal: NormalMatrix | Uncoupled = Uncoupled(
-        "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
-    )
-    if isinstance(coupled, Uncoupled):
-        normal, groups["normal"] = normal_matrix(sources, coordinates, fixed)
-    if isinstance(normal, NormalMatrix):
-        groups |= {f"{name}_stored": routines for name, routines in stored_routines(coordinates).items()}
+        groups |= _with_ending("multigrid", multigrid_routines(unknowns))
+        normal = Uncoupled(
+            "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
+        )
+    else:
+        normal, groups["normal"] = normal_matrix(sources, unknowns, fixed)
+        if isinstance(normal, NormalMatrix):
+            groups |= _with_ending("stored", stored_routines(unknowns))
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)
+
+
+def _with_ending(preconditioner: str, groups: Mapping[str, list[Routine]]) -> dict[str, list[Routine]]:
+    return {f"{name}_{preconditioner}": routines for name, routines in groups.items()}

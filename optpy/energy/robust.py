@@ -26,8 +26,8 @@ from ..symbolic.number import nearest_float
 from ..symbolic.operations import absolute
 from ..symbolic.traverse import substitute, topological
 from .expression import Expression, Operand, as_expression, merged
-from .gather import is_unknown
 from .index import describe
+from .linearised import is_unknown
 from .losses import LOSSES, linearised, summed
 
 _PREFIX: Final = "robust_"

@@ -30,7 +30,8 @@ from ..ir import (
 from ..symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
 from ..symbolic.factor import factor
 from .edge_form import EdgeForm, passes, store_jacobian, store_product
-from .gather import GatheredSum, LinearisedResidual, along_step, gather, linearise
+from .gather import GatheredSum, gather
+from .linearised import LinearisedResidual, along_step, linearise
 from .vectors import at, block_channel, block_channels, here, vector
 
 HALF = const(Fraction(1, 2))

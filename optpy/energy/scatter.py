@@ -20,7 +20,8 @@ from ..symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from ..symbolic.factor import factor
 from . import routines as gathers
 from .edge_form import EdgeForm, best_form, product_cost, store_jacobian, visit
-from .gather import Contribution, Index_, LinearisedResidual, View, contributed
+from .gather import Contribution, MultiIndex, View, contributed
+from .linearised import LinearisedResidual
 from .routines import (
     NO_FORMS,
     Fixed,
@@ -198,12 +199,12 @@ def _over_edges(
 
 def _additions(
     sources: Sequence[LinearisedResidual], outputs: Mapping[Hashable, Output], contribution: Contribution
-) -> dict[tuple[Output, Index_], Expr]:
+) -> dict[tuple[Output, MultiIndex], Expr]:
     """What residuals over one domain add to each output at each index that they read, without what is 0 by its form.
 
     Sorted by index: the channels of one element stand side by side, here as in memory.
     """
-    parts: dict[Index_, dict[Output, list[Expr]]] = {}
+    parts: dict[MultiIndex, dict[Output, list[Expr]]] = {}
     for source in sources:
         for dims in dict.fromkeys(a.field.dims for a in source.accesses):
             found = _own_views(source, dims)
@@ -225,7 +226,7 @@ def _squares(source: LinearisedResidual) -> list[Expr]:
     return [power(t, 2) for t in source.tangents]
 
 
-def _free(fixed: Fixed, unknown: Field, index: Index_, e: Expr) -> Expr:
+def _free(fixed: Fixed, unknown: Field, index: MultiIndex, e: Expr) -> Expr:
     """e where the unknown's element at an index is solved for, else 0."""
     # Stored, as the condition may itself go through a graph from there.
     return mul(var(Access(_free_field(unknown), index, 0)), e) if unknown in fixed else e

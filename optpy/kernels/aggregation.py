@@ -32,9 +32,8 @@ _ALONE = 1 << 16
 
 
 def aggregation_source(block: int, dialect: Dialect) -> str:
-    """The code for blocks of one size; goes after prelude.h and team.h."""
+    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
     definitions = {
-        "OPTPY_REAL": dialect.real,
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
         **_stored(dialect),

@@ -15,15 +15,6 @@ from .slots import Dims, Slots
 
 _LINE = 64
 """Bytes of a cache line, and of the widest vector register."""
-_SEGMENT = 2048
-"""Points of a segment at most: enough to hide its overhead, few enough to share evenly among threads."""
-_CHUNK = 64
-"""Runs of this many points are skipped where nothing is solved for."""
-
-_WORK = 4096
-"""Points and edges around them in a segment at most, where a point goes through those; a point is never cut."""
-
-SEGMENT = np.dtype([(name, np.int64) for name in ("row", "begin", "end", "before", "work")])
 
 
 def row_pitch(length: int) -> int:
@@ -222,67 +213,3 @@ def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
     """How a field is stored when the solver's precision is ``real``."""
     name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
     return np.dtype(name)
-
-
-def all_segments(rows: int, length: int) -> NDArray[Any]:
-    """Every point of a grid, as an array of ``SEGMENT``."""
-    return _segments(np.repeat(np.arange(rows), 1), np.zeros(rows, np.int64), np.full(rows, length, np.int64))
-
-
-def solved_segments(solved: NDArray[Any]) -> NDArray[Any]:
-    """The runs of points that hold something to solve for, up to a few points more.
-
-    Args:
-        solved: (rows, length), nonzero where something is solved for.
-    """
-    rows, length = solved.shape
-    chunks = -(-length // _CHUNK)
-    padded = np.zeros((rows, chunks * _CHUNK), bool)
-    padded[:, :length] = solved != 0
-    active = np.zeros((rows, chunks + 2), np.int8)
-    active[:, 1:-1] = padded.reshape(rows, chunks, _CHUNK).any(axis=2)
-    edges = np.diff(active, axis=1)
-    row, begin = np.nonzero(edges == 1)
-    end = np.nonzero(edges == -1)[1]
-    return _segments(row, begin * _CHUNK, np.minimum(end * _CHUNK, length))
-
-
-def weighted_segments(segments: NDArray[Any], edges: NDArray[np.int64], length: int) -> NDArray[Any]:
-    """Segments cut where their points have many edges, so that threads share the work evenly.
-
-    Args:
-        segments: of ``SEGMENT``.
-        edges: around each point of the grid, flattened.
-        length: of a row.
-    """
-    if not len(segments):
-        return segments
-    before = np.concatenate([[0], np.cumsum(edges + 1)])
-    first, last = (segments["row"] * length + segments[side] for side in ("begin", "end"))
-    cuts = np.zeros(len(edges) + 1, bool)
-    cuts[1:-1] = np.diff(before[:-1] // _WORK) != 0
-    cuts[first] = cuts[last] = True
-    inside = np.zeros(len(edges) + 1, np.int64)
-    np.add.at(inside, first, 1)
-    np.add.at(inside, last, -1)
-    at = np.flatnonzero(cuts)
-    kept = np.cumsum(inside)[at[:-1]] > 0
-    start, stop = at[:-1][kept], at[1:][kept]
-    return _with_work(start // length, start % length, start % length + stop - start, before[stop] - before[start])
-
-
-def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
-    """Cut runs into segments of bounded length."""
-    pieces = -(-(end - begin) // _SEGMENT)
-    n = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    start = np.repeat(begin, pieces) + n * _SEGMENT
-    stop = np.minimum(start + _SEGMENT, np.repeat(end, pieces))
-    return _with_work(np.repeat(row, pieces), start, stop, stop - start)
-
-
-def _with_work(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], work: NDArray[Any]) -> NDArray[Any]:
-    result = np.zeros(len(row), SEGMENT)
-    for name, values in (("row", row), ("begin", begin), ("end", end), ("before", np.cumsum(work) - work)):
-        result[name] = values
-    result["work"] = work
-    return result

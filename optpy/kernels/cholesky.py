@@ -6,6 +6,7 @@ import ctypes
 import functools
 import heapq
 from ctypes import byref, c_int, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..errors import InternalError
 from .compiler import compile_c, native_header
-from .dialect import Dialect
 
 _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
@@ -33,27 +33,23 @@ Indices = NDArray[np.int32]
 Offsets = NDArray[np.int64]
 
 
-def cholesky_source(block: int, dialect: Dialect) -> str:
-    """The code for blocks of a size, which comes after prelude.h and team.h."""
-    definitions = f"#define OPTPY_REAL {dialect.real}\n#define CHOL_BLOCK {block}\n"
-    return "\n".join([definitions, native_header("cholesky.h"), native_header("cholesky_solve.h")])
+def cholesky_source(block: int) -> str:
+    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
+    headers = (native_header(name) for name in ("panels.h", "cholesky.h", "cholesky_solve.h"))
+    return "\n".join([f"#define CHOL_BLOCK {block}\n", *headers])
 
 
-class FactorState(ctypes.Structure):
-    """As native/cholesky.h."""
+class _Panels(ctypes.Structure):
+    """As native/panels.h."""
 
     _fields_ = [
-        ("nodes", c_int64),
-        ("panels", c_int64),
-        ("tasks", c_int64),
-        ("tops", c_int64),
-        ("build_shared", c_int64),
-        ("solve_shared", c_int64),
-        ("order", c_void_p),
+        ("n", c_int32),
+        ("panels", c_int32),
+        ("block", c_int32),
+        ("tallest", c_int32),
         ("first", c_void_p),
         ("start", c_void_p),
         ("row", c_void_p),
-        ("value_at", c_void_p),
         ("update", c_void_p),
         ("source", c_void_p),
         ("begin", c_void_p),
@@ -63,6 +59,20 @@ class FactorState(ctypes.Structure):
         ("entry", c_void_p),
         ("block_of", c_void_p),
         ("target", c_void_p),
+    ]
+
+
+class FactorState(ctypes.Structure):
+    """As native/cholesky.h."""
+
+    _fields_ = [
+        ("pattern", _Panels),
+        ("tasks", c_int64),
+        ("tops", c_int64),
+        ("build_shared", c_int64),
+        ("solve_shared", c_int64),
+        ("order", c_void_p),
+        ("value_at", c_void_p),
         ("task", c_void_p),
         ("top", c_void_p),
         ("value", c_void_p),
@@ -75,33 +85,9 @@ class FactorState(ctypes.Structure):
     ]
 
 
-class _Symbolic(ctypes.Structure):
-    """As native/symbolic.h."""
-
-    _fields_ = [
-        ("n", c_int32),
-        ("panels", c_int32),
-        ("block", c_int32),
-        ("tallest", c_int32),
-        ("first", c_void_p),
-        ("panel", c_void_p),
-        ("start", c_void_p),
-        ("row", c_void_p),
-        ("update", c_void_p),
-        ("source", c_void_p),
-        ("begin", c_void_p),
-        ("end", c_void_p),
-        ("offset", c_void_p),
-        ("position", c_void_p),
-        ("entry", c_void_p),
-        ("block_of", c_void_p),
-        ("target", c_void_p),
-    ]
-
-
 @functools.cache
 def _library() -> ctypes.CDLL:
-    source = "\n".join(native_header(name) for name in ("prelude.h", "ordering.h", "symbolic.h"))
+    source = "\n".join(native_header(name) for name in ("prelude.h", "ordering.h", "panels.h", "symbolic.h"))
     library = compile_c(source, name="ordering").library
     library.optpy_order.restype = c_int
     library.optpy_supernodes.restype = c_int32
@@ -130,6 +116,43 @@ def _minimum_degree(rows: Offsets, columns: Indices) -> Indices:
     if not _library().optpy_order(c_int32(n), *_addresses(rows, columns, order)):
         raise MemoryError(f"no memory for an order of elimination of {n} nodes")
     return order
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A's pattern in CSR, and its order of elimination.
+
+    Attributes:
+        order: order[k] = the node to eliminate as k-th.
+        place: place[node] = when it is eliminated.
+    """
+
+    rows: Offsets
+    columns: Indices
+    order: Indices
+    place: Indices
+
+    @property
+    def addresses(self) -> list[Any]:
+        return _addresses(self.rows, self.columns, self.order, self.place)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Supernodes:
+    """Columns of L in a row whose patterns are about the same.
+
+    Attributes:
+        first: where each begins, and one more.
+        start, row: the rows below it, row[start[s]] to row[start[s + 1]].
+        above: the parent of each in the tree of supernodes, or -1.
+    """
+
+    first: Indices
+    start: Offsets
+    row: Indices
+    above: Indices
 
 
 @final
@@ -162,13 +185,14 @@ class Factorisation:
         self.nodes = len(rows) - 1
         self._memory: list[NDArray[Any]] = []
         self._allocated = False
-        self.state = FactorState(nodes=self.nodes)
+        self.state = FactorState()
         self._analyse(rows, columns)
 
-    def _keep(self, **arrays: NDArray[Any]) -> None:
+    def _keep(self, state: ctypes.Structure, **arrays: NDArray[Any]) -> None:
+        """Gives the native code some arrays; they stay alive."""
         for name, array in arrays.items():
             self._memory.append(array)
-            setattr(self.state, name, array.ctypes.data)
+            setattr(state, name, array.ctypes.data)
 
     # -- pattern -------------------------------------------------------------------------------------------------------
 
@@ -176,9 +200,9 @@ class Factorisation:
         n, library = self.nodes, _library()
         order = _minimum_degree(rows, columns)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
-        pattern = (c_int32(n), *_addresses(rows, columns, order, place))
+        A = _Ordered(rows, columns, order, place)
         scratch = np.empty(5 * (n + 1), np.int32)
-        library.optpy_elimination_tree(*pattern, *_addresses(parent, count, scratch))
+        library.optpy_elimination_tree(c_int32(n), *A.addresses, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
         supernodes = library.optpy_supernodes(
             c_int32(n), *_addresses(parent, count), c_int32(self.block), *_addresses(first, np.empty(n, np.int64))
@@ -191,66 +215,54 @@ class Factorisation:
         row = np.empty(start[-1], np.int32)
         scratch64 = np.empty(supernodes, np.int64)
         library.optpy_supernode_rows(
-            *pattern, c_int32(supernodes), *_addresses(above, supernode, start, row, scratch, scratch64)
+            c_int32(n),
+            *A.addresses,
+            c_int32(supernodes),
+            *_addresses(above, supernode, start, row, scratch, scratch64),
         )
-        self._keep(order=order)
+        self._keep(self.state, order=order)
         self.blocks = int(count.sum(dtype=np.int64))
-        self._cut(rows, columns, place, first, start, row, above)
+        self._cut(A, _Supernodes(first, start, row, above))
 
-    def _cut(
-        self,
-        rows: Offsets,
-        columns: Indices,
-        place: Indices,
-        supernode_first: Indices,
-        supernode_start: Offsets,
-        supernode_row: Indices,
-        above: Indices,
-    ) -> None:
+    def _cut(self, A: _Ordered, supernodes: _Supernodes) -> None:
         """Cuts supernodes into panels, and lists what updates each one and where A's blocks go."""
         library, n = _library(), self.nodes
-        widths = np.diff(supernode_first).astype(np.int64)
+        widths = np.diff(supernodes.first).astype(np.int64)
         parts = -(-widths // max(1, _PANEL_WIDTH // self.block))
         owner = np.repeat(np.arange(len(widths), dtype=np.int32), parts)
         ordinal = np.arange(len(owner)) - np.repeat(_starts(parts)[:-1], parts)
-        first = np.append(supernode_first[owner] + widths[owner] * ordinal // parts[owner], n).astype(np.int32)
+        first = np.append(supernodes.first[owner] + widths[owner] * ordinal // parts[owner], n).astype(np.int32)
         panels = len(owner)
-        below = supernode_first[owner + 1] - first[1:] + np.diff(supernode_start)[owner]
+        below = supernodes.first[owner + 1] - first[1:] + np.diff(supernodes.start)[owner]
         start = _starts(below)
         row = np.empty(start[-1], np.int32)
-        panel = np.repeat(np.arange(panels, dtype=np.int32), np.diff(first))
-        update, entry = np.zeros(panels + 1, np.int64), np.zeros(panels + 1, np.int64)
-        self._keep(first=first, start=start, row=row, update=update, entry=entry)
-        shared: dict[str, NDArray[Any]] = dict(
-            first=first, panel=panel, start=start, row=row, update=update, entry=entry
-        )
         tallest = int((np.diff(first) + below).max(initial=0))
-        symbolic = _Symbolic(n, panels, self.block, tallest, **{name: a.ctypes.data for name, a in shared.items()})
-        library.optpy_panel_rows(byref(symbolic), *_addresses(owner, supernode_first, supernode_start, supernode_row))
-        library.optpy_panel_counts(byref(symbolic), *_addresses(rows, columns, place))
-        np.cumsum(update, out=update)
-        np.cumsum(entry, out=entry)
-        self._list_updates(symbolic, rows, columns, place)
+        self.state.pattern = _Panels(n, panels, self.block, tallest)
+        self._keep(self.state.pattern, first=first, start=start, row=row)
+        library.optpy_panel_rows(
+            byref(self.state.pattern), *_addresses(owner, supernodes.first, supernodes.start, supernodes.row)
+        )
+        self._list_updates(A, np.repeat(np.arange(panels, dtype=np.int32), np.diff(first)))
         head = _starts(parts)[:-1]
         parent = np.arange(1, panels + 1)  # the next part, or what is above the last
-        parent[head + parts - 1] = np.where(above >= 0, head[above], panels)
+        parent[head + parts - 1] = np.where(supernodes.above >= 0, head[supernodes.above], panels)
         self._measure(first, start, parent)
 
-    def _list_updates(self, symbolic: _Symbolic, rows: Offsets, columns: Indices, place: Indices) -> None:
-        library = _library()
-        order, _, _, _, update, entry = self._memory
+    def _list_updates(self, A: _Ordered, panel: Indices) -> None:
+        """What updates each panel, and where A's blocks go; `panel` is that of each column."""
+        library, pattern = _library(), self.state.pattern
+        update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
+        self._keep(pattern, update=update, entry=entry)
+        library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.place))
+        np.cumsum(update, out=update)
+        np.cumsum(entry, out=entry)
         updates, entries = int(update[-1]), int(entry[-1])
-        arrays: dict[str, NDArray[Any]] = {name: np.empty(updates, np.int32) for name in ("source", "begin", "end")}
-        arrays |= {name: np.empty(entries, np.int64) for name in ("block_of", "target")}
-        arrays["offset"] = np.empty(updates, np.int64)
-        for name, array in arrays.items():
-            setattr(symbolic, name, array.ctypes.data)
-        used = library.optpy_panel_updates(byref(symbolic), *_addresses(np.empty(symbolic.panels, np.int64)))
-        arrays["position"] = np.empty(used, np.int32)
-        symbolic.position = arrays["position"].ctypes.data
-        scratch = np.empty(self.nodes, np.int32)
-        library.optpy_panel_positions(byref(symbolic), *_addresses(rows, columns, order, place, scratch))
-        self._keep(**arrays)
+        self._keep(pattern, **{name: np.empty(updates, np.int32) for name in ("source", "begin", "end")})
+        self._keep(pattern, offset=np.empty(updates, np.int64))
+        self._keep(pattern, **{name: np.empty(entries, np.int64) for name in ("block_of", "target")})
+        used = library.optpy_panel_updates(byref(pattern), *_addresses(panel, np.empty(pattern.panels, np.int64)))
+        self._keep(pattern, position=np.empty(used, np.int32))
+        library.optpy_panel_positions(byref(pattern), *A.addresses, *_addresses(np.empty(self.nodes, np.int32)))
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -271,9 +283,10 @@ class Factorisation:
             "y": self.nodes * self.block,
             "corrected": len(width),
         }
-        self._keep(value_at=value_at, task=tasks, top=np.stack([top, work[top] >= _SHARED_PANEL], 1).astype(np.int32))
+        shared = np.stack([top, work[top] >= _SHARED_PANEL], 1).astype(np.int32)
+        self._keep(self.state, value_at=value_at, task=tasks, top=shared)
         state = self.state
-        state.panels, state.tasks, state.tops = len(width), len(tasks), len(top)
+        state.tasks, state.tops = len(tasks), len(top)
         state.build_shared = self.operations >= _SHARED_BUILD
         state.solve_shared = int(value_at[-1]) >= _SHARED_SOLVE
         self.nbytes = sum(a.nbytes for a in self._memory) + 8 * sum(self._scalars.values())
@@ -286,7 +299,7 @@ class Factorisation:
         """
         if not self._allocated:
             dtypes = {name: np.int64 if name == "corrected" else np.float64 for name in self._scalars}
-            self._keep(**{name: np.zeros(size, dtypes[name]) for name, size in self._scalars.items()})
+            self._keep(self.state, **{name: np.zeros(size, dtypes[name]) for name, size in self._scalars.items()})
             self._allocated = True
 
 

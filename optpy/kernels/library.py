@@ -5,107 +5,26 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
+from ctypes import c_int
 from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import Field, Graph, Routine
-from .aggregation import Aggregation, AggregationState
-from .assembly import AssembledMatrix, AssembledState
-from .buffers import Buffers, all_segments, solved_segments, weighted_segments
-from .cholesky import Factorisation, FactorState
-from .multigrid import Multigrid, MultigridState
+from .aggregation import Aggregation
+from .assembly import AssembledMatrix
+from .buffers import Buffers
+from .cholesky import Factorisation
+from .context import Context, PcgKernels, PcgState
+from .multigrid import Multigrid
 from .program import Program
+from .segments import all_segments, solved_segments, weighted_segments
 from .slots import SegmentList
 from .tables import Connectivity
 
 _ACCESSES_PER_THREAD = 2**16
 """Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
-
-
-class _Context(ctypes.Structure):
-    _fields_ = [
-        ("field", c_void_p),
-        ("plane", c_void_p),
-        ("size", c_void_p),
-        ("pitch", c_void_p),
-        ("segments", c_void_p),
-        ("count", c_void_p),
-        ("param", c_void_p),
-        ("partial", c_void_p),
-        ("table", c_void_p),
-    ]
-
-
-class PcgKernels(ctypes.Structure):
-    """As native/pcg.h."""
-
-    _fields_ = [
-        ("grids", c_int64),
-        ("applied", c_int64),
-        ("start", POINTER(c_int)),
-        ("direction", POINTER(c_int)),
-        ("apply", POINTER(c_int)),
-        ("update", POINTER(c_int)),
-        ("flush", POINTER(c_int)),
-        ("restart", POINTER(c_int)),
-        ("unknowns", c_int64),
-        ("p", POINTER(c_int)),
-        ("delta", POINTER(c_int)),
-        ("multigrid", POINTER(MultigridState)),
-        ("z", POINTER(c_int)),
-        ("smooth", POINTER(c_int)),
-        ("power", POINTER(c_int)),
-        ("normal", POINTER(AssembledState)),
-        ("aggregation", POINTER(AggregationState)),
-        ("cholesky", POINTER(FactorState)),
-    ]
-
-
-class PcgState(ctypes.Structure):
-    """As native/pcg.h."""
-
-    _fields_ = [
-        ("max_iterations", c_int64),
-        ("min_iterations", c_int64),
-        ("reset_period", c_int64),
-        ("eta", c_double),
-        ("r_tolerance", c_double),
-        ("slice", c_double),
-        ("time_left", c_double),
-        ("k", c_int64),
-        ("status", c_int64),
-        ("resume", c_int64),
-        ("resumed", c_int64),
-        ("rho", c_double),
-        ("rho_0", c_double),
-        ("alpha", c_double),
-        ("beta", c_double),
-        ("pAp", c_double),
-        ("Q", c_double),
-        ("zeta", c_double),
-        ("trace", c_void_p),
-    ]
-
-
-def load(library: ctypes.CDLL) -> None:
-    """Declare the signatures of a compiled program."""
-    library.optpy_run.argtypes = [POINTER(_Context), c_int, c_void_p, c_int, c_int64, c_void_p]
-    library.optpy_run.restype = None
-    library.optpy_pcg.argtypes = [POINTER(_Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
-    library.optpy_pcg.restype = None
-    if hasattr(library, "optpy_multigrid"):
-        library.optpy_multigrid.argtypes = [POINTER(_Context), POINTER(PcgKernels), c_void_p, c_int]
-        library.optpy_multigrid.restype = None
-    if hasattr(library, "optpy_assemble"):
-        library.optpy_assemble.argtypes = [POINTER(_Context), POINTER(AssembledState), c_int, c_int]
-        library.optpy_assemble.restype = None
-        library.optpy_aggregate.argtypes = [POINTER(AggregationState), c_int]
-        library.optpy_aggregate.restype = None
-        library.optpy_factorise.argtypes = [POINTER(FactorState), POINTER(AssembledState), c_int]
-        library.optpy_factorise.restype = None
 
 
 @final
@@ -152,7 +71,7 @@ class BoundProgram:
             self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
         )  # fmt: skip
-        self._context = _Context(*(t.ctypes.data for t in context))
+        self._context = Context(*(t.ctypes.data for t in context))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
         self._kept: dict[str, dict[str, float]] = {}
@@ -188,7 +107,7 @@ class BoundProgram:
                 self.set_segments(number, self._segments_of(of, graphs))
 
     def _segments_of(self, of: SegmentList, graphs: Mapping[Graph, Connectivity]) -> NDArray[Any]:
-        mask = self.program.solved.get(of.dims)
+        mask = self.program.numbered.solved.get(of.dims)
         rows, length = self.buffers.shape(of.dims)
         if of.solved_only and mask is not None:
             segments = solved_segments(self.buffers.view(mask)[0])
@@ -205,9 +124,9 @@ class BoundProgram:
         self._segments[number] = segments.ctypes.data
         self._count[number] = len(segments)
         program = self.program
-        for kernel, of in enumerate(program.lists):
+        for kernel, of in enumerate(program.numbered.lists):
             if of == number:
-                first = program.reductions[kernel]
+                first = program.numbered.reductions[kernel]
                 for n in range(first, first + len(program.routine(kernel).reductions)):
                     self._partials[n] = np.zeros(max(len(segments), 1))
                     self._partial[n] = self._partials[n].ctypes.data
@@ -371,7 +290,7 @@ class BoundProgram:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
 
     def _threads_for(self, kernel: int) -> int:
-        segments = self._lists[self.program.lists[kernel]]
+        segments = self._lists[self.program.numbered.lists[kernel]]
         work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
         return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ..ir import Coupling, Graph
 from .compiler import native_header
-from .dialect import Dialect
 from .slots import Slots
 from .tables import Connectivity
 
@@ -28,7 +27,7 @@ _CHUNK_BYTES = 128
 # -- source --------------------------------------------------------------------------------------------------------
 
 
-def multigrid_source(coupling: Coupling, slots: Slots, dialect: Dialect) -> str:
+def multigrid_source(coupling: Coupling, slots: Slots) -> str:
     """The tables of an energy's coupling, and the code that reads them."""
     n = len(coupling.elements)
     pairs = coupling.pairs
@@ -58,7 +57,7 @@ def multigrid_source(coupling: Coupling, slots: Slots, dialect: Dialect) -> str:
     for kind, elements in coupling.vectors.items():
         places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
         lines.append(f"static const int mg_{kind}[][2] = {{{places}}};")
-    return "\n".join([*lines, "", native_header("multigrid.h")])
+    return "\n".join([*lines, "", native_header("multigrid.h"), native_header("multigrid_build.h")])
 
 
 def _row_starts(pairs: Sequence[tuple[int, int]], rows: int) -> list[int]:

@@ -1,23 +1,19 @@
-"""Routines to one C source: schedule, lower, number, print."""
+"""Routines to one C source."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..ir import Coupling, Dim, Field, Index, NormalMatrix, Routine, Uncoupled
-from .aggregation import aggregation_source
-from .assembly import assembly_source
-from .cholesky import cholesky_source
+from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
-from .lower import Kernel, lower
-from .multigrid import multigrid_source
+from .lower import Kernel
+from .numbering import Numbered, numbered_kernels
+from .preconditioners import preconditioner_source
 from .printer import KernelPrinter
-from .schedule import Storage, move_fields, store_intermediates
-from .slots import Slots, gathered_grids, segment_list
-from .split import split_edges
+from .slots import Slots
 
 
 @final
@@ -26,32 +22,36 @@ class Program:
     """Everything needed to compile and call the kernels of an energy.
 
     Attributes:
-        groups: the numbers of the kernels of each group of routines.
-        kernels: in the order of their numbers.
+        numbered: the kernels, their groups and slots.
         functions: the C text of each kernel.
-        lists: the list of segments that each kernel visits.
-        reductions: the slot of each kernel's first reduction.
-        slots: the numbering of the context.
         source: the whole C source.
         dtype: the solver's precision.
         coupling: for the multigrid of a grid, where it applies; else why it does not.
         normal: the assembled J^T J, where there is one; else why there is none.
-        traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point.
-        solved: of each grid on which not everything is solved for, where it is.
+        traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point. Counted once,
+            as large expressions are walked through for it.
     """
 
-    groups: dict[str, tuple[int, ...]]
-    kernels: tuple[Kernel, ...]
+    numbered: Numbered
     functions: tuple[str, ...]
-    lists: tuple[int, ...]
-    reductions: tuple[int, ...]
-    slots: Slots
     source: str
     dtype: str
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
-    solved: dict[tuple[Dim, ...], Field]
+
+    @property
+    def slots(self) -> Slots:
+        return self.numbered.slots
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.numbered.kernels
+
+    @property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
+        return self.numbered.groups
 
     def routine(self, kernel: int) -> Routine:
         return self.kernels[kernel].border
@@ -86,113 +86,17 @@ def build_program(
         KernelPrinter(k, slots, dialect, solver_scalars, n, r).source()
         for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
     )
-    source = _source(
-        numbered,
-        functions,
-        dialect,
-        {"SCALARS": len(solver_scalars), "FIELDS": len(slots.fields)},
-        "enum { " + ", ".join(name.upper() for name in solver_scalars) + " };",
-        "\n\n".join(_preconditioners(coupling, normal, slots, dialect)),
-    )
-    return Program(
-        groups=numbered.groups,
-        kernels=numbered.kernels,
-        functions=functions,
-        lists=numbered.lists,
-        reductions=numbered.reductions,
-        slots=slots,
-        source=source,
-        dtype=dtype,
-        coupling=coupling,
-        normal=normal,
-        traffic=tuple(_traffic(k.border) for k in numbered.kernels),
-        solved=numbered.solved,
-    )
-
-
-def _preconditioners(
-    coupling: Coupling | Uncoupled, normal: NormalMatrix | Uncoupled, slots: Slots, dialect: Dialect
-) -> Iterator[str]:
-    yield f"#define OPTPY_REAL {dialect.real}"
-    if isinstance(coupling, Coupling):
-        yield multigrid_source(coupling, slots, dialect)
-    if isinstance(normal, NormalMatrix):
-        yield assembly_source(normal, slots, dialect)
-        yield aggregation_source(len(normal.elements), dialect)
-        yield cholesky_source(len(normal.elements), dialect)
-        yield native_header("assembled.h")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Numbered:
-    """All kernels in the order of their numbers; the attributes are those of ``Program``."""
-
-    groups: dict[str, tuple[int, ...]]
-    kernels: tuple[Kernel, ...]
-    lists: tuple[int, ...]
-    reductions: tuple[int, ...]
-    slots: Slots
-
-    @property
-    def solved(self) -> dict[tuple[Dim, ...], Field]:
-        """Of each grid on which not everything is solved for, where it is."""
-        stores = [s for n in self.groups.get("solved", ()) for s in self.kernels[n].border.stores]
-        return {s.target.field.dims: s.target.field for s in stores}
-
-
-def numbered_kernels(
-    groups: Mapping[str, Sequence[Routine]],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
-    split: bool,
-) -> Numbered:
-    """Schedule and lower every routine, and give numbers to the kernels and to all that they use.
-
-    Args:
-        groups, at_linearisation, solved_only: see ``build_program``.
-        split: whether sums over edges on grids get passes of their own (see ``split_edges``).
-    """
-    scheduled = _schedule(groups, at_linearisation, split)
-    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
-    numbers: dict[str, tuple[int, ...]] = {}
-    kernels: list[Kernel] = []
-    lists: list[int] = []
-    reductions: list[int] = []
-    for name, routines in scheduled.items():
-        numbers[name] = tuple(range(len(kernels), len(kernels) + len(routines)))
-        for routine in routines:
-            reductions.append(len(slots.reductions))
-            slots.add(routine, name in solved_only)
-            lists.append(slots.lists[segment_list(routine, name in solved_only)])
-            kernels.append(lower(routine))
-    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), slots)
-
-
-def _schedule(
-    groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str], split: bool
-) -> dict[str, list[Routine]]:
-    storage = Storage()
-    scheduled = {
-        name: store_intermediates(routines, storage) if name in at_linearisation else list(routines)
-        for name, routines in groups.items()
-    }
-    stored = storage.routines()
-    scheduled |= {"precompute": stored} if stored else {}
-    if split:
-        scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
-    moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
-    if not moved:
-        return scheduled
-    return {name: [move_fields(r, moved) for r in routines] for name, routines in scheduled.items()}
+    preconditioners = preconditioner_source(coupling, normal, slots, dialect)
+    source = _source(numbered, functions, dialect, solver_scalars, preconditioners)
+    traffic = tuple(_traffic(k.border) for k in numbered.kernels)
+    return Program(numbered, functions, source, dtype, coupling, normal, traffic)
 
 
 def _source(
     numbered: Numbered,
     functions: Sequence[str],
     dialect: Dialect,
-    sizes: Mapping[str, int],
-    scalars: str,
+    scalars: Sequence[str],
     preconditioners: str,
 ) -> str:
     table = [
@@ -209,8 +113,8 @@ def _source(
         native_header("kernel.h"),
         *functions,
         "static const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
-        "\n".join(f"#define OPTPY_{name} {n}" for name, n in sizes.items()),
-        scalars,
+        f"#define OPTPY_SCALARS {len(scalars)}\n#define OPTPY_FIELDS {len(numbered.slots.fields)}",
+        "enum { " + ", ".join(name.upper() for name in scalars) + " };",
         preconditioners,
         native_header("pcg.h"),
     ]

@@ -152,8 +152,3 @@ class Derivative:
                     bar.setdefault(child, []).append(mul(slope, value) if safe else mul(selects, slope, bare))
                     used.setdefault(child, []).append(inside)
         return {v: result[v] for v in self._bit if v in result}
-
-
-def differentiate(root: Expr, variable: Var) -> Expr:
-    """d root / d variable, for a single use."""
-    return Derivative([root], [variable]).partial(root, variable)

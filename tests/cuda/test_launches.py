@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy import cuda_linear_solver
 from optpy.backend import derive_cuda
+from optpy.linear import cuda_solver
 from tests.cuda.applications import ENERGIES
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
@@ -27,8 +27,8 @@ WARP, MESH = arap_energy(), mesh_arap_energy()
 def test_the_host_reads_once_in_a_nonlinear_iteration(
     emulated: EmulatedDevice, energy: op.Energy, data: dict[str, Any], together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)  # an emulated GPU is slow
+    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_solver, "_SLICE", 1e9)  # an emulated GPU is slow
     session = op.compile(energy, "cuda", np.float64).start(data, initial_radius=1e16)
     session.step()
     seen = set()
@@ -41,7 +41,7 @@ def test_the_host_reads_once_in_a_nonlinear_iteration(
 
 
 def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)
+    monkeypatch.setattr(cuda_solver, "_SLICE", 1e9)
     session = op.compile(OVERSHOOTING, "cuda", np.float64).start(OVERSHOOTING_DATA)
     accepted = [session.step().accepted]
     for _ in range(8):
@@ -52,10 +52,10 @@ def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeyp
 
 
 def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 1e9)
+    monkeypatch.setattr(cuda_solver, "_SLICE", 1e9)
     counts = {}
     for together in (0, 2**20):
-        monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
+        monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
         options: Options = dict(preconditioner="jacobi", eta=0.0, linear_iterations=25)
         session = op.compile(WARP, "cuda", np.float64).start(arap_data(9, 12), **options)
         session.step()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy import cuda_linear_solver
 from optpy.kernels.cuda import available, bound
 from optpy.kernels.cuda.device import Device
+from optpy.linear import cuda_solver
 from optpy.solver.result import SolveResult, Status
 from tests.cuda.applications import DATA, ENERGIES
 from tests.cuda.emulated_device import EmulatedDevice
@@ -85,7 +85,7 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi", "auto"])
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
 def test_to_convergence(gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
     data = arap_data(9, 12)
     theirs = op.solve(
         WARP, data, "cpu", np.float64, preconditioner="jacobi" if preconditioner == "auto" else preconditioner
@@ -119,7 +119,7 @@ OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
 def test_rejected_steps(gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
     options: Options = dict(preconditioner="jacobi", max_iterations=15)
     expected = op.solve(OVERSHOOTING, OVERSHOOTING_DATA, "cpu", np.float64, **options)
     ours = on_gpu(OVERSHOOTING, OVERSHOOTING_DATA, **options)
@@ -196,7 +196,7 @@ def test_callbacks_see_the_unknowns_and_may_end_the_solve(gpu: Device) -> None:
 def test_a_linear_solve_cut_short_by_time_gives_its_step(
     gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_linear_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
     data = arap_data(9, 12)
     # Without the limit it would take hours.
     result = on_gpu(WARP, data, max_time=0.05, eta=0, linear_iterations=100_000)
@@ -368,7 +368,7 @@ def curved() -> tuple[op.Energy, dict[str, Any]]:
 def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     energy, data = curved()
     whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    monkeypatch.setattr(cuda_linear_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
+    monkeypatch.setattr(cuda_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
     before = emulated.cooperative_launches
     sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
     assert emulated.cooperative_launches - before > whole.nit
@@ -390,7 +390,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
         queue(self, group, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cuda_linear_solver, "_SLICE", 0.0)
+        patch.setattr(cuda_solver, "_SLICE", 0.0)
         patch.setattr(bound.BoundCuda, "queue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.step()

@@ -18,7 +18,7 @@ from optpy.energy.edge_form import (
     store_jacobian,
     store_product,
 )
-from optpy.energy.gather import LinearisedResidual, linearise
+from optpy.energy.linearised import LinearisedResidual, linearise
 from optpy.energy.problem_routines import problem_routines
 from optpy.symbolic.expr import Expr, Var
 from optpy.symbolic.interpret import evaluate

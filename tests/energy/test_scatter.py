@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optpy as op
 from optpy.energy.edge_form import EdgeForm, best_form, product_cost, store_jacobian
-from optpy.energy.gather import LinearisedResidual, linearise
+from optpy.energy.linearised import LinearisedResidual, linearise
 from optpy.energy.problem_routines import Scatter, problem_routines
 from optpy.energy.scatter import ATOMIC, best_scatter_form, prefer_scatter, scatter_cost
 

@@ -1,4 +1,4 @@
-"""Memory of the kernels: pitches, planes, and the segments that partition what is solved for."""
+"""Memory of the kernels: pitches and planes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,8 @@ from numpy.typing import NDArray
 
 from optpy.energy.vectors import at, here
 from optpy.ir import REAL, Dim, Field, Role, Routine, Store, canonical_domain
-from optpy.kernels.buffers import (
-    SEGMENT,
-    Buffers,
-    all_segments,
-    row_pitch,
-    solved_segments,
-    storage_dtype,
-    weighted_segments,
-)
+from optpy.kernels.buffers import Buffers, row_pitch, storage_dtype
 from optpy.kernels.slots import Slots
-
-CHUNK, LONGEST = 64, 2048
 
 H, W, D = Dim("H"), Dim("W"), Dim("D")
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
@@ -124,76 +114,6 @@ def test_an_array_of_another_size_is_refused() -> None:
     f = Field("A", (H, W), 1, REAL, Role.DATA)
     with pytest.raises(ValueError, match="reshape"):
         buffers((3, 5, 1), f).write(f, np.zeros((3, 6)))
-
-
-# -- segments --------------------------------------------------------------------------------------------------------
-
-
-def visited(segments: NDArray[Any], rows: int, length: int) -> NDArray[np.int64]:
-    """How often each point is visited."""
-    count = np.zeros((rows, length), np.int64)
-    for s in segments:
-        assert 0 <= s["row"] < rows
-        assert 0 <= s["begin"] < s["end"] <= length
-        count[s["row"], s["begin"] : s["end"]] += 1
-    return count
-
-
-def check_order(segments: NDArray[Any]) -> None:
-    """Row by row, of bounded length, each with the number of points before it."""
-    assert segments.dtype == SEGMENT
-    lengths = segments["end"] - segments["begin"]
-    assert (lengths <= LONGEST).all()
-    np.testing.assert_array_equal(segments["work"], lengths)
-    np.testing.assert_array_equal(segments["before"], np.concatenate([[0], np.cumsum(lengths)])[:-1])
-    keys = list(zip(segments["row"], segments["begin"], strict=True))
-    assert keys == sorted(keys)
-
-
-@given(st.integers(1, 9), st.sampled_from([1, 2, 63, 64, 65, 2047, 2048, 2049, 5000]))
-def test_all_segments_are_a_partition(rows: int, length: int) -> None:
-    segments = all_segments(rows, length)
-    check_order(segments)
-    assert (visited(segments, rows, length) == 1).all()
-
-
-@given(
-    st.integers(1, 6),
-    st.sampled_from([1, 5, 63, 64, 65, 128, 200, 2200, 4200]),
-    st.sampled_from([0.0, 0.001, 0.01, 0.1, 0.9, 1.0]),
-    st.integers(0, 1000),
-)
-def test_solved_segments_partition_the_runs_that_hold_something_to_solve_for(
-    rows: int, length: int, density: float, seed: int
-) -> None:
-    solved = (np.random.default_rng(seed).random((rows, length)) < density).astype(np.uint8)
-    segments = solved_segments(solved)
-    check_order(segments)
-    count = visited(segments, rows, length)
-    for row in range(rows):
-        for begin in range(0, length, CHUNK):
-            run = np.s_[row, begin : begin + CHUNK]
-            assert (count[run] == bool(solved[run].any())).all()
-
-
-def test_nothing_to_solve_for_is_no_segment() -> None:
-    assert len(solved_segments(np.zeros((3, 100), np.uint8))) == 0
-
-
-@given(st.integers(1, 4), st.sampled_from([1, 5, 200, 2200]), st.integers(0, 1000), st.booleans())
-def test_weighted_segments_visit_the_same_points_in_shares_of_bounded_work(
-    rows: int, length: int, seed: int, all_points: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    whole = all_segments(rows, length) if all_points else solved_segments(rng.random((rows, length)) < 0.01)
-    edges = rng.integers(0, 9, rows * length) * rng.choice([1, 1000], rows * length, p=[0.99, 0.01])
-    segments = weighted_segments(whole, edges, length)
-    np.testing.assert_array_equal(visited(segments, rows, length), visited(whole, rows, length))
-    np.testing.assert_array_equal(segments["before"], np.cumsum(segments["work"]) - segments["work"])
-    for s in segments:
-        own = edges[s["row"] * length + s["begin"] : s["row"] * length + s["end"]]
-        assert s["work"] == own.sum() + len(own)
-        assert s["work"] - own[-1] <= 4096  # all but its last point
 
 
 def test_fields_that_graphs_read_keep_their_channels_side_by_side() -> None:

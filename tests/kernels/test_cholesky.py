@@ -20,6 +20,7 @@ from optpy.kernels import cholesky
 from optpy.kernels.cholesky import Factorisation, FactorState, cholesky_source
 from optpy.kernels.compiler import compile_c, native_header
 from optpy.kernels.dialect import c_dialect
+from optpy.kernels.preconditioners import preconditioner_prelude
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]
@@ -56,7 +57,8 @@ OPTPY_EXPORT int64_t state_size(void) { return sizeof(Cholesky); }
 
 @functools.cache
 def native(block: int, dtype: str = "float64") -> ctypes.CDLL:
-    parts = [native_header("prelude.h"), native_header("team.h"), cholesky_source(block, c_dialect(dtype)), WRAPPERS]
+    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(c_dialect(dtype))]
+    parts = [*headers, cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library
     library.state_size.restype = c_int64
     assert library.state_size() == ctypes.sizeof(FactorState)
@@ -243,7 +245,7 @@ def test_tasks_and_what_is_above_them_are_all_panels() -> None:
     kept = {array.ctypes.data: array for array in symbolic._memory}
     tasks, top = kept[symbolic.state.task], kept[symbolic.state.top]
     done = [p for first, last in tasks for p in range(first, last)]
-    assert sorted([*done, *top[:, 0]]) == list(range(symbolic.state.panels))
+    assert sorted([*done, *top[:, 0]]) == list(range(symbolic.state.pattern.panels))
     assert len(tasks) > 5
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy.kernels import library
-from optpy.linear_solver import LinearSolver
+from optpy.linear.grid import GridMultigrid
+from optpy.linear.solver import LinearSolver
 from optpy.solver.pcg import Vector, pcg
 from optpy.solver.protocol import Damping, LinearLimits
 from optpy.solver.result import Status
@@ -127,8 +128,10 @@ def test_every_iteration_is_that_of_the_reference(
     c = (J**2).sum(axis=0)
     A = J.T @ J + np.diag(np.where(c > 0, damping.diagonal(c), 0))
     assert isinstance(native._linear_solver, LinearSolver)
-    grid = native._linear_solver._multigrid
-    assert grid is not None
+    multigrid = native._linear_solver._grid
+    assert multigrid is not None
+    assert isinstance(multigrid.levels, GridMultigrid)
+    grid = multigrid.levels.levels
     omegas = [level.omega for level in grid._levels]
     cycle = ReferenceCycle(A, sizes, len(order) // math.prod(sizes), grid.state.omega, omegas)
     scaled = np.sqrt(np.diag(cycle.levels[0][1]))

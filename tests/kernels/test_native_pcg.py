@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy import linear_ending, linear_solver
 from optpy.energy.binding import bind
 from optpy.energy.updates import SOLVER_SCALARS
 from optpy.kernels import library
 from optpy.kernels.compiler import native_header
+from optpy.linear import solver as linear_solver
+from optpy.linear.ending import _ENDINGS, Ending
 from optpy.problem import CompiledProblem
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -286,9 +287,9 @@ def c_enum(source: str, member: str) -> list[str]:
 def test_endings_have_the_numbers_of_the_header(header: str) -> None:
     running, *endings = c_enum(native_header(header), "PCG_RUNNING")
     assert running == "PCG_RUNNING"
-    assert endings == [f"PCG_{ending.name}" for ending in linear_ending.Ending]
-    assert [int(ending) for ending in linear_ending.Ending] == list(range(1, len(endings) + 1))
-    assert set(linear_ending._ENDINGS) == set(linear_ending.Ending)
+    assert endings == [f"PCG_{ending.name}" for ending in Ending]
+    assert [int(ending) for ending in Ending] == list(range(1, len(endings) + 1))
+    assert set(_ENDINGS) == set(Ending)
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:

@@ -116,13 +116,15 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
     lists = list(p.slots.lists)
     for group, numbers in p.groups.items():
         for n in numbers:
-            assert lists[p.lists[n]].solved_only == (group in AT_UNKNOWNS)
+            assert lists[p.numbered.lists[n]].solved_only == (group in AT_UNKNOWNS)
 
 
 def test_reductions_have_slots_of_their_own() -> None:
     p = program(every_function())
     taken = [
-        slot for n, first in enumerate(p.reductions) for slot in range(first, first + len(p.routine(n).reductions))
+        slot
+        for n, first in enumerate(p.numbered.reductions)
+        for slot in range(first, first + len(p.routine(n).reductions))
     ]
     assert sorted(taken) == list(range(len(p.slots.reductions)))
 

@@ -14,7 +14,7 @@ import optpy as op
 from optpy import plan
 from optpy.kernels.compiler import compile_c
 from optpy.kernels.progress import telling, told
-from optpy.linear_solver import LinearSolver
+from optpy.linear.solver import LinearSolver
 
 
 def test_only_who_asks_is_told(capsys: pytest.CaptureFixture[str]) -> None:

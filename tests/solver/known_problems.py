@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from optpy.solver import Minimizer, SolveOptions, Summary
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 
 
@@ -111,3 +113,15 @@ class ReferenceProblemWith:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+def solve(problem: ReferenceProblem, **options: Any) -> Summary:
+    """From where the problem stands to the end."""
+    return Minimizer(problem, SolveOptions.of(**options)).run()
+
+
+def scalar(f: Callable[[float], float], df: Callable[[float], float], x: float) -> ReferenceProblem:
+    """One residual of one unknown."""
+    return ReferenceProblem(
+        {"fit": ReferenceTerm(lambda x: np.array([f(x[0])]), lambda x: np.array([[df(x[0])]]))}, [x]
+    )

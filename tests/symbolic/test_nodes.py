@@ -198,7 +198,7 @@ from tests.symbolic.programs import real, boolean
 from optpy.symbolic.expr import *
 from optpy.symbolic.operations import less, sqrt
 from optpy.symbolic.factor import factor
-from optpy.symbolic.derivative import differentiate
+from optpy.symbolic.derivative import Derivative
 from fractions import Fraction
 v = [real(n) for n in "pqrstuvwxyz"]
 if {warm}:  # other nodes first: neither history nor addresses may matter
@@ -206,7 +206,7 @@ if {warm}:  # other nodes first: neither history nor addresses may matter
 terms = [mul(a, b, const(n * 0.1)) for n, (a, b) in enumerate(zip(v, v[1:]))]
 e = where(less(v[0], v[1]), add(*terms), sqrt(v[3]))
 e = mul(e, where(boolean("a"), add(*v), power(v[2], 0.5)))
-(f,) = factor([differentiate(e, v[1])])
+(f,) = factor([Derivative([e], [v[1]]).partial(e, v[1])])
 print(repr(e), e.digest.hex(), repr(f), f.digest.hex())
 """
 

@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from ... import ir
 from ..expression import Expression, Operand
-from ..functions import matrix, sin, vector, where
+from ..functions import sin, vector, where
 from ..rotations import sine_series
 from . import so2
-from .kind import Element, Floats, Kind, vector_of, zeros
+from .kind import Floats, Kind, vector_of, zeros
+from .pose import Pose
 from .quaternions import half_cotangent
 from .so2 import SO2
 from .stored import check_last_rows, check_rotations, homogeneous, plane_matrices_of, plane_rotations_of, unit
 
 
 @final
-class SE2(Element):
+class SE2(Pose[SO2]):
     """A pose in the plane, ``x -> R x + t``, in a formula; in a declaration: the group of all of them.
 
     ``T = op.Unknown("T", (V,), op.SE2)`` is read as ``T[v]``; ``op.SE2(R, t)`` makes one from expressions. A solve
@@ -32,20 +33,13 @@ class SE2(Element):
         translation: t, (2,).
     """
 
-    # x -> R (x + before) + after: on two sides, as in SE3.
-    __slots__ = ("_after", "_before", "_rotation")
+    __slots__ = ()
     kind: ClassVar[Kind]
     size = 2
 
     def __init__(self, rotation: SO2 | Operand, translation: Operand) -> None:
         self._rotation = rotation if isinstance(rotation, SO2) else SO2(rotation)
         self._before, self._after = zeros(2), vector_of("op.SE2: translation", translation, 2)
-
-    @classmethod
-    def _of(cls, rotation: SO2, before: Expression, after: Expression) -> SE2:
-        element = cls.__new__(cls)
-        element._rotation, element._before, element._after = rotation, before, after
-        return element
 
     @classmethod
     def exp(cls, xi: Operand) -> SE2:
@@ -65,32 +59,6 @@ class SE2(Element):
         angle, t = self._rotation.log(), self.translation
         a, b = half_cotangent(angle), angle / 2
         return vector(angle, a * t[0] + b * t[1], a * t[1] - b * t[0])
-
-    def inverse(self) -> SE2:
-        """The inverse pose: ``x -> R^T (x - t)``."""
-        return SE2._of(self._rotation.inverse(), -self._after, -self._before)
-
-    @property
-    def rotation(self) -> SO2:
-        """R"""
-        return self._rotation
-
-    @property
-    def translation(self) -> Expression:
-        """t, (2,): where the origin goes."""
-        return self._act(zeros(2))
-
-    def matrix(self) -> Expression:
-        """(3, 3), homogeneous."""
-        r, t = self._rotation.matrix(), self.translation
-        return matrix([[*r[0], t[0]], [*r[1], t[1]], [0, 0, 1]])
-
-    def _compose(self, other: SE2) -> SE2:
-        after = self._act(other._after)
-        return SE2._of(self._rotation._compose(other._rotation), other._before, after)
-
-    def _act(self, v: Expression) -> Expression:
-        return self._rotation._act(v + self._before) + self._after
 
 
 @final

@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from ... import ir
 from ..expression import Expression, Operand
-from ..functions import matrix, vector
+from ..functions import vector
 from . import so3
-from .kind import Element, Floats, Kind, vector_of, zeros
+from .kind import Floats, Kind, vector_of, zeros
+from .pose import Pose
 from .quaternions import left_jacobian
 from .so3 import SO3
 from .stored import check_last_rows, check_rotations, homogeneous, matrices_of, quaternions_of, unit
 
 
 @final
-class SE3(Element):
+class SE3(Pose[SO3]):
     """A pose in space, ``x -> R x + t``, in a formula; in a declaration: the group of all of them.
 
     ``T = op.Unknown("T", (V,), op.SE3)`` is read as ``T[v]``; ``op.SE3(R, t)`` makes one from expressions. A solve
@@ -32,21 +33,13 @@ class SE3(Element):
         translation: t, (3,).
     """
 
-    # x -> R (x + before) + after: on two sides, so that the inverse costs nothing, and in A^-1 B the translations meet
-    # in the middle before they are rotated.
-    __slots__ = ("_after", "_before", "_rotation")
+    __slots__ = ()
     kind: ClassVar[Kind]
     size = 3
 
     def __init__(self, rotation: SO3 | Operand, translation: Operand) -> None:
         self._rotation = rotation if isinstance(rotation, SO3) else SO3(rotation)
         self._before, self._after = zeros(3), vector_of("op.SE3: translation", translation, 3)
-
-    @classmethod
-    def _of(cls, rotation: SO3, before: Expression, after: Expression) -> SE3:
-        element = cls.__new__(cls)
-        element._rotation, element._before, element._after = rotation, before, after
-        return element
 
     @classmethod
     def exp(cls, xi: Operand) -> SE3:
@@ -61,32 +54,6 @@ class SE3(Element):
         """
         rotation = self._rotation._logarithm()
         return vector(*rotation.vector, *rotation.inverse_left_jacobian(self.translation))
-
-    def inverse(self) -> SE3:
-        """The inverse pose: ``x -> R^T (x - t)``."""
-        return SE3._of(self._rotation.inverse(), -self._after, -self._before)
-
-    @property
-    def rotation(self) -> SO3:
-        """R"""
-        return self._rotation
-
-    @property
-    def translation(self) -> Expression:
-        """t, (3,): where the origin goes."""
-        return self._act(zeros(3))
-
-    def matrix(self) -> Expression:
-        """(4, 4), homogeneous."""
-        r, t = self._rotation.matrix(), self.translation
-        return matrix([*([*r[k], t[k]] for k in range(3)), [0, 0, 0, 1]])
-
-    def _compose(self, other: SE3) -> SE3:
-        after = self._act(other._after)
-        return SE3._of(self._rotation._compose(other._rotation), other._before, after)
-
-    def _act(self, v: Expression) -> Expression:
-        return self._rotation._act(v + self._before) + self._after
 
 
 @final

@@ -13,7 +13,7 @@ from ...symbolic.affine import Affine
 from ..compiler import native_header
 from ..dialect import cuda_dialect
 from ..lower import Kernel
-from ..program import Numbered, numbered_kernels
+from ..numbering import Numbered, numbered_kernels
 from ..slots import Slots
 from .nvrtc import BOUNDS
 from .printer import DevicePrinter

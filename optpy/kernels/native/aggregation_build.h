@@ -66,13 +66,6 @@ OPTPY_FN int amg_has_pivot(const AmgLevel *l, int64_t i, int a) {
     return l->root[i * AMG_SQUARE + a * (AMG_BLOCK + 1)] > 0;
 }
 
-/* +1 or -1, without a pattern that an eigenvector could be orthogonal to. */
-OPTPY_FN OPTPY_REAL amg_sign(uint64_t n) {
-    n = (n ^ (n >> 30)) * 0xbf58476d1ce4e5b9u;
-    n = (n ^ (n >> 27)) * 0x94d049bb133111ebu;
-    return (n ^ (n >> 31)) & 1 ? (OPTPY_REAL)1 : (OPTPY_REAL)-1;
-}
-
 /* to = scale A' from; leaves the sums of its squares of each chunk. */
 static void amg_power(const Aggregation *g, const AmgLevel *l, OPTPY_REAL *from, OPTPY_REAL *to, double scale,
                       const Team *team, int thread) {
@@ -94,7 +87,7 @@ static void amg_estimate(const Aggregation *g, AmgLevel *l, Team *team, int thre
     double square = 1;
     AMG_SHARE(i, l->nodes, team, thread)
         for (int a = 0; a < AMG_BLOCK; a++)
-            amg_at(from, i)[a] = amg_has_pivot(l, i, a) ? amg_sign((uint64_t)(i * AMG_BLOCK + a)) : 0;
+            amg_at(from, i)[a] = amg_has_pivot(l, i, a) ? optpy_random_sign((uint64_t)(i * AMG_BLOCK + a)) : 0;
     team_barrier(team);
     for (int n = 0; n < AMG_POWER_ITERATIONS; n++) {
         amg_power(g, l, from, to, 1 / sqrt(square), team, thread);

@@ -34,18 +34,11 @@ enum {
 static const double CHOL_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-13;
 
 typedef struct Cholesky {
-    int64_t nodes, panels, tasks, tops;
+    Panels pattern;
+    int64_t tasks, tops;
     int64_t build_shared, solve_shared; /* whether there is enough to do for more than one thread */
     const int32_t *order;    /* nodes of A */
-    const int32_t *first;    /* [panels + 1]: block columns */
-    const int64_t *start;    /* [panels + 1]: of its rows below the diagonal, in ... */
-    const int32_t *row;
     const int64_t *value_at; /* [panels + 1]: of its scalars in value */
-    const int64_t *update;   /* [panels + 1]: as in symbolic.h, from here ... */
-    const int32_t *source, *begin, *end;
-    const int64_t *offset;
-    const int32_t *position;
-    const int64_t *entry, *block_of, *target; /* ... to here */
     const int32_t *task;     /* [tasks][2]: panels first to last + 1, the subtrees that one thread does */
     const int32_t *top;      /* [tops][2]: the panels above them, and whether all threads do one together */
     double *value;           /* L */
@@ -65,10 +58,10 @@ typedef struct {
 } CholPanel;
 
 OPTPY_FN CholPanel chol_panel(const Cholesky *f, int64_t p) {
-    const int64_t width = f->first[p + 1] - f->first[p];
-    const int64_t height = width + f->start[p + 1] - f->start[p];
+    const int64_t width = f->pattern.first[p + 1] - f->pattern.first[p];
+    const int64_t height = width + f->pattern.start[p + 1] - f->pattern.start[p];
     return (CholPanel){p, width * CHOL_BLOCK, height * CHOL_BLOCK, f->value + f->value_at[p],
-                       f->inverse + f->first[p] * (int64_t)CHOL_BLOCK};
+                       f->inverse + f->pattern.first[p] * (int64_t)CHOL_BLOCK};
 }
 
 OPTPY_FN CholVec chol_load(const double *p) { return *(const CholVec *)p; }
@@ -133,7 +126,7 @@ static __attribute__((noinline)) void chol_product(const double *a, const double
 
 /* The block rows of an update. */
 OPTPY_FN int64_t chol_update_rows(const Cholesky *f, int64_t u) {
-    return f->start[f->source[u] + 1] - f->start[f->source[u]] - f->begin[u];
+    return f->pattern.start[f->pattern.source[u] + 1] - f->pattern.start[f->pattern.source[u]] - f->pattern.begin[u];
 }
 
 /* -- building ------------------------------------------------------------------------------------------------------ */
@@ -141,10 +134,10 @@ OPTPY_FN int64_t chol_update_rows(const Cholesky *f, int64_t u) {
 /* A's blocks in the scalar columns [from, to). */
 static void chol_assemble(const Cholesky *f, const CholPanel *p, const OPTPY_REAL *matrix, int64_t from, int64_t to) {
     memset(p->value + from * p->ld, 0, (size_t)((to - from) * p->ld) * sizeof *p->value);
-    for (int64_t e = f->entry[p->index]; e < f->entry[p->index + 1]; e++) {
-        if (f->target[e] < from * p->ld || f->target[e] >= to * p->ld) continue;
-        const OPTPY_REAL *block = matrix + f->block_of[e] * CHOL_BLOCK * CHOL_BLOCK;
-        double *target = p->value + f->target[e];
+    for (int64_t e = f->pattern.entry[p->index]; e < f->pattern.entry[p->index + 1]; e++) {
+        if (f->pattern.target[e] < from * p->ld || f->pattern.target[e] >= to * p->ld) continue;
+        const OPTPY_REAL *block = matrix + f->pattern.block_of[e] * CHOL_BLOCK * CHOL_BLOCK;
+        double *target = p->value + f->pattern.target[e];
         for (int c = 0; c < CHOL_BLOCK; c++) /* the block's row is the column here: A is symmetric */
             for (int r = 0; r < CHOL_BLOCK; r++) target[c * p->ld + r] = (double)block[c * CHOL_BLOCK + r];
     }
@@ -180,10 +173,10 @@ OPTPY_FN int chol_tile_width(const int32_t *position, int64_t at, int64_t end) {
 
 /* Subtracts what an earlier panel contributes to the block columns [from, to): bounds of groups. */
 static void chol_update(const Cholesky *f, const CholPanel *p, int64_t u, int64_t from, int64_t to) {
-    const CholPanel source = chol_panel(f, f->source[u]);
-    const int32_t *position = f->position + f->offset[u];
-    const int64_t columns = f->end[u] - f->begin[u], rows = chol_update_rows(f, u);
-    const double *value = source.value + source.columns + f->begin[u] * (int64_t)CHOL_BLOCK;
+    const CholPanel source = chol_panel(f, f->pattern.source[u]);
+    const int32_t *position = f->pattern.position + f->pattern.offset[u];
+    const int64_t columns = f->pattern.end[u] - f->pattern.begin[u], rows = chol_update_rows(f, u);
+    const double *value = source.value + source.columns + f->pattern.begin[u] * (int64_t)CHOL_BLOCK;
     double product[CHOL_STEP * CHOL_ROWS];
     for (int64_t r = 0; r < rows; r += CHOL_STRIP) {
         const int64_t count = rows - r < CHOL_STRIP ? rows - r : CHOL_STRIP;
@@ -274,7 +267,7 @@ OPTPY_FN int64_t chol_strips(const CholPanel *p) { return (p->ld - p->columns + 
 static void chol_factor_panel(const Cholesky *f, const OPTPY_REAL *matrix, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     chol_assemble(f, &p, matrix, 0, p.columns);
-    for (int64_t u = f->update[index]; u < f->update[index + 1]; u++) chol_update(f, &p, u, 0, p.columns);
+    for (int64_t u = f->pattern.update[index]; u < f->pattern.update[index + 1]; u++) chol_update(f, &p, u, 0, p.columns);
     chol_factor_diagonal(f, &p);
     chol_factor_strips(&p, 0, chol_strips(&p));
 }
@@ -289,7 +282,7 @@ static void chol_factor_together(const Cholesky *f, const OPTPY_REAL *matrix, in
     to = to * CHOL_GROUP < width ? to * CHOL_GROUP : (ptrdiff_t)width;
     if (from < to) {
         chol_assemble(f, &p, matrix, from * CHOL_BLOCK, to * CHOL_BLOCK);
-        for (int64_t u = f->update[index]; u < f->update[index + 1]; u++) chol_update(f, &p, u, from, to);
+        for (int64_t u = f->pattern.update[index]; u < f->pattern.update[index + 1]; u++) chol_update(f, &p, u, from, to);
     }
     team_barrier(team);
     if (thread == 0) chol_factor_diagonal(f, &p);
@@ -323,11 +316,11 @@ static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thr
     if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
     } else if (thread == 0) {
-        for (int64_t p = 0; p < f->panels; p++) chol_factor_panel(f, matrix, p);
+        for (int64_t p = 0; p < f->pattern.panels; p++) chol_factor_panel(f, matrix, p);
     }
     if (thread == 0) {
         f->all_corrected = 0;
-        for (int64_t p = 0; p < f->panels; p++) f->all_corrected += f->corrected[p];
+        for (int64_t p = 0; p < f->pattern.panels; p++) f->all_corrected += f->corrected[p];
     }
     team_barrier(team);
     const int corrected = f->all_corrected < INT32_MAX ? (int)f->all_corrected : INT32_MAX;

@@ -1,7 +1,7 @@
 /* Solves with the factors of native/cholesky.h: L y = P b up the tree of panels, and L^T P x = y down again. A panel has
  * a front, its own elements and then those of its rows; what it adds to these goes to the front of its parent. */
 
-OPTPY_FN double *chol_front(const Cholesky *f, int64_t p) { return f->front + (f->first[p] + f->start[p]) * CHOL_BLOCK; }
+OPTPY_FN double *chol_front(const Cholesky *f, int64_t p) { return f->front + (f->pattern.first[p] + f->pattern.start[p]) * CHOL_BLOCK; }
 
 /* L y = front for some columns, and what they send to the elements after them. */
 OPTPY_FN void chol_forward_step(const CholPanel *p, double *restrict front, int64_t at, const int columns) {
@@ -36,15 +36,15 @@ OPTPY_FN void chol_backward_step(const CholPanel *p, double *restrict front, int
 static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     double *front = chol_front(f, index);
-    const int32_t *node = f->order + f->first[index];
+    const int32_t *node = f->order + f->pattern.first[index];
     for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++)
         for (int a = 0; a < CHOL_BLOCK; a++) front[k * CHOL_BLOCK + a] = (double)b[node[k] * (int64_t)CHOL_BLOCK + a];
     memset(front + p.columns, 0, (size_t)(p.ld - p.columns) * sizeof *front);
-    for (int64_t u = f->update[index]; u < f->update[index + 1]; u++) {
-        if (f->begin[u] > 0) continue; /* not a child: what it sends has come to one */
-        const int64_t source = f->source[u], count = chol_update_rows(f, u);
-        const double *from = chol_front(f, source) + (f->first[source + 1] - f->first[source]) * (int64_t)CHOL_BLOCK;
-        const int32_t *position = f->position + f->offset[u];
+    for (int64_t u = f->pattern.update[index]; u < f->pattern.update[index + 1]; u++) {
+        if (f->pattern.begin[u] > 0) continue; /* not a child: what it sends has come to one */
+        const int64_t source = f->pattern.source[u], count = chol_update_rows(f, u);
+        const double *from = chol_front(f, source) + (f->pattern.first[source + 1] - f->pattern.first[source]) * (int64_t)CHOL_BLOCK;
+        const int32_t *position = f->pattern.position + f->pattern.offset[u];
         for (int64_t k = 0; k < count; k++) {
             double *block = front + position[k] * (int64_t)CHOL_BLOCK;
             for (int a = 0; a < CHOL_BLOCK; a++) block[a] += from[k * CHOL_BLOCK + a];
@@ -60,7 +60,7 @@ static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) 
 static void chol_backward(const Cholesky *f, OPTPY_REAL *x, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     double *front = chol_front(f, index), *below = front + p.columns;
-    const int32_t *row = f->row + f->start[index], *node = f->order + f->first[index];
+    const int32_t *row = f->pattern.row + f->pattern.start[index], *node = f->order + f->pattern.first[index];
     for (int64_t k = 0; k < (p.ld - p.columns) / CHOL_BLOCK; k++)
         for (int a = 0; a < CHOL_BLOCK; a++) below[k * CHOL_BLOCK + a] = f->y[row[k] * (int64_t)CHOL_BLOCK + a];
     for (int64_t at = p.columns; at > 0;) {
@@ -68,7 +68,7 @@ static void chol_backward(const Cholesky *f, OPTPY_REAL *x, int64_t index) {
         at -= columns;
         CHOL_FOR_COLUMNS(columns, chol_backward_step, &p, front, at);
     }
-    memcpy(f->y + f->first[index] * (int64_t)CHOL_BLOCK, front, (size_t)p.columns * sizeof *front);
+    memcpy(f->y + f->pattern.first[index] * (int64_t)CHOL_BLOCK, front, (size_t)p.columns * sizeof *front);
     for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++) {
         OPTPY_REAL *block = x + node[k] * (int64_t)CHOL_BLOCK;
         for (int a = 0; a < CHOL_BLOCK; a++) block[a] = (OPTPY_REAL)front[k * CHOL_BLOCK + a];
@@ -98,8 +98,8 @@ static void chol_solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *te
         return;
     }
     if (thread == 0) {
-        for (int64_t p = 0; p < f->panels; p++) chol_forward(f, b, p);
-        for (int64_t p = f->panels; p-- > 0;) chol_backward(f, x, p);
+        for (int64_t p = 0; p < f->pattern.panels; p++) chol_forward(f, b, p);
+        for (int64_t p = f->pattern.panels; p-- > 0;) chol_backward(f, x, p);
     }
     team_barrier(team);
 }

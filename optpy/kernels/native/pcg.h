@@ -215,7 +215,7 @@ static void mg_estimate_finest(const PcgCall *call, const Context *on_z, Team *t
         for (int n = 0; n < MG_CHANNELS; n++) {
             const int64_t at = q / g->size[1] * g->slab + q % g->size[1] * g->row;
             for (int64_t i = 0; i < g->size[2]; i++)
-                z[n].values[at + i] = z[n].mask[at + i] != 0 ? mg_sign((uint64_t)(at + i) * MG_CHANNELS + (uint64_t)n) : 0;
+                z[n].values[at + i] = z[n].mask[at + i] != 0 ? optpy_random_sign((uint64_t)(at + i) * MG_CHANNELS + (uint64_t)n) : 0;
         }
     team_barrier(team);
     double scalar[OPTPY_SCALARS], norm = 1;

@@ -158,25 +158,7 @@ OPTPY_EXPORT void optpy_supernode_rows(int32_t n, const int64_t *rows, const int
 
 /* -- panels -------------------------------------------------------------------------------------------------------- */
 
-/* A supernode is cut into panels; the columns of the later ones are rows of the earlier. Panel p has the columns
- * first[p] .. first[p + 1] - 1 and the rows row[start[p]] .. row[start[p + 1] - 1] below them. */
-typedef struct {
-    int32_t n, panels, block, tallest; /* tallest: rows of a panel at most, columns counted too */
-    const int32_t *first, *panel; /* panel: of each column */
-    int64_t *start;
-    int32_t *row;
-    /* Updates of panel p by earlier ones: update[p] .. update[p + 1] - 1. The rows begin .. end - 1 of the source are
-     * columns of p, and those from begin on are its rows at position[offset ..], columns counted too. Where these are
-     * all in a row, the offset is into the numbers from 0 to `tallest`, with which `position` begins. */
-    int64_t *update;
-    int32_t *source, *begin, *end;
-    int64_t *offset;
-    int32_t *position;
-    /* Blocks of A in panel p: entry[p] .. entry[p + 1] - 1; which of A's, and to which scalar of the panel each goes. */
-    int64_t *entry, *block_of, *target;
-} Symbolic;
-
-OPTPY_EXPORT void optpy_panel_rows(const Symbolic *f, const int32_t *owner, const int32_t *supernode_first,
+OPTPY_EXPORT void optpy_panel_rows(const Panels *f, const int32_t *owner, const int32_t *supernode_first,
                                    const int64_t *supernode_start, const int32_t *supernode_row) {
     for (int32_t p = 0; p < f->panels; p++) {
         const int32_t s = owner[p];
@@ -186,26 +168,26 @@ OPTPY_EXPORT void optpy_panel_rows(const Symbolic *f, const int32_t *owner, cons
     }
 }
 
-/* update[p + 1] = how many panels update p; entry[p + 1] = how many blocks of A are in p. */
-OPTPY_EXPORT void optpy_panel_counts(const Symbolic *f, const int64_t *rows, const int32_t *columns,
-                                     const int32_t *place) {
+/* update[p + 1] = how many panels update p; entry[p + 1] = how many blocks of A are in p. `panel`: of each column. */
+OPTPY_EXPORT void optpy_panel_counts(const Panels *f, const int32_t *panel, const int64_t *rows,
+                                     const int32_t *columns, const int32_t *place) {
     for (int32_t d = 0; d < f->panels; d++)
         for (int64_t k = f->start[d]; k < f->start[d + 1]; k++)
-            if (k == f->start[d] || f->panel[f->row[k]] != f->panel[f->row[k - 1]]) f->update[f->panel[f->row[k]] + 1]++;
+            if (k == f->start[d] || panel[f->row[k]] != panel[f->row[k - 1]]) f->update[panel[f->row[k]] + 1]++;
     for (int32_t i = 0; i < f->n; i++)
         for (int64_t k = rows[i]; k < rows[i + 1]; k++)
-            if (place[columns[k]] <= place[i]) f->entry[f->panel[place[columns[k]]] + 1]++;
+            if (place[columns[k]] <= place[i]) f->entry[panel[place[columns[k]]] + 1]++;
 }
 
 /* The updates, without `position`; returns how long that is. `next`: panels numbers. */
-OPTPY_EXPORT int64_t optpy_panel_updates(const Symbolic *f, int64_t *next) {
+OPTPY_EXPORT int64_t optpy_panel_updates(const Panels *f, const int32_t *panel, int64_t *next) {
     int64_t used = f->tallest;
     memcpy(next, f->update, (size_t)f->panels * sizeof *next);
     for (int32_t d = 0; d < f->panels; d++) {
         const int64_t start = f->start[d], rows = f->start[d + 1] - start;
         for (int64_t k = 0, last; k < rows; k = last) {
-            const int32_t p = f->panel[f->row[start + k]];
-            for (last = k + 1; last < rows && f->panel[f->row[start + last]] == p; last++) {}
+            const int32_t p = panel[f->row[start + k]];
+            for (last = k + 1; last < rows && panel[f->row[start + last]] == p; last++) {}
             const int64_t u = next[p]++;
             f->source[u] = d;
             f->begin[u] = (int32_t)k;
@@ -223,7 +205,7 @@ OPTPY_EXPORT int64_t optpy_panel_updates(const Symbolic *f, int64_t *next) {
 }
 
 /* position and target. `place_in_panel`: n numbers. */
-OPTPY_EXPORT void optpy_panel_positions(const Symbolic *f, const int64_t *rows, const int32_t *columns,
+OPTPY_EXPORT void optpy_panel_positions(const Panels *f, const int64_t *rows, const int32_t *columns,
                                         const int32_t *order, const int32_t *place, int32_t *place_in_panel) {
     for (int32_t k = 0; k < f->tallest; k++) f->position[k] = k;
     for (int32_t p = 0; p < f->panels; p++) {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 
-from .kernels.cuda import context as cuda
-from .kernels.library import PcgState
-from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from ..kernels.context import PcgState
+from ..kernels.cuda import context as cuda
+from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 
 class Ending(IntEnum):

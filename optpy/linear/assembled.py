@@ -9,22 +9,20 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from .energy.normal_matrix import Places, nodes_read
-from .energy.vectors import vector
-from .ir import Field, Graph, NormalMatrix
-from .kernels.aggregation import Aggregation
-from .kernels.assembly import AssembledMatrix, sparsity
-from .kernels.buffers import Buffers
-from .kernels.cholesky import Factorisation
-from .kernels.library import BoundProgram, PcgKernels
-from .kernels.tables import Connectivity
+from ..energy.normal_matrix import Places, nodes_read
+from ..energy.vectors import vector
+from ..ir import Field, Graph, NormalMatrix
+from ..kernels.aggregation import Aggregation
+from ..kernels.assembly import AssembledMatrix, sparsity
+from ..kernels.cholesky import Factorisation
+from ..kernels.context import PcgKernels
+from ..kernels.library import BoundProgram
+from ..kernels.tables import Connectivity
+from .loop import directions_and_steps
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
 """The planes of infinitesimal rotations of places with so many coordinates."""
 _NO_PLACE = range(0)
-
-MOST_BLOCKS = 2**28
-"""Blocks that residuals add to a matrix at most, for it to be assembled: 56 bytes each while the sparsity is found."""
 
 
 @final
@@ -37,31 +35,29 @@ class Assembly:
         graphs: as they are bound.
     """
 
-    def __init__(
-        self, bound: BoundProgram, buffers: Buffers, unknowns: Sequence[Field], graphs: Mapping[Graph, Connectivity]
-    ) -> None:
-        normal = bound.program.normal
+    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field], graphs: Mapping[Graph, Connectivity]) -> None:
+        normal, sizes = bound.program.normal, bound.buffers.sizes
         assert isinstance(normal, NormalMatrix)
-        self.bound, self.buffers, self.unknowns, self._normal = bound, buffers, unknowns, normal
+        self.bound, self.unknowns, self._normal = bound, unknowns, normal
         self.channels = len(normal.elements)
-        self.nodes = prod(buffers.sizes[d] for d in normal.dims)
-        self.steps = [(vector("p", u), vector("delta", u)) for u in unknowns]
-        places = Places(buffers.sizes, {g.name: c.edges for g, c in graphs.items()})
+        self.nodes = prod(sizes[d] for d in normal.dims)
+        places = Places(sizes, {g.name: c.edges for g, c in graphs.items()})
         self._reads = [nodes_read(term, normal.dims, places) for term in normal.terms]
         self.pattern = sparsity(self._reads, self.nodes)
-
-    @staticmethod
-    def blocks(bound: BoundProgram, buffers: Buffers) -> int:
-        """How many blocks the residuals add to the matrix; a bound on how many it has."""
-        normal = bound.program.normal
-        assert isinstance(normal, NormalMatrix)
-        return sum(prod(buffers.sizes[i.dim] for i in t.domain) * len(t.reads) ** 2 for t in normal.terms)
 
     def in_order(
         self, order: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[Any]
     ) -> AssembledMatrix:
         """The matrix with its rows in the given order; see ``AssembledMatrix``."""
-        return AssembledMatrix(self._normal, self._reads, self.buffers, order, rows, columns, values)
+        return AssembledMatrix(self._normal, self._reads, self.bound.buffers, order, rows, columns, values)
+
+    def kernels(self, damped: bool, matrix: AssembledMatrix, solver: Aggregation | Factorisation) -> PcgKernels:
+        """The lines of conjugate gradients with what was built from the matrix last."""
+        return self.bound.assembled_kernels(directions_and_steps(self.unknowns), damped, matrix, solver)
+
+    def residual_norms(self) -> dict[str, float]:
+        """r.r, and g.g, which is that of the start; after a solve with the matrix."""
+        return self.bound.run("residual_stored")
 
 
 @final
@@ -84,13 +80,17 @@ class AlgebraicMultigrid:
 
     def kernels(self, damped: bool) -> PcgKernels:
         """The lines of conjugate gradients with the levels that were built last."""
-        return self._assembly.bound.assembled_kernels(self._assembly.steps, damped, self.matrix, self._levels)
+        return self._assembly.kernels(damped, self.matrix, self._levels)
 
     def build(self, damped: bool) -> None:
         """Levels for the matrix as it now is."""
         self._assembly.bound.assemble(self.matrix, damped)
         self._levels.candidates[...] = self._near_nullspace()
         self._assembly.bound.aggregate(self._levels)
+
+    def residual_norms(self) -> dict[str, float]:
+        """See ``Assembly.residual_norms``."""
+        return self._assembly.residual_norms()
 
     def _near_nullspace(self) -> NDArray[Any]:
         """Vectors whose energy is small, channels by candidates at each node.
@@ -116,7 +116,7 @@ class AlgebraicMultigrid:
         axes, others = _AXES[len(place)], [a for a in range(channels) if a not in place]
         turning = others[: len(axes)]
         u = self._places[place]
-        x = self._assembly.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
+        x = self._assembly.bound.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
         x -= x.mean(axis=0)
         turned = np.zeros((len(x), channels, len(axes)), x.dtype)
         for k, (a, b) in enumerate(axes):
@@ -180,7 +180,7 @@ class CholeskyFactor:
 
     def kernels(self, damped: bool) -> PcgKernels:
         """The lines of conjugate gradients with what was factorised last."""
-        return self._assembly.bound.assembled_kernels(self._assembly.steps, damped, self.matrix, self._factor)
+        return self._assembly.kernels(damped, self.matrix, self._factor)
 
     def build(self, damped: bool) -> None:
         """Factorise the matrix as it now is.
@@ -191,6 +191,10 @@ class CholeskyFactor:
         self._factor.allocate()
         self._assembly.bound.assemble(self.matrix, damped)
         self._assembly.bound.factorise(self._factor, self.matrix)
+
+    def residual_norms(self) -> dict[str, float]:
+        """See ``Assembly.residual_norms``."""
+        return self._assembly.residual_norms()
 
 
 def _places(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:

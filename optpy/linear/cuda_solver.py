@@ -9,14 +9,14 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from .ir import Graph
-from .kernels.cuda.bound import BoundCuda
-from .kernels.cuda.device import Mark
-from .kernels.tables import Connectivity
-from .linear_ending import linear_summary
-from .solver.options import Preconditioner, refuse_on_gpu
-from .solver.pcg import PCGScalars
-from .solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from ..ir import Graph
+from ..kernels.cuda.bound import BoundCuda
+from ..kernels.cuda.device import Mark
+from ..kernels.tables import Connectivity
+from ..solver.options import Preconditioner, refuse_on_gpu
+from ..solver.pcg import PCGScalars
+from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from .ending import linear_summary
 
 _TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""

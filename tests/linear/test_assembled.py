@@ -10,10 +10,12 @@ import pytest
 import trimesh
 
 import optpy as op
-from optpy import linear_solver
-from optpy.assembled import AlgebraicMultigrid, Assembly
 from optpy.energy.binding import bind
 from optpy.kernels import cholesky, library
+from optpy.linear import obstacles
+from optpy.linear import solver as linear_solver
+from optpy.linear.assembled import AlgebraicMultigrid, Assembly
+from optpy.linear.multigrid import MultigridSolve
 from optpy.problem import CompiledProblem
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation
@@ -180,8 +182,9 @@ def test_multigrid_knows_rigid_motions() -> None:
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
         assert isinstance(problem._linear_solver, linear_solver.LinearSolver)
         multigrid = problem._linear_solver._assembled
-        assert isinstance(multigrid, AlgebraicMultigrid)
-        assert multigrid._turning == range(3)
+        assert isinstance(multigrid, MultigridSolve)
+        assert isinstance(multigrid.levels, AlgebraicMultigrid)
+        assert multigrid.levels._turning == range(3)
     assert iterations[48] <= iterations[24] + 6
     assert iterations[48] <= 40
 
@@ -236,7 +239,7 @@ def test_cholesky_is_refused_where_nothing_is_assembled() -> None:
 
 
 def test_a_matrix_that_would_be_too_large_is_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_solver, "MOST_BLOCKS", 100)
+    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 100)
     data = uneven_data(60, 150)
     with pytest.raises(op.OptionError, match="too many to assemble"):
         op.solve(uneven(), data, preconditioner="cholesky")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy import linear_solver
 from optpy.kernels import library
+from optpy.linear import jacobi, obstacles
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
@@ -40,7 +40,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     problem.damp(UNDAMPED)
     summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
     assert summary.status is LinearStatus.CONVERGED
-    assert linear_solver._PATIENCE < summary.iterations < linear_solver._PATIENCE + 25
+    assert jacobi._PATIENCE < summary.iterations < jacobi._PATIENCE + 25
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
@@ -154,7 +154,7 @@ def test_without_the_multigrid_of_a_grid_the_matrix_is_assembled(case: str, monk
     result = op.solve(energy, data, dtype="float64", preconditioner="multigrid")
     assert result.facts["Preconditioners used"] == "multigrid"
     assert result.cost == pytest.approx(op.solve(energy, data, dtype="float64", preconditioner="jacobi").cost, abs=1e-9)
-    monkeypatch.setattr(linear_solver, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 1)
     with pytest.raises(op.OptionError, match=rf"{why}.*; and J\^T J has up to [\d,]+ blocks, too many to assemble"):
         op.solve(energy, data, preconditioner="multigrid")
 

@@ -1,0 +1,87 @@
+"""Routines to kernels with numbers: schedule, lower, and a slot for all that they use. For C and CUDA alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from ..ir import Dim, Field, Routine
+from .lower import Kernel, lower
+from .schedule import Storage, move_fields, store_intermediates
+from .slots import Slots, gathered_grids, segment_list
+from .split import split_edges
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """All kernels of an energy.
+
+    Attributes:
+        groups: the numbers of the kernels of each group of routines.
+        kernels: in the order of their numbers.
+        lists: the list of segments that each kernel visits.
+        reductions: the slot of each kernel's first reduction.
+        slots: the numbering of the context.
+    """
+
+    groups: dict[str, tuple[int, ...]]
+    kernels: tuple[Kernel, ...]
+    lists: tuple[int, ...]
+    reductions: tuple[int, ...]
+    slots: Slots
+
+    @property
+    def solved(self) -> dict[tuple[Dim, ...], Field]:
+        """Of each grid on which not everything is solved for, where it is."""
+        stores = [s for n in self.groups.get("solved", ()) for s in self.kernels[n].border.stores]
+        return {s.target.field.dims: s.target.field for s in stores}
+
+
+def numbered_kernels(
+    groups: Mapping[str, Sequence[Routine]],
+    at_linearisation: Collection[str],
+    solved_only: Collection[str],
+    split: bool,
+) -> Numbered:
+    """Schedule and lower every routine, and give numbers to the kernels and to all that they use.
+
+    Args:
+        groups: routines by name.
+        at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
+        solved_only: groups that visit only the points where something is solved for.
+        split: whether sums over edges on grids get passes of their own (see ``split_edges``).
+    """
+    scheduled = _schedule(groups, at_linearisation, split)
+    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    numbers: dict[str, tuple[int, ...]] = {}
+    kernels: list[Kernel] = []
+    lists: list[int] = []
+    reductions: list[int] = []
+    for name, routines in scheduled.items():
+        numbers[name] = tuple(range(len(kernels), len(kernels) + len(routines)))
+        for routine in routines:
+            reductions.append(len(slots.reductions))
+            slots.add(routine, name in solved_only)
+            lists.append(slots.lists[segment_list(routine, name in solved_only)])
+            kernels.append(lower(routine))
+    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), slots)
+
+
+def _schedule(
+    groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str], split: bool
+) -> dict[str, list[Routine]]:
+    storage = Storage()
+    scheduled = {
+        name: store_intermediates(routines, storage) if name in at_linearisation else list(routines)
+        for name, routines in groups.items()
+    }
+    stored = storage.routines()
+    scheduled |= {"precompute": stored} if stored else {}
+    if split:
+        scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
+    moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
+    if not moved:
+        return scheduled
+    return {name: [move_fields(r, moved) for r in routines] for name, routines in scheduled.items()}

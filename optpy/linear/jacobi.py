@@ -1,0 +1,54 @@
+"""Conjugate gradients with the diagonal of J^T J + D, or with its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+from ..ir import Field
+from ..kernels.context import PcgState
+from ..kernels.library import BoundProgram
+from ..solver.protocol import LinearLimits, LinearStatus
+from .loop import Solved, begin_anew, directions_and_steps, go_on, run
+
+_PATIENCE = 25
+"""Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_ASSEMBLED_PATIENCE = 10
+"""The same with block-Jacobi, where J^T J is assembled: there multigrid also takes better steps than block-Jacobi."""
+
+
+@final
+class JacobiSolve:
+    """See ``PreconditionedSolve``.
+
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+        blocks: whether M is the blocks, not only the diagonal.
+        on_grid: whether what takes its place is the multigrid of a grid, not something on the assembled matrix.
+    """
+
+    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field], blocks: bool, on_grid: bool) -> None:
+        self._bound = bound
+        self._unknowns = unknowns
+        self._blocks = blocks
+        self._on_grid = on_grid
+
+    @property
+    def name(self) -> str:
+        return "block_jacobi" if self._blocks else "jacobi"
+
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
+        patience = limits.max_iterations
+        if replaceable:
+            patience = min(patience, _PATIENCE if self._on_grid else _ASSEMBLED_PATIENCE)
+        steps = directions_and_steps(self._unknowns)
+        kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
+        summary = run(self._bound, kernels, state, replace(limits, max_iterations=patience, eta=limits.forcing()))
+        serves = summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations
+        if not serves and self._on_grid:
+            go_on(state)
+        elif not serves:  # what block-Jacobi gains last says little about what is left
+            begin_anew(state)
+        return Solved(summary, serves)

@@ -1,0 +1,81 @@
+"""The native loop of conjugate gradients, and what a preconditioner makes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from ..energy.vectors import vector
+from ..ir import Field
+from ..kernels.context import PcgKernels, PcgState
+from ..kernels.library import BoundProgram
+from ..solver.protocol import LinearLimits, LinearSummary
+from .ending import linear_summary
+
+_UNREDUCED = 0.3
+"""A solve that leaves more than that of ||r|| has solved nothing."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What a preconditioner has done for a linear solve, which another one goes on with where ``state.status`` is 0.
+
+    Attributes:
+        summary: of its iterations.
+        serves: whether it should be kept; if not, another one is to take its place from now on.
+    """
+
+    summary: LinearSummary
+    serves: bool
+
+
+class PreconditionedSolve(Protocol):
+    """Conjugate gradients with one preconditioner."""
+
+    @property
+    def name(self) -> str:
+        """As reports name the preconditioner."""
+
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
+        """Run conjugate gradients, from where another preconditioner has left them.
+
+        Args:
+            state: of the loop.
+            limits: of the whole solve.
+            damped: whether A = J^T J + D, or J^T J alone.
+            replaceable: whether another preconditioner may go on where this one is slow.
+        """
+
+
+def directions_and_steps(unknowns: Sequence[Field]) -> list[tuple[Field, Field]]:
+    """The vectors p and delta of each unknown."""
+    return [(vector("p", u), vector("delta", u)) for u in unknowns]
+
+
+def run(bound: BoundProgram, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
+    """Iterate until a test of the loop ends it."""
+    state.max_iterations, state.eta = limits.max_iterations, limits.eta
+    while state.status == 0:
+        left = None if limits.deadline is None else limits.deadline - time.perf_counter()
+        state.time_left = -1.0 if left is None else max(left, 0.0)
+        bound.pcg(kernels, state)
+    return linear_summary(state, limits)
+
+
+def go_on(state: PcgState) -> None:
+    """The next run goes on from the delta of the last one."""
+    state.status, state.resume = 0, 1
+
+
+def begin_anew(state: PcgState) -> None:
+    """The next run starts from delta = 0."""
+    state.status, state.k, state.rho_0, state.resumed = 0, 0, -1.0, 0
+    state.Q = state.zeta = state.alpha = state.beta = 0.0
+
+
+def is_unreduced(norms: dict[str, float]) -> bool:
+    """Whether ||r|| is about what it was before the solve; the squares are those of ``residual_norms``."""
+    return norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]

@@ -1,0 +1,164 @@
+"""Conjugate gradients with multigrid, whose levels are kept while they are good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, final
+
+from ..kernels.context import PcgKernels, PcgState
+from ..kernels.library import BoundProgram
+from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from .ending import Ending
+from .loop import Solved, go_on, is_unreduced, run
+
+_BUILDING = 12
+"""Iterations with multigrid that take as long as building its levels."""
+_PROBATION = 4
+"""Iterations after which levels of another linearisation are looked at."""
+_SLOW = 0.9
+"""Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
+_MISJUDGED = 200.0
+"""A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z."""
+_CAREFUL = 1e-5
+"""The forcing with multigrid that misses errors."""
+_HOPELESS = 80
+"""Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
+
+
+class Levels(Protocol):
+    """The levels of a multigrid: ``GridMultigrid`` or ``AlgebraicMultigrid``."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def kernels(self, damped: bool) -> PcgKernels:
+        """The lines of conjugate gradients with the levels that were built last."""
+
+    def build(self, damped: bool) -> None:
+        """Levels for A = J^T J (+ D) as it now is."""
+
+    def residual_norms(self) -> dict[str, float]:
+        """r.r, and g.g, which is that of the start; after a solve."""
+
+
+@final
+class MultigridSolve:
+    """See ``PreconditionedSolve``. It lasts from solve to solve: levels of one linearisation serve later ones as long
+    as they do about as well as when they were new.
+
+    Args:
+        bound: the energy's program with its memory.
+        levels: which need not be built yet.
+    """
+
+    name = "multigrid"
+
+    def __init__(self, bound: BoundProgram, levels: Levels) -> None:
+        self._bound = bound
+        self._levels = levels
+        self._first_iterations: int | None = None  # of the first solve with the present levels
+        self._excess = 0  # iterations beyond those of the first solve, in all later ones
+        self._misses_errors = False  # with this data
+
+    @property
+    def levels(self) -> Levels:
+        return self._levels
+
+    @property
+    def nbytes(self) -> int:
+        return self._levels.nbytes
+
+    def data_changed(self) -> None:
+        """The levels no longer belong to the problem, nor what they were found to miss."""
+        self._first_iterations = None
+        self._misses_errors = False
+
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
+        before, reduced = state.k, _reduced(state)
+        summary = self._run(state, replace(limits, eta=self._forcing(limits)), damped)
+        if state.status == Ending.MODEL and limits.eta is None:
+            slow = _is_slow(state, state.k - before, reduced)
+            self._misses_errors |= self._errors_are_missed(state, slow)
+            eta = self._forcing(limits, slow)
+            if eta < state.eta and not (replaceable and self._misses_errors):
+                # Of an iteration that leaves much, what is still to come may be many times the last gain.
+                state.status = 0
+                summary = run(self._bound, self._levels.kernels(damped), state, replace(limits, eta=eta))
+        iterations = state.k - before
+        self._count(iterations)
+        if not replaceable:
+            return Solved(summary, serves=True)
+        failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
+        if failed:
+            go_on(state)
+            state.rho = state.rho_0 = 1.0
+        return Solved(summary, serves=not (failed or (iterations > _HOPELESS and _is_slow(state, iterations, reduced))))
+
+    def _run(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        """With the levels that there are, as far as they are good."""
+        if self._first_iterations is None or self._excess > _BUILDING:
+            self._build(damped)
+        if self._first_iterations is not None:
+            return self._with_old_levels(state, limits, damped, self._first_iterations)
+        return run(self._bound, self._levels.kernels(damped), state, limits)
+
+    def _with_old_levels(
+        self, state: PcgState, limits: LinearLimits, damped: bool, first_iterations: int
+    ) -> LinearSummary:
+        """A solve with the levels of another linearisation, until they prove to be worn; then with new ones."""
+        kernels = self._levels.kernels(damped)
+        before, reduced = state.k, _reduced(state)
+        for patience in (_PROBATION, first_iterations + 2 * _BUILDING):
+            limited = replace(limits, max_iterations=min(before + patience, limits.max_iterations))
+            summary = run(self._bound, kernels, state, limited)
+            # With the levels of this linearisation M is positive definite.
+            failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
+            if failed or summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
+                break
+            state.status, failed = 0, True
+        if failed and state.k < limits.max_iterations:
+            self._build(damped)
+            go_on(state)
+            summary = run(self._bound, kernels, state, limits)
+        return summary
+
+    def _build(self, damped: bool) -> None:
+        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
+        self._levels.build(damped)
+
+    def _count(self, iterations: int) -> None:
+        """Levels are worn once they have cost as much by being old as new ones would."""
+        if self._first_iterations is None:
+            self._first_iterations, self._excess = iterations, 0
+        self._excess += max(iterations - self._first_iterations, 0)
+
+    def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
+        """eta, or its default for multigrid as it has proved to be."""
+        if limits.eta is None and self._misses_errors:
+            return _CAREFUL
+        return limits.forcing(multigrid=not slow)
+
+    def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
+        """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.
+
+        Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
+        have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
+        """
+        norms = self._levels.residual_norms()
+        misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
+        return (slow or misjudged) and is_unreduced(norms)
+
+
+def _reduced(state: PcgState) -> float:
+    """r.z over that of the start."""
+    return state.rho / state.rho_0 if state.k else 1.0
+
+
+def _is_slow(state: PcgState, iterations: int, reduced: float) -> bool:
+    """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
+
+    Args:
+        state: after them.
+        reduced: r.z over that of the start, before them.
+    """
+    return bool(state.rho > state.rho_0 * reduced * _SLOW ** (2 * iterations))
