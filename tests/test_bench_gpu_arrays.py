@@ -15,14 +15,14 @@ from bench.gpu.data import MAKERS, made
 from bench.gpu.place import Bench
 from bench.peers import cusparse
 from tests.cuda.emulated_device import EmulatedDevice
-from tests.cuda.fake_cupy import Array, FakeCupy
+from tests.cuda.strict_cupy import Array, StrictCupy
 
 SIZE = 9  # a multiple of three, see bench/peers/cusparse.py
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_data_is_made_on_the_device_as_on_the_host(name: str) -> None:
-    xp, case = FakeCupy(), load_case(name)
+    xp, case = StrictCupy(), load_case(name)
     there, here = made(case, 12, xp), made(case, 12, np)
     assert xp.downloaded == 0
     assert there.keys() == here.keys()
@@ -47,7 +47,7 @@ def test_the_matrix_from_products_is_put_together_on_the_device(
     case = load_case("mesh_deformation")
     expected, found = (
         cusparse.from_products(Bench.of(case, made(case, SIZE, device.xp), "float32", device))
-        for device in (EmulatedDevice(), EmulatedDevice(xp=FakeCupy()))
+        for device in (EmulatedDevice(), EmulatedDevice(xp=StrictCupy()))
     )
     assert abs(found - expected).max() <= 1e-6 * abs(expected).max()
 

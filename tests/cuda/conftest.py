@@ -9,13 +9,13 @@ import pytest
 from optpy.kernels.cuda import available
 from optpy.kernels.cuda.device import Device
 from tests.cuda.emulated_device import EmulatedDevice
-from tests.cuda.fake_cupy import FakeCupy
+from tests.cuda.strict_cupy import StrictCupy
 
 
 @functools.cache
 def _emulated() -> EmulatedDevice:
     """One for all tests: energies keep a solver for each device."""
-    device = EmulatedDevice(xp=FakeCupy())
+    device = EmulatedDevice(xp=StrictCupy())
     device.number = -1  # no number of a real one
     return device
 

@@ -113,7 +113,7 @@ class EmulatedDevice:
         blocks_per_multiprocessor: how many blocks of any kernel each of them holds at once.
         shuffled: the order of blocks and threads changes from launch to launch (the same in every run of a test);
             else it is always from the first to the last.
-        xp: the module of its arrays: NumPy, or a ``FakeCupy``, which lets nobody take them for arrays of the host.
+        xp: the module of its arrays: NumPy, or a ``StrictCupy``, which lets nobody take them for arrays of the host.
 
     Attributes:
         launches: so many, of which `cooperative_launches` together.
@@ -121,7 +121,7 @@ class EmulatedDevice:
         marks: so many made.
         waits: for a mark.
         free_bytes: what `free_memory` tells; set it to what a test needs.
-        strict: whether work, that of its arrays included where they are a ``FakeCupy``'s, is refused in a thread that
+        strict: whether work, that of its arrays included where they are a ``StrictCupy``'s, is refused in a thread that
             has not made this device its current one.
     """
 

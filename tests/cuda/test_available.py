@@ -16,7 +16,7 @@ import pytest
 from optpy.errors import CompileError, OptionError
 from optpy.kernels.cuda import available
 from optpy.kernels.cuda.available import cuda_or_reason, describe_cuda, driver_version, find_device
-from tests.fake_cupy import FakeCupy
+from tests.cuda.recording_cupy import RecordingCupy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ class Machine:
     """What is installed, as the module under test sees it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cupy = FakeCupy()
+        self.cupy = RecordingCupy()
         self.packages = {"cupy-cuda12x": "14.2.0"}
         self.driver: int | None = 12040
         self.nvrtc_error: str | None = None

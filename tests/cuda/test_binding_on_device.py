@@ -14,7 +14,7 @@ import optpy as op
 from optpy.energy.array_kinds import Kind
 from optpy.energy.binding import Bound, bind, bind_update
 from optpy.energy.casting import cast
-from tests.cuda.fake_cupy import Array, FakeCupy
+from tests.cuda.strict_cupy import Array, StrictCupy
 from tests.energy import test_binding as on_host
 from tests.energy import test_graph_binding as graphs_on_host
 from tests.energy.manifolds import test_data as manifolds_on_host
@@ -24,11 +24,11 @@ X, A = on_host.X, on_host.A
 
 
 @pytest.fixture
-def xp() -> FakeCupy:
-    return FakeCupy()
+def xp() -> StrictCupy:
+    return StrictCupy()
 
 
-def on_device(data: Any, xp: FakeCupy) -> Any:
+def on_device(data: Any, xp: StrictCupy) -> Any:
     """The data with arrays that a GPU can hold on the device."""
     if not isinstance(data, dict):
         return data
@@ -60,14 +60,14 @@ def assert_same(bound: Bound, expected: Bound) -> None:
 
 @pytest.mark.parametrize("place", ["host", "device"])
 @pytest.mark.parametrize("data", [data for data, _ in on_host.MISTAKES])
-def test_mistakes_are_told_in_the_same_words(data: Any, place: str, xp: FakeCupy) -> None:
+def test_mistakes_are_told_in_the_same_words(data: Any, place: str, xp: StrictCupy) -> None:
     given = on_device(data, xp) if place == "device" else data
     assert message(on_host.ENERGY, given, np.float32, xp) == message(on_host.ENERGY, data, np.float32, np)
     assert xp.downloaded < 50  # single elements, flags, extremes
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-def test_mistakes_in_graphs_are_told_in_the_same_words(place: str, xp: FakeCupy) -> None:
+def test_mistakes_in_graphs_are_told_in_the_same_words(place: str, xp: StrictCupy) -> None:
     good = np.zeros((4, 3), int)
     for at, value in (((2, 0), 99), ((3, 2), -1), ((0, 1), 2**40)):
         for dtype in (np.int64, np.uint64) if value >= 0 else (np.int64,):
@@ -98,7 +98,7 @@ R, T = matrices(quaternions(np.random.default_rng(1), 2, 3)), manifolds_on_host.
         ("SO3", manifolds_on_host.changed(R, (1, 2, 0, 1), np.nan)),
     ],
 )
-def test_mistakes_in_elements_are_told_in_the_same_words(name: str, x: Any, xp: FakeCupy) -> None:
+def test_mistakes_in_elements_are_told_in_the_same_words(name: str, x: Any, xp: StrictCupy) -> None:
     energy, data = manifolds_on_host.ENERGIES[name], manifolds_on_host.GOOD[name] | dict(X=x)
     assert message(energy, on_device(data, xp), np.float64, xp) == message(energy, data, np.float64, np)
     assert xp.downloaded < 50
@@ -107,7 +107,7 @@ def test_mistakes_in_elements_are_told_in_the_same_words(name: str, x: Any, xp: 
 # -- good data -------------------------------------------------------------------------------------------------------
 
 
-def test_data_on_the_device_is_bound_without_leaving_it(xp: FakeCupy) -> None:
+def test_data_on_the_device_is_bound_without_leaving_it(xp: StrictCupy) -> None:
     data = on_host.good(A=np.asfortranarray(np.arange(12.0).reshape(3, 4)), X=np.arange(12).reshape(3, 4))
     data |= {"D": np.arange(48.0).reshape(6, 8)[::-2, ::2], "F": np.full((3, 4), 255, np.uint8)}
     bound = bind(on_host.ENERGY, on_device(data, xp), np.float32, xp)
@@ -116,12 +116,12 @@ def test_data_on_the_device_is_bound_without_leaving_it(xp: FakeCupy) -> None:
     assert_same(bound, bind(on_host.ENERGY, data, np.float32))
 
 
-def test_what_fits_is_not_copied(xp: FakeCupy) -> None:
+def test_what_fits_is_not_copied(xp: StrictCupy) -> None:
     x = xp.wrap(np.ones((3, 4), np.float32))
     assert bind(on_host.ENERGY, on_host.good(X=x), np.float32, xp).arrays["X"].data.ptr == x.data.ptr
 
 
-def test_graphs_on_the_device_are_copied_and_checked_there(xp: FakeCupy) -> None:
+def test_graphs_on_the_device_are_copied_and_checked_there(xp: StrictCupy) -> None:
     match = np.array([[0, 1, 2], [1, 0, 3]], np.int32)
     data = graphs_on_host.with_match(match)
     given = on_device(data, xp)
@@ -133,7 +133,7 @@ def test_graphs_on_the_device_are_copied_and_checked_there(xp: FakeCupy) -> None
 
 
 @pytest.mark.parametrize("name", manifolds_on_host.KINDS)
-def test_elements_of_manifolds_are_made_ready_on_the_device(name: str, xp: FakeCupy) -> None:
+def test_elements_of_manifolds_are_made_ready_on_the_device(name: str, xp: StrictCupy) -> None:
     _, draw, matrices_of = manifolds_on_host.KINDS[name]
     rng = np.random.default_rng(0)
     energy, data = manifolds_on_host.ENERGIES[name], dict(A=matrices_of(draw(rng, 2, 3)), X=1.0001 * draw(rng, 2, 3))
@@ -145,7 +145,7 @@ def test_elements_of_manifolds_are_made_ready_on_the_device(name: str, xp: FakeC
     np.testing.assert_allclose(given_back.get(), data["A"], atol=1e-15)
 
 
-def test_what_is_on_the_host_is_uploaded_once_and_given_back_there(xp: FakeCupy, tmp_path: Path) -> None:
+def test_what_is_on_the_host_is_uploaded_once_and_given_back_there(xp: StrictCupy, tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=(3, 4))
     data = on_host.good(
         X=mapped, A=np.full((3, 4), 0.1, ">f8"), D=np.full((3, 4), 0.5, np.longdouble), S=np.ones((4, 3)).T[::-1]
@@ -160,7 +160,7 @@ def test_what_is_on_the_host_is_uploaded_once_and_given_back_there(xp: FakeCupy,
     np.testing.assert_array_equal(result, np.full((3, 4), 2.0))
 
 
-def test_lists_and_numbers_are_uploaded(xp: FakeCupy) -> None:
+def test_lists_and_numbers_are_uploaded(xp: StrictCupy) -> None:
     b, c, w = op.Unknown("b", ()), op.Unknown("c", (), 2), op.params("w")
     energy = op.Energy(r=b[()] * w + c[()])
     bound = bind(energy, {"b": 3, "c": [1, 2.5], "w": xp.wrap(0.5)}, np.float64, xp)
@@ -168,7 +168,7 @@ def test_lists_and_numbers_are_uploaded(xp: FakeCupy) -> None:
     assert (bound.arrays["c"].tolist(), bound.params) == ([1, 2.5], {"w": 0.5})
 
 
-def test_updates_stay_on_the_device(xp: FakeCupy) -> None:
+def test_updates_stay_on_the_device(xp: StrictCupy) -> None:
     bound = bind(on_host.ENERGY, on_device(on_host.good(), xp), np.float32, xp)
     before = xp.uploaded
     changes = {"A": xp.wrap(np.full((3, 4), 5.0)), "w": 7}
@@ -236,7 +236,7 @@ def _host_view(array: Array) -> Any:
     return array._array
 
 
-def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: FakeCupy) -> None:
+def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: StrictCupy) -> None:
     tensor = type("OwnTensor", (Tensor,), {})(np.full((3, 4), 2.0, np.float32))
     bound = bind(on_host.ENERGY, on_host.good(X=tensor), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), tensor.array)
@@ -246,7 +246,7 @@ def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: FakeCupy) -> 
     assert np.shares_memory(result.array, _host_view(found))
 
 
-def test_tensors_in_main_memory_go_back_there(torch: Any, xp: FakeCupy) -> None:
+def test_tensors_in_main_memory_go_back_there(torch: Any, xp: StrictCupy) -> None:
     bound = bind(on_host.ENERGY, on_host.good(X=Tensor(np.full((3, 4), 2.0), "cpu")), np.float32, xp)
     assert bound.arrays["X"].get()[0, 0] == 2
     result = bound.give_back("X", xp.wrap(np.full((3, 4, 1), 5, np.float32)))
@@ -266,7 +266,7 @@ class Foreign:
         return self.place
 
 
-def test_arrays_of_the_dlpack_protocol_are_taken_over_where_they_lie(xp: FakeCupy) -> None:
+def test_arrays_of_the_dlpack_protocol_are_taken_over_where_they_lie(xp: StrictCupy) -> None:
     array = np.full((3, 4), 2.0, np.float32)
     bound = bind(on_host.ENERGY, on_host.good(X=Foreign(array, (2, 0))), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
@@ -285,7 +285,7 @@ class Numbered:
         self.array, self.device = array, device
 
 
-def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: FakeCupy) -> None:
+def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: StrictCupy) -> None:
     array = np.full((3, 4), 2.0, np.float32)
     bound = bind(on_host.ENERGY, on_host.good(X=Numbered(array, 0)), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
@@ -294,7 +294,7 @@ def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: Fa
 
 @pytest.mark.parametrize("library", ["cupy", "torch", "dlpack", "interface"])
 def test_an_array_on_another_gpu_is_refused(library: str, torch: Any) -> None:
-    xp, values = FakeCupy(device=1), np.ones((3, 4))
+    xp, values = StrictCupy(device=1), np.ones((3, 4))
     there: dict[str, Any] = {
         "cupy": xp.wrap(values, device=0),
         "torch": Tensor(values, "cuda:0"),
@@ -313,7 +313,7 @@ def test_an_array_on_another_gpu_is_refused(library: str, torch: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["int64", "uint64"])
-def test_large_whole_numbers_are_floats_only_where_those_hold_them(kind: str, dtype: str, xp: FakeCupy) -> None:
+def test_large_whole_numbers_are_floats_only_where_those_hold_them(kind: str, dtype: str, xp: StrictCupy) -> None:
     mantissa = {"float32": 24, "float64": 53}[dtype]
     info = np.iinfo(kind)
     values = [2**62, info.min, info.max, info.max - 1, 2**mantissa + 1, 2**mantissa + 2, 2**60 + 2**37, 2**60 + 2**36]
@@ -336,7 +336,7 @@ def test_no_numbers_at_all_are_held_by_any_dtype() -> None:
 # -- the stand-in ----------------------------------------------------------------------------------------------------
 
 
-def test_the_stand_in_is_as_strict_as_cupy(xp: FakeCupy) -> None:
+def test_the_stand_in_is_as_strict_as_cupy(xp: StrictCupy) -> None:
     array: Any = xp.wrap(np.ones(3))
     mistakes: list[Any] = [
         lambda: np.asarray(array),
@@ -357,7 +357,7 @@ def test_the_stand_in_is_as_strict_as_cupy(xp: FakeCupy) -> None:
     assert (np.float64(2) * array).tolist() == [2, 2, 2]
 
 
-def test_the_stand_in_takes_what_cupy_takes(xp: FakeCupy) -> None:
+def test_the_stand_in_takes_what_cupy_takes(xp: StrictCupy) -> None:
     pytest.importorskip("cupy", reason="what CuPy takes is asked of it")
     array: Any = xp.wrap(np.ones(3))
     mistakes: list[Any] = [

@@ -16,7 +16,7 @@ from optpy.errors import CompileError, DataError, DeviceError, InternalError
 from optpy.kernels.cuda import cupy_device
 from optpy.kernels.cuda.cupy_device import CupyDevice, CupyKernel
 from optpy.kernels.cuda.nvrtc import compile_cuda, nvrtc_version
-from tests.fake_cupy import FakeCupy, FakeDriverError, FakeRuntimeError
+from tests.cuda.recording_cupy import FakeDriverError, FakeRuntimeError, RecordingCupy
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -36,10 +36,10 @@ class TooSmall(ctypes.Structure):
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
+def fake(monkeypatch: pytest.MonkeyPatch) -> RecordingCupy:
     """In place of CuPy, but for NVRTC, which is the real one."""
     nvrtc_version()
-    made = FakeCupy()
+    made = RecordingCupy()
     made.kernel_sizes = {"fill": 16, "other": 16}
     images = {k: compile_cuda(SOURCE, f"sm_9{k}") for k in range(2)}
     monkeypatch.setattr(cupy_device, "compile_cuda", lambda source, architecture: images[int(architecture[-1])])
@@ -67,14 +67,14 @@ def kernel_of(device: CupyDevice, name: str = "fill") -> CupyKernel:
     return device.load(SOURCE).kernel(name)
 
 
-def test_what_the_device_says_of_itself(fake: FakeCupy) -> None:
+def test_what_the_device_says_of_itself(fake: RecordingCupy) -> None:
     device = CupyDevice(1)
     assert (device.number, device.name, device.architecture, device.multiprocessors) == (1, "GPU 1", "sm_91", 11)
     assert device.xp is fake.module
     assert "GPU 1" in repr(device)
 
 
-def test_a_module_and_its_kernels(fake: FakeCupy) -> None:
+def test_a_module_and_its_kernels(fake: RecordingCupy) -> None:
     module = CupyDevice(0).load(SOURCE)
     ((current, image),) = fake.calls("load")
     assert current == 0
@@ -86,7 +86,7 @@ def test_a_module_and_its_kernels(fake: FakeCupy) -> None:
         module.kernel("missing")
 
 
-def test_a_module_is_unloaded_on_its_device_wherever_it_is_given_up(fake: FakeCupy) -> None:
+def test_a_module_is_unloaded_on_its_device_wherever_it_is_given_up(fake: RecordingCupy) -> None:
     """A thread that never used CUDA may be the last to let go."""
     kernels = [kernel_of(CupyDevice(1)), kernel_of(CupyDevice(0))]
     gc.collect()
@@ -97,7 +97,7 @@ def test_a_module_is_unloaded_on_its_device_wherever_it_is_given_up(fake: FakeCu
     assert fake.calls("moduleUnload") == [(0,), (1,)]
 
 
-def test_a_gpu_that_nvrtc_does_not_know_loads_ptx(fake: FakeCupy) -> None:
+def test_a_gpu_that_nvrtc_does_not_know_loads_ptx(fake: RecordingCupy) -> None:
     kernel = kernel_of(CupyDevice(1))
     ((current, image),) = fake.calls("load")
     assert current == 1
@@ -105,13 +105,13 @@ def test_a_gpu_that_nvrtc_does_not_know_loads_ptx(fake: FakeCupy) -> None:
     assert kernel.parameter_bytes == 16
 
 
-def test_an_image_that_the_driver_refuses(fake: FakeCupy) -> None:
+def test_an_image_that_the_driver_refuses(fake: RecordingCupy) -> None:
     fake.refuses_images = True
     with pytest.raises(CompileError, match=r"GPU 0 \(sm_90\) does not load the cubin .*-arch=sm_90.*NO_BINARY"):
         CupyDevice(0).load(SOURCE)
 
 
-def test_launch_passes_a_copy_of_the_structure(fake: FakeCupy) -> None:
+def test_launch_passes_a_copy_of_the_structure(fake: RecordingCupy) -> None:
     device = CupyDevice(0)
     kernel = kernel_of(device)
     context = Context(123, 5, 6)
@@ -123,7 +123,7 @@ def test_launch_passes_a_copy_of_the_structure(fake: FakeCupy) -> None:
     assert len(fake.launched) == 2
 
 
-def test_work_goes_to_the_devices_own_stream_whatever_device_is_current(fake: FakeCupy) -> None:
+def test_work_goes_to_the_devices_own_stream_whatever_device_is_current(fake: RecordingCupy) -> None:
     device = CupyDevice(1)
     kernel = kernel_of(device)
     device.launch(kernel, 2, 32, Context())
@@ -136,7 +136,7 @@ def test_work_goes_to_the_devices_own_stream_whatever_device_is_current(fake: Fa
     assert fake.calls("record") == [(1, 7001)]
 
 
-def test_a_thread_that_never_used_cuda(fake: FakeCupy) -> None:
+def test_a_thread_that_never_used_cuda(fake: RecordingCupy) -> None:
     device = CupyDevice(0)
     kernel = kernel_of(device)
     assert isinstance(in_thread(lambda: fake.module.cuda.driver.funcGetAttribute(4, 1)), FakeDriverError)
@@ -145,14 +145,14 @@ def test_a_thread_that_never_used_cuda(fake: FakeCupy) -> None:
     assert in_thread(lambda: kernel_of(device).registers) == 32
 
 
-def test_a_structure_of_another_size_is_not_launched(fake: FakeCupy) -> None:
+def test_a_structure_of_another_size_is_not_launched(fake: RecordingCupy) -> None:
     device = CupyDevice(0)
     with pytest.raises(InternalError, match="fill takes 16 bytes, and the structure TooSmall has 8"):
         device.launch(kernel_of(device), 1, 32, TooSmall())
     assert fake.launched == []
 
 
-def test_a_kernel_of_another_device_is_not_launched(fake: FakeCupy) -> None:
+def test_a_kernel_of_another_device_is_not_launched(fake: RecordingCupy) -> None:
     kernel = kernel_of(CupyDevice(0))
     with pytest.raises(InternalError, match="was not loaded on <GPU 1"):
         CupyDevice(1).launch(kernel, 1, 32, Context())
@@ -161,7 +161,7 @@ def test_a_kernel_of_another_device_is_not_launched(fake: FakeCupy) -> None:
     assert fake.launched == []
 
 
-def test_address_and_copy(fake: FakeCupy) -> None:
+def test_address_and_copy(fake: RecordingCupy) -> None:
     device = CupyDevice(0)
     values = np.arange(12.0).reshape(3, 4)
     array = fake.array(values)
@@ -178,20 +178,20 @@ def test_address_and_copy(fake: FakeCupy) -> None:
     [np.float64(3.5), np.arange(12, dtype=np.int32).reshape(3, 4).T, np.empty((0, 3), np.float32), np.array([True])],
     ids=["a number", "transposed", "empty", "one truth value"],
 )
-def test_copies_of_all_shapes(values: Any, fake: FakeCupy) -> None:
+def test_copies_of_all_shapes(values: Any, fake: RecordingCupy) -> None:
     host = CupyDevice(0).to_host(fake.array(values))
     np.testing.assert_array_equal(host, values)
     assert (host.shape, host.dtype) == (np.shape(values), values.dtype)
 
 
-def test_an_array_of_another_device_is_refused(fake: FakeCupy) -> None:
+def test_an_array_of_another_device_is_refused(fake: RecordingCupy) -> None:
     device, array = CupyDevice(0), fake.array([1.0], device=1)
     for use in (device.address, device.to_host):
         with pytest.raises(DataError, match=r"on GPU 1, where the solver works on GPU 0.*cupy\.cuda\.Device\(0\)"):
             use(array)
 
 
-def test_memory_shared_with_the_device(fake: FakeCupy) -> None:
+def test_memory_shared_with_the_device(fake: RecordingCupy) -> None:
     device = CupyDevice(1)
     array, address = device.shared_with_host((2, 3), np.dtype(np.float64))
     assert array.shape == (2, 3)
@@ -215,12 +215,12 @@ def test_memory_shared_with_the_device(fake: FakeCupy) -> None:
     ]
 
 
-def test_empty_memory_shared_with_the_device(fake: FakeCupy) -> None:
+def test_empty_memory_shared_with_the_device(fake: RecordingCupy) -> None:
     array, _ = CupyDevice(0).shared_with_host((0, 2), np.dtype(np.float32))
     assert array.shape == (0, 2)
 
 
-def test_marks_wait(fake: FakeCupy) -> None:
+def test_marks_wait(fake: RecordingCupy) -> None:
     mark = CupyDevice(0).mark()
     assert fake.calls("Event") == [(0, True)]  # without times
     assert fake.calls("synchronize") == []
@@ -228,7 +228,7 @@ def test_marks_wait(fake: FakeCupy) -> None:
     assert fake.calls("synchronize") == [(0,)]
 
 
-def test_a_device_that_has_failed(fake: FakeCupy) -> None:
+def test_a_device_that_has_failed(fake: RecordingCupy) -> None:
     device = CupyDevice(0)
     kernel, mark, array = kernel_of(device), device.mark(), fake.array([1.0])
 
@@ -247,7 +247,7 @@ def test_a_device_that_has_failed(fake: FakeCupy) -> None:
             call()
 
 
-def test_free_memory_includes_what_the_pool_keeps(fake: FakeCupy) -> None:
+def test_free_memory_includes_what_the_pool_keeps(fake: RecordingCupy) -> None:
     device = CupyDevice(1)
     assert device.free_memory() == 1001 + 300
     fake.pool.get_limit = lambda: 1400
@@ -256,13 +256,13 @@ def test_free_memory_includes_what_the_pool_keeps(fake: FakeCupy) -> None:
     assert device.free_memory() == 0
 
 
-def test_blocks_that_are_resident(fake: FakeCupy) -> None:
+def test_blocks_that_are_resident(fake: RecordingCupy) -> None:
     device = CupyDevice(1)
     assert device.resident_blocks(kernel_of(device), 512) == 4 * 11
 
 
 def test_the_real_cupy_has_what_the_one_of_these_tests_has() -> None:
-    real, fake = cupy.cuda, FakeCupy().module.cuda
+    real, fake = cupy.cuda, RecordingCupy().module.cuda
     for name in ("runtime", "driver", "function"):
         assert {key for key in vars(getattr(fake, name)) if not hasattr(getattr(real, name), key)} == set()
     assert all(hasattr(real, key) for key in vars(fake) if not key.startswith("__"))

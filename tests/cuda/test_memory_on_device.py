@@ -18,7 +18,7 @@ from optpy.kernels.capacity import memory_error
 from optpy.kernels.slots import Slots
 from optpy.kernels.tables import Column, Connectivity, Offsets, Sorted, TableKey, sorted_order
 from tests.cuda.emulated_device import EmulatedDevice
-from tests.cuda.fake_cupy import Array, FakeCupy
+from tests.cuda.strict_cupy import Array, StrictCupy
 
 H, W, D, V, E = (Dim(n) for n in "HWDVE")
 
@@ -55,7 +55,7 @@ def made_on(xp: Any, sizes: tuple[int, ...], layout: Layout = CUDA, side_by_side
 
 @given(SIZES)
 def test_what_is_written_on_the_device_is_read_there(sizes: tuple[int, ...]) -> None:
-    xp = FakeCupy()
+    xp = StrictCupy()
     made = made_on(xp, sizes)
     values = {}
     for f in FIELDS:
@@ -143,7 +143,7 @@ KEYS: list[TableKey] = [
 
 @pytest.mark.parametrize("count", [0, 1, 40])
 def test_tables_are_built_on_the_device(count: int) -> None:
-    sizes, xp = {V: 5, H: 2, W: 3, E: count}, FakeCupy()
+    sizes, xp = {V: 5, H: 2, W: 3, E: count}, StrictCupy()
     edges = np.random.default_rng(0).integers(0, [5, 2, 3, 5], (count, 4)).astype(np.int32)
     here, there = Connectivity(GRAPH, edges, sizes), Connectivity(GRAPH, xp.wrap(edges), sizes, xp)
     for key in KEYS:
@@ -162,7 +162,7 @@ def test_tables_are_built_on_the_device(count: int) -> None:
 
 @pytest.mark.parametrize("size", [5, 2**61])
 def test_the_order_on_the_device_is_stable_however_large_the_grid(size: int) -> None:
-    xp, points = FakeCupy(), np.random.default_rng(0).integers(0, 5, 1000) * (size // 5)
+    xp, points = StrictCupy(), np.random.default_rng(0).integers(0, 5, 1000) * (size // 5)
     np.testing.assert_array_equal(sorted_order(xp.wrap(points), size, xp).get(), np.argsort(points, kind="stable"))
 
 

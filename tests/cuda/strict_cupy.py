@@ -51,7 +51,7 @@ NEEDS_MEMORY = ("bincount", "histogram")
 UFUNC_OPTIONS = ("out", "dtype", "casting")
 
 
-class FakeCupy:
+class StrictCupy:
     """The module.
 
     Args:
@@ -115,7 +115,7 @@ class _OnHost:
 class _Functions:
     """NumPy's functions on the device's arrays."""
 
-    def __init__(self, module: FakeCupy, numpy: Any, prefix: str) -> None:
+    def __init__(self, module: StrictCupy, numpy: Any, prefix: str) -> None:
         self._module, self._numpy, self._prefix = module, numpy, prefix
 
     def __getattr__(self, name: str) -> Any:
@@ -139,7 +139,7 @@ class Array:
     __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to this class
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, array: Any, module: FakeCupy, device: int | None = None) -> None:
+    def __init__(self, array: Any, module: StrictCupy, device: int | None = None) -> None:
         module.check()
         self._array, self._module = np.asarray(array), module
         self.device = SimpleNamespace(id=module.device if device is None else device)
@@ -249,7 +249,7 @@ def _unwrapped(value: Any) -> Any:
     return {k: _unwrapped(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _wrapped(value: Any, module: FakeCupy) -> Any:
+def _wrapped(value: Any, module: StrictCupy) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return Array(value, module)
     return tuple(_wrapped(v, module) for v in value) if type(value) is tuple and _holds_arrays(value) else value

@@ -34,7 +34,7 @@ class _Thread(threading.local):
 class FakeArray:
     """Memory of a device is main memory that NumPy does not see as such."""
 
-    def __init__(self, fake: FakeCupy, values: NDArray[Any], device: int) -> None:
+    def __init__(self, fake: RecordingCupy, values: NDArray[Any], device: int) -> None:
         self.fake = fake
         self.values = values
         self.flags = values.flags
@@ -51,7 +51,7 @@ class FakeArray:
         out[...] = self.values
 
 
-class FakeCupy:
+class RecordingCupy:
     """The state behind one fake module; `module` is what `import cupy` gives.
 
     Attributes:
