@@ -1,10 +1,11 @@
-"""The energies of problems/, each with a small amount of its data."""
+"""The energies of problems/, each with a small amount of its data; and one that is hard to solve."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optpy as op
@@ -89,3 +90,12 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "pose_graph plane": lambda: _walk(2),
     "pose_graph space": lambda: _walk(3),
 }
+
+
+def overshooting() -> tuple[op.Energy, dict[str, Any]]:
+    """Full steps of atan overshoot: only a smaller trust region gets on."""
+    N = op.dims("N")
+    n = op.indices(N)
+    x, t, M = op.Unknown("x", (N,)), op.params("t"), op.Array("M", (N,), dtype=bool)
+    energy = op.Energy(fit=op.atan(x[n] - t), pull=0.01 * (x[n] - x[n + 1]), fixed={x: M[n]})
+    return energy, dict(x=np.linspace(2.5, 3.5, 40), t=0.1, M=np.arange(40) % 7 == 3)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.kernels.cuda import available, bound
+from optpy.kernels.cuda import available
 from optpy.kernels.cuda.device import Device
 from optpy.linear import cuda_solver
 from optpy.solver.result import SolveResult, Status
-from tests.cuda.applications import DATA, ENERGIES
+from tests.cuda.applications import DATA, ENERGIES, overshooting
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.meshes import mesh_arap_data, mesh_arap_energy
 from tests.warping import arap_data, arap_energy
@@ -105,15 +105,6 @@ def test_auto_is_block_jacobi_where_blocks_are_not_diagonal(gpu: Device) -> None
 # -- rejected steps, endings -------------------------------------------------------------------------------------------
 
 
-def overshooting() -> tuple[op.Energy, dict[str, Any]]:
-    """Full steps of atan overshoot: only a smaller trust region gets on."""
-    N = op.dims("N")
-    n = op.indices(N)
-    x, t, M = op.Unknown("x", (N,)), op.params("t"), op.Array("M", (N,), dtype=bool)
-    energy = op.Energy(fit=op.atan(x[n] - t), pull=0.01 * (x[n] - x[n + 1]), fixed={x: M[n]})
-    return energy, dict(x=np.linspace(2.5, 3.5, 40), t=0.1, M=np.arange(40) % 7 == 3)
-
-
 OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
@@ -173,7 +164,7 @@ def test_residuals_that_are_not_finite_are_named(gpu: Device) -> None:
         on_gpu(op.Energy(logarithm=op.log(X[op.indices(N)])), dict(X=np.array([1.0, 2, -2, 3])))
 
 
-# -- callbacks, time, Ctrl-C -----------------------------------------------------------------------------------------
+# -- callbacks ---------------------------------------------------------------------------------------------------------
 
 
 def test_callbacks_see_the_unknowns_and_may_end_the_solve(gpu: Device) -> None:
@@ -190,61 +181,6 @@ def test_callbacks_see_the_unknowns_and_may_end_the_solve(gpu: Device) -> None:
     assert len(seen) == 3
     for ours, expected in seen:
         assert ours == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
-def test_a_linear_solve_cut_short_by_time_gives_its_step(
-    gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
-    data = arap_data(9, 12)
-    # Without the limit it would take hours.
-    result = on_gpu(WARP, data, max_time=0.05, eta=0, linear_iterations=100_000)
-    assert result.status is Status.TIME_LIMIT
-    assert result.cost <= result.initial_cost
-    assert result.cost == pytest.approx(WARP.cost(data | result.x), rel=1e-12)
-
-
-def interrupting(device: Device, at: int, patch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C at a launch of that number."""
-    launch, count = device.launch, [0]
-
-    def interrupted(*arguments: Any, **options: Any) -> None:
-        count[0] += 1
-        if count[0] == at:
-            raise KeyboardInterrupt
-        launch(*arguments, **options)
-
-    patch.setattr(device, "launch", interrupted)
-
-
-@pytest.mark.parametrize("method", ["lm", "gn"])
-def test_control_c_at_any_launch_leaves_a_whole_point(gpu: Device, method: str) -> None:
-    solver = op.compile(OVERSHOOTING, "cuda", np.float64)
-    options: Options = dict(method=method, preconditioner="jacobi", max_iterations=4)
-    for at in range(3, 45, 2):  # the first one finds the cost at the start
-        with pytest.MonkeyPatch.context() as patch:
-            interrupting(gpu, at, patch)
-            result = solver.solve(OVERSHOOTING_DATA, **options)
-        assert result.status in (Status.INTERRUPTED, Status.MAX_ITERATIONS, Status.FAILURE)
-        assert result.cost <= result.initial_cost
-        assert result.cost == pytest.approx(OVERSHOOTING.cost(OVERSHOOTING_DATA | result.x), rel=1e-12)
-
-
-def test_an_interrupted_session_goes_on_after_an_update(gpu: Device) -> None:
-    data = arap_data(9, 12)
-    solver = op.compile(WARP, "cuda", np.float64)
-    for at in (9, 12, 14):
-        session = solver.start(data, preconditioner="jacobi", max_iterations=20)
-        session.step()
-        with pytest.MonkeyPatch.context() as patch:
-            interrupting(gpu, at, patch)
-            session.run()
-        assert session.status is Status.INTERRUPTED
-        session.update(w_fit=data["w_fit"])
-        session.run()
-        assert session.result().success
-        assert session.result().cost == pytest.approx(on_gpu(WARP, data, preconditioner="jacobi").cost, rel=1e-4)
 
 
 # -- sessions --------------------------------------------------------------------------------------------------------
@@ -352,77 +288,6 @@ def test_what_does_not_fit_is_refused_with_the_sizes_that_would(emulated: Emulat
     assert emulated.launches == launches
     emulated.free_bytes = 2**30
     assert on_gpu(WARP, data, max_iterations=0).nit == 0
-
-
-def curved() -> tuple[op.Energy, dict[str, Any]]:
-    """J depends on the unknown and is computed anew in every product."""
-    N = op.dims("N")
-    n = op.indices(N)
-    X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
-    energy = op.Energy(fit=X[n] * X[n] - A[n], smooth=2 * (X[n] - X[n + 1]) * X[n])
-    rng = np.random.default_rng(3)
-    return energy, dict(X=1 + rng.random(300), A=4 * rng.random(300))
-
-
-@pytest.mark.parametrize("method", ["gn", "lm"])
-def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    energy, data = curved()
-    whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    monkeypatch.setattr(cuda_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
-    before = emulated.cooperative_launches
-    sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    assert emulated.cooperative_launches - before > whole.nit
-    assert [i.cost for i in sliced.iterations] == [i.cost for i in whole.iterations]
-
-
-def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_on(
-    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    energy, data = curved()
-    session = op.compile(energy, "cuda", np.float64).start(data, method="lm")
-    session.step()
-    queue, calls = bound.BoundCuda.queue, []
-
-    def interrupted(self: bound.BoundCuda, group: str, *rest: Any, **options: Any) -> None:
-        calls.append(group)
-        if calls.count("cost") == 1:
-            raise KeyboardInterrupt
-        queue(self, group, *rest, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cuda_solver, "_SLICE", 0.0)
-        patch.setattr(bound.BoundCuda, "queue", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            session.step()
-    assert session.status is Status.RUNNING
-    session.update(A=data["A"] * 100)
-    other = op.compile(energy, "cpu", np.float64).start({**data, **session.x(), "A": data["A"] * 100}, method="lm")
-    np.testing.assert_allclose(session.step().cost, other.step().cost, rtol=1e-9)
-
-
-@pytest.mark.parametrize("method", ["lm", "gn"])
-def test_control_c_at_any_launch_of_a_step_is_heard_and_the_next_step_goes_on(gpu: Device, method: Any) -> None:
-    energy, data = curved()
-    data = {name: x[:40] for name, x in data.items()}
-    solver = op.compile(energy, "cuda", np.float64)
-    options: Options = dict(method=method, preconditioner="jacobi", max_iterations=100)
-    expected = solver.solve(data, **options).x["X"]
-    heard = 0
-    for at in range(2, 40, 3):
-        session = solver.start(data, **options)
-        with pytest.MonkeyPatch.context() as patch:
-            interrupting(gpu, at, patch)
-            while not session.status.finished:
-                try:
-                    session.step()
-                except KeyboardInterrupt:
-                    heard += 1
-                    session.x()
-        assert session.result().success
-        cost = energy.cost(data | session.x())
-        assert session.result().cost == pytest.approx(cost, rel=1e-12)
-        np.testing.assert_allclose(session["X"], expected, atol=1e-4)
-    assert heard > 10
 
 
 def test_indices_are_as_wide_as_affine_reads_reach(gpu: Device) -> None:
