@@ -71,7 +71,7 @@ class RecordingCupy:
         self.runtime_version = runtime_version
         self.refuses_devices: str | None = None
         self.refuses_images = False
-        self.refuses_kernels: str | None = None
+        self.refuses_kernels: Exception | None = None
         self.failure: tuple[str, int] | None = None
         self.kernel_sizes: dict[str, int] = {}
         self.launched: list[bytes] = []
@@ -121,7 +121,7 @@ class RecordingCupy:
     def _arange(self, n: int) -> Any:
         """By a kernel of CuPy's own, which it compiles."""
         if self.refuses_kernels is not None:
-            raise RuntimeError(self.refuses_kernels)
+            raise self.refuses_kernels
         self.write("arange", n)
         return np.arange(n)
 

@@ -16,7 +16,7 @@ import pytest
 from optpy.errors import CompileError, OptionError
 from optpy.kernels.cuda import available
 from optpy.kernels.cuda.available import cuda_or_reason, describe_cuda, driver_version, find_device
-from tests.cuda.recording_cupy import RecordingCupy
+from tests.cuda.recording_cupy import FakeRuntimeError, RecordingCupy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -180,10 +180,13 @@ def test_a_gpu_of_two_digits(machine: Machine) -> None:
 
 
 def test_a_gpu_on_which_cupy_cannot_compute(machine: Machine) -> None:
-    machine.cupy.refuses_kernels = "Failed to find CUDA headers."
+    machine.cupy.refuses_kernels = RuntimeError("Failed to find CUDA headers.")
     reason = machine.reason()
     assert reason.startswith("CuPy cannot compute on the GPU GPU 0 (RuntimeError: Failed to find CUDA headers.); ")
     assert "pip install 'optpy[cuda12]' has what cupy-cuda12x needs" in reason
+    for error in (MemoryError("out of memory"), FakeRuntimeError("cudaErrorDevicesUnavailable")):
+        machine.cupy.refuses_kernels = error
+        assert "another process may hold it, or its memory: nvidia-smi lists who does" in machine.reason()
     machine.cupy.refuses_kernels = None  # what has passed is not remembered
     assert find_device().number == 0
 

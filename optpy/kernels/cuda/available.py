@@ -141,17 +141,24 @@ def _device_or_obstacle(number: int) -> CupyDevice | str:
 
 
 def _check_computes(device: CupyDevice) -> None:
-    """That CuPy's own kernels run: they need CUDA's headers, and a device that is not another process's alone."""
+    """That CuPy's own kernels run: they need CUDA's headers, some memory, and a device that is not another process's
+    alone."""
     try:
         with device.current():
             device.xp.arange(2).tolist()
     except Exception as error:  # whatever it is, it is the reason
-        packages = " ".join(_cupy_packages()) or "cupy"
-        extra = _extra(device.xp.cuda.runtime.runtimeGetVersion())
         raise _UnavailableError(
-            f"CuPy cannot compute on the GPU {device.name} ({one_line(error)}); pip install 'optpy[{extra}]' has what "
-            f"{packages} needs beside the driver, CUDA's headers among it"
+            f"CuPy cannot compute on the GPU {device.name} ({one_line(error)}); {_cure(error, device.xp)}"
         ) from error
+
+
+def _cure(error: Exception, cupy: Any) -> str:
+    runtime = cupy.cuda.runtime
+    if isinstance(error, MemoryError | runtime.CUDARuntimeError | cupy.cuda.driver.CUDADriverError):
+        return "another process may hold it, or its memory: nvidia-smi lists who does"
+    packages = " ".join(_cupy_packages()) or "cupy"
+    extra = _extra(runtime.runtimeGetVersion())
+    return f"pip install 'optpy[{extra}]' has what {packages} needs beside the driver, CUDA's headers among it"
 
 
 def _check_installed() -> int:

@@ -177,7 +177,7 @@ OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn
 
 enum Line { LINE_START, LINE_DIRECTION, LINE_APPLY, LINE_UPDATE, LINE_FLUSH, LINE_APPLY_DELTA, LINE_RESTART, LINE_END };
 
-/* What follows a line that has left a total, in one thread of each block; returns the next line. */
+/* What follows a line, and the total that it may have left, in one thread of each block; returns the next line. */
 OPTPY_FN Line pcg_after(const Context *c, Pcg *s, Line line, double total, bool halt, bool tells) {
     switch (line) {
     case LINE_START:

@@ -35,8 +35,8 @@ typedef unsigned long long uint64_t;
 #define OPTPY_FN [[maybe_unused]] static __device__ __forceinline__
 #define OPTPY_MATH [[maybe_unused]] static __device__ __forceinline__
 #define OPTPY_THREADS 256 /* of every block */
-/* Launch bounds of what runs in every iteration of conjugate gradients: memory is waited for less where a multiprocessor
- * has more blocks to go on with. */
+/* Launch bounds of conjugate gradients, which most time goes into: memory is waited for less where a multiprocessor has
+ * more blocks to go on with. */
 #ifndef OPTPY_CROWD
 #define OPTPY_CROWD OPTPY_THREADS, 4
 #endif
