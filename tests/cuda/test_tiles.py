@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import optpy as op
 from optpy.kernels import cuda
 from optpy.kernels.cuda.device import Device
+from tests.cuda.emulated_device import EmulatedDevice
+from tests.warping import arap_data, arap_energy
 
 NATIVE = Path(cuda.__file__).parent / "native"
 
@@ -68,3 +72,18 @@ def test_every_point_is_visited_once(
     gpu.launch(kernel, blocks, 256, Context(gpu.address(visits), gpu.address(seen), rows, columns))
     np.testing.assert_array_equal(gpu.to_host(visits), 1)
     assert gpu.to_host(seen).tolist() == [strip_rows, tile_rows]
+
+
+@pytest.mark.parametrize("preconditioner", ["jacobi", "block_jacobi"])
+def test_a_stencil_down_strips_of_several_tiles(
+    emulated: EmulatedDevice, preconditioner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one block for all of 3 x 23 tiles: strips of 8 tiles, the last of them shorter; some points are fixed."""
+    monkeypatch.setattr(emulated, "resident_blocks", lambda kernel, threads: 1)
+    energy, data = arap_energy(), arap_data(90, 130)
+    options: dict[str, Any] = dict(preconditioner=preconditioner, max_iterations=1, linear_iterations=3)
+    expected = op.solve(energy, data, "cpu", np.float64, **options)
+    ours = op.compile(energy, "cuda", np.float64).solve(data, **options)
+    assert [r.cost for r in ours.iterations] == pytest.approx([r.cost for r in expected.iterations], rel=1e-9)
+    for name, x in expected.x.items():
+        np.testing.assert_allclose(ours.x[name], x, atol=1e-9)
