@@ -148,11 +148,11 @@ PCG_LINE(pcg_apply_delta, PCG_STATUS, phase_apply_0(c, scalar, sum, true), 0, (v
 OPTPY_FN void pcg_barrier(const Context *c) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        __threadfence();
+        optpy_fence();
         /* What is added comes to 2^31 together: the highest bit changes when the last block comes, and only then. */
         const unsigned before = atomicAdd(&c->sync->barrier, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u);
         while (((before ^ *(volatile unsigned *)&c->sync->barrier) & 0x80000000u) == 0) __nanosleep(20);
-        __threadfence();
+        optpy_fence();
     }
     __syncthreads();
 }

@@ -57,12 +57,12 @@ template <int N> OPTPY_FN bool optpy_arrive(const Context *c, const double *sum,
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        __threadfence(); /* what the block's other threads have stored is seen before its arrival */
+        optpy_fence(); /* what the block's other threads have stored is seen before its arrival */
         ticket[0] = atomicAdd(&c->sync->arrived, 1u);
     }
     __syncthreads();
     const bool last = ticket[0] == gridDim.x - 1;
-    if (last) __threadfence();
+    if (last) optpy_fence();
     return last;
 }
 
