@@ -173,7 +173,7 @@ class Session:
 
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
-            OptionError: the edges do not go with the preconditioner that was asked for; nothing has changed then.
+            OptionError: the edges, or the sizes, do not go with the preconditioner asked for; nothing has changed then.
             DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
                 the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
         """
@@ -219,6 +219,7 @@ class Session:
 
     def _resized(self, bound: Bound, changed: Mapping[str, Any]) -> CompiledProblem:
         """A problem of other sizes, with what stays as the old one has it, whose memory is given up for it."""
+        self._problem.check_preconditioner(bound.sizes, self._solver.connectivity(bound))
         kept = self._problem.inputs(changed)
         self._state = None
         try:
