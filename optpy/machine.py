@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from .ir import Graph, Routine
+from .ir import Dim, Graph, Routine
 from .kernels.buffers import Buffers
 from .kernels.tables import Connectivity
 from .solver.options import Preconditioner
@@ -70,6 +70,9 @@ class Linear(Protocol):
     def nbytes(self) -> int: ...
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
+
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Raises OptionError where the preconditioner that was asked for by name does not apply to these."""
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
 

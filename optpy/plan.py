@@ -19,8 +19,9 @@ from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.index import describe
 from .energy.problem_routines import Scatter
-from .errors import DeviceMemoryError, OptionError
+from .errors import OptionError
 from .ir import Graph, Routine
+from .kernels.capacity import room_for
 from .kernels.cuda import available
 from .kernels.cuda.device import Device
 from .kernels.progress import telling
@@ -54,20 +55,12 @@ class _Request:
         A GPU must be the current one meanwhile.
 
         Raises:
-            OptionError, DataError
+            OptionError, DataError, DeviceMemoryError
         """
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
-        try:
+        with room_for(data, xp):
             bound = bind(energy, data, dtype, xp)
-        except MemoryError as error:
-            if xp is np:
-                raise
-            given = sum(int(getattr(value, "nbytes", 0)) for value in data.values())
-            raise DeviceMemoryError(
-                f"the data, {given / 2**30:.1f} GiB as given, does not fit beside what else is in the "
-                f"memory of the GPU: {error}; free some, or solve at a smaller size"
-            ) from error
         return cls(checked, bound, time.perf_counter() - started)
 
 
@@ -173,8 +166,9 @@ class Solver:
 
     def bind(self, problem: CompiledProblem, bound: Bound, arrays: Mapping[str, Any], rewired: bool = True) -> None:
         """Copy data into a problem of its sizes: some or all arrays, all params, and the graphs if they are others."""
-        graphs = self.connectivity(bound) if rewired else None
-        problem.bind(arrays, bound.params, graphs)
+        with room_for({**bound.edges, **arrays}, bound.xp):
+            graphs = self.connectivity(bound) if rewired else None
+            problem.bind(arrays, bound.params, graphs)
         if graphs is not None:  # not before: now the device has built the tables, for whatever stream asks next
             self._connectivity = graphs
 

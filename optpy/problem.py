@@ -15,7 +15,7 @@ from .energy.routines import residual_field
 from .energy.tangent import magnitudes
 from .energy.vectors import block_channel, block_channels, candidate, vector
 from .errors import DataError
-from .ir import Field, Graph, Residual, Role, Scalar, tangent
+from .ir import Dim, Field, Graph, Residual, Role, Scalar, tangent
 from .kernels.tables import Connectivity
 from .machine import Linear, Machine
 from .solver.options import Preconditioner
@@ -98,6 +98,14 @@ class CompiledProblem:
         self._preconditioned = preconditioner is not None
         self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
         self._linear_solver.set_preconditioner(preconditioner)
+
+    def check_preconditioner(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Nothing, if the one that was asked for by name also applies to a problem of other sizes and edges.
+
+        Raises:
+            OptionError: it does not.
+        """
+        self._linear_solver.check(sizes, graphs)
 
     def prepare(self, damped: bool) -> None:
         """Compile what the linear solves will need and is not there yet.

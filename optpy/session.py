@@ -14,6 +14,7 @@ import numpy as np
 
 from .energy.binding import Bound, bind_update
 from .errors import DataError, OptionError, OptpyError
+from .kernels.capacity import room_for
 from .kernels.progress import telling
 from .kernels.threads import thread_count
 from .problem import CompiledProblem
@@ -173,14 +174,16 @@ class Session:
 
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
-            OptionError: the edges do not go with the preconditioner that was asked for; nothing has changed then.
-            DeviceMemoryError: the new sizes do not fit into the memory of the GPU. The session has ended then, since
-                the memory of the old ones is given up before: read ``x()`` first where that would be a loss.
+            OptionError: the edges, or the sizes, do not go with the preconditioner asked for; nothing has changed then.
+            DeviceMemoryError: the data does not fit into the memory of the GPU beside the session; nothing has changed
+                then. Or new sizes, or tables of new edges, do not fit: the session has ended then, since the memory of
+                the old ones is given up before; read ``x()`` first where that would be a loss.
         """
         self._check_names(unnamed, data)
         started = time.perf_counter()
         with self._running():
-            bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+            with room_for(data, self._bound.xp):
+                bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
             options = self._options_from_here()
             if bound.sizes == self._bound.sizes:
                 rewired = any(g.name in data for g in self._solver.energy.graphs)
@@ -219,7 +222,9 @@ class Session:
 
     def _resized(self, bound: Bound, changed: Mapping[str, Any]) -> CompiledProblem:
         """A problem of other sizes, with what stays as the old one has it, whose memory is given up for it."""
-        kept = self._problem.inputs(changed)
+        with room_for(changed, bound.xp):
+            self._problem.check_preconditioner(bound.sizes, self._solver.connectivity(bound))
+            kept = self._problem.inputs(changed)
         self._state = None
         try:
             return self._new_problem(bound, {**kept, **changed})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import optpy as op
+from optpy.problem import CompiledProblem
 from tests.warping import arap_data, arap_energy
 
 SOLVER = op.compile(arap_energy(), device="cpu", dtype=np.float64)
@@ -154,3 +155,32 @@ def test_the_iterations_asked_for_are_those_measured(slots: int) -> None:
     session._problem.trace = []
     assert session.benchmark("pcg", 5) > 0
     assert [s.k for s in session._problem.trace] == [1, 2, 3, 4, 5]
+
+
+def test_a_minimum_at_which_control_c_has_cut_a_step_short_is_one_to_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At X = 0 the gradient is 5e-17, but J is not finite: no linear solve gives a step from there."""
+    n = op.indices(op.dims("N"))
+    X = op.Unknown("X", (op.dims("N"),))
+    solver = op.compile(op.Energy(a=X[n], b=1e-8 * op.sqrt(X[n])), device="cpu", dtype=np.float64)
+    options: dict[str, Any] = dict(method="lm", initial_radius=1e30, max_radius=1e32)
+    whole = solver.solve(dict(X=[1.0]), **options)
+    assert whole.status is op.Status.GRADIENT_TOLERANCE
+    session = solver.start(dict(X=[1.0]), **options)
+    linearise, norms = CompiledProblem.linearise, []
+
+    def interrupted(self: CompiledProblem) -> float:
+        norms.append(linearise(self))
+        if len(norms) == 2:
+            raise KeyboardInterrupt
+        return norms[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledProblem, "linearise", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.step()
+    session.run()
+    result = session.result()
+    assert (result.status, result.message) == (whole.status, whole.message)
+    assert (result.cost, session["X"]) == (whole.cost, whole.x["X"])

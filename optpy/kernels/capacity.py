@@ -1,9 +1,13 @@
-"""What to say when a solve does not fit into the memory of a GPU: what it needs, and what would fit."""
+"""What to say when a solve, or its data, does not fit into the memory of a GPU: what it needs, and what would fit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 
 from ..errors import DeviceMemoryError
 from ..ir import Dim
@@ -39,6 +43,25 @@ def memory_error(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int, 
     if cures:
         message = f"{message}; {', or '.join(cures)} would fit"
     return DeviceMemoryError(f"{message}; device='cpu' solves it in main memory")
+
+
+@contextmanager
+def room_for(data: Mapping[str, Any], xp: Any) -> Iterator[None]:
+    """Within it, data is brought to where arrays of the module ``xp`` are: NumPy, or CuPy.
+
+    Raises:
+        DeviceMemoryError: the GPU's memory is full. That main memory is stays a MemoryError.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        if xp is np:
+            raise
+        given = _text(sum(int(getattr(value, "nbytes", 0)) for value in data.values()))
+        raise DeviceMemoryError(
+            f"the data, {given} as given, does not fit beside what else is in the memory of the GPU: {error}; free "
+            "some, or solve at a smaller size"
+        ) from error
 
 
 def _largest(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int) -> dict[Dim, int]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ..ir import Graph
+from ..ir import Dim, Graph
 from ..kernels.cuda.bound import BoundCuda
 from ..kernels.cuda.device import Mark
 from ..kernels.tables import Connectivity
@@ -61,6 +61,9 @@ class CudaLinearSolver:
     def prepare(self, damped: bool) -> None:
         """Compile conjugate gradients for the preconditioner, so that no linear solve has to."""
         self._bound.library.pcg("pcg_solve", "_block" if self.blocks else "", damped, self._bound.index)
+
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """What applies does not depend on sizes either."""
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """What applies does not depend on the edges."""

@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 
 from ..errors import OptionError
-from ..ir import Field, Graph
+from ..ir import Dim, Field, Graph
 from ..kernels.context import PcgState
 from ..kernels.library import BoundProgram
 from ..kernels.tables import Connectivity
@@ -83,6 +83,14 @@ class LinearSolver:
 
     def prepare(self, damped: bool) -> None:
         """All is compiled with the energy."""
+
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Nothing, if what was asked for by name also applies at other sizes, with other edges.
+
+        Raises:
+            OptionError: it does not.
+        """
+        obstacles(self._bound.program, sizes, graphs).check(self._asked)
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """Take over the edges: what applies depends on them.

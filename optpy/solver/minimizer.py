@@ -81,7 +81,7 @@ class Minimizer:
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
-        self._cut_short = False  # nor x and the gradient, since Ctrl-C came in the last step
+        self._cut_short = False  # nor x and the gradient, since a step has begun and not come to its end
         self._elapsed = 0.0  # seconds in `step`, those in the running one excluded
         self._entered = 0.0
 
@@ -98,6 +98,7 @@ class Minimizer:
     @property
     def cost(self) -> Cost:
         """At the problem's current point."""
+        self._settle()
         return self._cost
 
     @property
@@ -127,7 +128,8 @@ class Minimizer:
         """One nonlinear iteration (the first call also evaluates the starting point).
 
         Once the solve has ended (`status.finished`) nothing is left to do, and the last record is returned.
-        If the starting point already satisfies the gradient test, its record is what is returned.
+        If the starting point already satisfies the gradient test, its record is what is returned; likewise the last
+        record, if the point that an interrupted step has reached satisfies it.
 
         Raises:
             DataError: the initial cost is not finite.
@@ -137,8 +139,6 @@ class Minimizer:
             if not self.status.finished:
                 self._step()
         except KeyboardInterrupt:
-            self._cut_short = bool(self._iterations)
-            self._settle()
             self._return_best()
             raise
         return self._iterations[-1]
@@ -146,23 +146,36 @@ class Minimizer:
     def _step(self) -> None:
         """A step with the clock running; Ctrl-C goes through."""
         self._entered = time.perf_counter()
+        cut_short, self._cut_short = self._cut_short, True
         try:
             if not self._iterations:
                 self._begin()
-            elif self._cut_short:
+            elif cut_short:
                 self._go_on()
             if not self.status.finished:
                 self._iterate()
+            self._cut_short = False
             if self._return_best():
                 raise KeyboardInterrupt
         finally:
             self._elapsed, self._entered = self._now(), time.perf_counter()
 
     def _go_on(self) -> None:
-        """After a step that Ctrl-C has cut short, the gradient may be that of another point."""
+        """After a step that Ctrl-C has cut short: the gradient at the point reached, and the tests of that point."""
         self._settle()
-        self._gradient_norm = self._problem.linearise()
-        self._cut_short = False
+        gradient_norm = self._problem.linearise()
+        if math.isfinite(self._gradient_norm) and not math.isfinite(gradient_norm):  # not where that step began
+            self._moving = True
+            self._problem.withdraw()
+            self._settle()
+            gradient_norm = self._problem.linearise()
+        self._gradient_norm = gradient_norm
+        self._ending = self._ending_without_a_step()
+
+    def _ending_without_a_step(self) -> Ending:
+        """What the tests say that look at the point alone, and at the limits."""
+        at_minimum = gradient_test(self._gradient_norm, self._options)
+        return at_minimum or limit_test(len(self._iterations) - 1, self._now(), self._options) or _RUNNING
 
     def summary(self) -> Summary:
         """The solve so far; at least one `step` must have been made."""
@@ -174,7 +187,7 @@ class Minimizer:
             linear_solve=seconds["linear_solve"],
             total=self._elapsed,
         )
-        return Summary(self._initial, self._cost, self.status, self.message, tuple(self._iterations), timing)
+        return Summary(self._initial, self.cost, self.status, self.message, tuple(self._iterations), timing)
 
     def _begin(self) -> None:
         """Iteration 0: the starting point."""
@@ -184,9 +197,7 @@ class Minimizer:
         self._initial = self._cost = cost
         self._gradient_norm = self._problem.linearise()
         self._record(None)
-        self._ending = (
-            gradient_test(self._gradient_norm, self._options) or limit_test(0, self._now(), self._options) or _RUNNING
-        )
+        self._ending = self._ending_without_a_step()
 
     def _iterate(self) -> None:
         before = self._cost.total

@@ -14,6 +14,7 @@ import optpy as op
 from optpy import backend, plan
 from optpy.energy.binding import bind
 from optpy.kernels.buffers import Buffers
+from optpy.kernels.tables import Connectivity
 from optpy.session import Session
 from tests.cuda.emulated_device import EmulatedDevice
 
@@ -270,3 +271,61 @@ def test_data_that_is_refused_ends_nothing(solver: op.Solver) -> None:
         with pytest.raises(op.DataError):
             session.update(**bad)
     np.testing.assert_array_equal(costs(session), costs(twin))
+
+
+# -- a device that is full -------------------------------------------------------------------------------------------
+
+
+def full(*arguments: Any, **options: Any) -> Any:
+    raise MemoryError("out of memory allocating 99 bytes")
+
+
+FULL = "bytes as given, does not fit beside what else is in the memory of the GPU: out of memory allocating 99"
+
+
+@pytest.mark.parametrize("where", ["upload", "copies of what stays"])
+def test_a_session_on_a_device_too_full_for_new_data_stays_as_it_was(
+    where: str, emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = op.compile(ENERGY, "cuda", np.float64)
+    session, twin = (compiled.start(data(), **OPTIONS) for _ in range(2))
+    with monkeypatch.context() as patch:
+        if where == "upload":
+            patch.setattr(emulated.xp, "asarray", full, raising=False)
+        else:
+            patch.setattr(Buffers, "read", full)
+        changes = [dict(A=np.ones((12, 2))), MORE] if where == "upload" else [MORE]
+        for change in changes:
+            with pytest.raises(op.DeviceMemoryError, match=FULL):
+                session.update(**change)
+        if where == "upload":
+            with pytest.raises(op.DeviceMemoryError, match=FULL):
+                compiled.start(data(), **OPTIONS)
+    assert costs(session) == costs(twin)
+    for each in (session, twin):
+        each.update(**MORE)
+    assert costs(session) == costs(twin)
+
+
+def test_a_device_too_full_for_tables_of_edges_says_so_at_the_start_and_in_an_update(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = op.compile(ENERGY, "cuda", np.float64)
+    session = compiled.start(data(), **OPTIONS)
+    monkeypatch.setattr(Connectivity, "table", full)
+    with pytest.raises(op.DeviceMemoryError, match=FULL):
+        compiled.start({**data(), "edges": edges(20)[::-1]}, **OPTIONS)
+    with pytest.raises(op.DeviceMemoryError, match=FULL):
+        session.update(edges=edges(20)[::-1])
+    assert_ended(session, "out of memory allocating 99")
+
+
+def test_main_memory_that_is_full_is_not_the_device_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = op.compile(ENERGY, "cpu", np.float64).start(data(), **OPTIONS)
+    twin = op.compile(ENERGY, "cpu", np.float64).start(data(), **OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffers, "read", full)
+        with pytest.raises(MemoryError) as caught:
+            session.update(**MORE)
+    assert not isinstance(caught.value, op.DeviceMemoryError)
+    assert costs(session) == costs(twin)

@@ -227,3 +227,38 @@ def test_a_session_with_multigrid_refuses_long_edges_and_stays_as_it_was() -> No
     session.update()
     session.run()
     assert session.result().cost == pytest.approx(before.cost, rel=1e-6)
+
+
+def test_a_session_with_multigrid_refuses_long_edges_of_any_number_and_stays_as_it_was() -> None:
+    energy, data = scattered(20)
+    more: dict[str, Any] = scattered(20, 240)[1]
+    del more["X"]
+    long = more["quad"].copy()
+    long[7] = (1, 2, 1, 3, 2, 2, 5, 3)
+    solver = op.compile(energy, device="cpu", dtype=np.float64)
+    session, twin = (solver.start(data, method="gn", preconditioner="multigrid") for _ in range(2))
+    session.step()
+    twin.step()
+    with pytest.raises(op.OptionError, match="edge 7 of the graph 'quad'"):
+        session.update(**(more | dict(quad=long)))
+    assert session.status is op.Status.RUNNING
+    assert session.step().cost == twin.step().cost
+    for each in (session, twin):
+        each.update(**more)
+    assert session.step().cost == twin.step().cost
+
+
+def test_a_session_refuses_sizes_that_are_too_large_for_the_matrix_and_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    energy = pins()
+    small, large = (values_of(energy, size) for size in ((12, 11), (24, 22)))
+    session = op.compile(energy, device="cpu", dtype=np.float64).start(small, preconditioner="cholesky")
+    cost = session.step().cost
+    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 2000)
+    with pytest.raises(op.OptionError, match=r"preconditioner='cholesky'.*blocks, too many to assemble"):
+        session.update(**large)
+    assert session.result().cost == cost
+    assert session["X"].shape == (12, 11)
+    session.update()
+    session.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
 from optpy.solver.reference import ReferenceProblem
-from tests.solver.known_problems import ReferenceProblemWith, rosenbrock
+from tests.solver.known_problems import ReferenceProblemWith, rosenbrock, scalar
 
 
 class Interrupted(ReferenceProblemWith):
@@ -125,3 +126,133 @@ def test_an_interrupt_in_a_callback() -> None:
         with pytest.raises(KeyboardInterrupt):
             minimizer.step()
         assert (minimizer.status, minimizer.summary().nit) == (Status.RUNNING, n)
+
+
+# -- the point at which the next step finds the problem ----------------------------------------------------------------
+
+
+class InterruptedAfter(ReferenceProblemWith):
+    """Ctrl-C arrives when a call of a name, of that number, has done its work; each of several such in turn."""
+
+    def __init__(self, inner: ReferenceProblem, *interrupts: tuple[str, int]) -> None:
+        super().__init__(inner)
+        self.left = list(interrupts)
+        self.counts: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(*args: Any) -> Any:
+            self.counts[name] = self.counts.get(name, 0) + 1
+            out = method(*args)
+            if self.left and self.left[0] == (name, self.counts[name]):
+                self.left.pop(0)
+                raise KeyboardInterrupt
+            return out
+
+        return call
+
+
+def stepped_to_the_end(minimizer: Minimizer) -> int:
+    """Steps until the solve has ended; how often Ctrl-C was heard."""
+    heard = 0
+    while not minimizer.status.finished:
+        try:
+            minimizer.step()
+        except KeyboardInterrupt:
+            heard += 1
+    return heard
+
+
+def one_step() -> ReferenceProblem:
+    """Without damping one step leads to the minimum, from where no linear solve gives a usable one."""
+    return scalar(lambda x: x, lambda x: 1.0, 1.0)
+
+
+def test_a_minimum_reached_by_an_interrupted_step_is_one_to_the_next_step() -> None:
+    options = SolveOptions(initial_radius=1e30, max_radius=1e32)
+    whole = Minimizer(one_step(), options).run()
+    assert (whole.status, whole.nit) == (Status.GRADIENT_TOLERANCE, 1)
+    minimizer = Minimizer(InterruptedAfter(one_step(), ("linearise", 2)), options)
+    assert stepped_to_the_end(minimizer) == 1
+    assert (minimizer.status, minimizer.message) == (whole.status, whole.message)
+    assert minimizer.cost == whole.final
+    assert minimizer.step() == minimizer.iterations[-1]
+
+
+def pit() -> ReferenceProblem:
+    """The full step from 2 leads to 0.978; below 1 the gradient is NaN, though the cost is finite."""
+    return scalar(lambda x: math.log(x / 1.2), lambda x: 1 / x if x >= 1 else math.nan, 2.0)
+
+
+@pytest.mark.parametrize(
+    "interrupts",
+    [
+        [("accept", 1)],
+        [("linearise", 2)],
+        [("withdraw", 1)],
+        [("linearise", 3)],
+        [("accept", 1), ("linearise", 2), ("withdraw", 1), ("linearise", 4)],
+    ],
+)
+def test_a_point_without_a_gradient_is_left_by_the_next_step(interrupts: list[tuple[str, int]]) -> None:
+    problem = pit()
+    minimizer = Minimizer(InterruptedAfter(problem, *interrupts), SolveOptions(initial_radius=1e16))
+    assert stepped_to_the_end(minimizer) == len(interrupts)
+    assert minimizer.status.success, minimizer.message
+    np.testing.assert_allclose(problem.x, 1.2, rtol=1e-3)
+    assert all(math.isfinite(r.gradient_norm) for r in minimizer.iterations)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_starting_point_without_a_gradient_ends_also_an_interrupted_solve(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been recorded when Ctrl-C comes, and there is no point before it."""
+    problem = pit()
+    problem.x[:] = 0.5
+    minimizer = Minimizer(problem, SolveOptions(verbose=2))
+
+    def interrupted(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("optpy.solver.minimizer.table_row", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            minimizer.step()
+    record = minimizer.run().iterations[-1] if again else minimizer.step()
+    assert record.iteration == 0
+    assert minimizer.status is Status.FAILURE
+    assert "starting point the gradient is not finite" in minimizer.message
+    assert problem.x == 0.5
+
+
+def test_an_interrupted_step_counts_towards_the_limit_on_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    minimizer = Minimizer(rosenbrock().problem(), SolveOptions(max_iterations=2, verbose=2))
+    minimizer.step()
+    with monkeypatch.context() as patch:
+        patch.setattr("optpy.solver.minimizer.table_row", interrupted)  # its record is there by then
+        with pytest.raises(KeyboardInterrupt):
+            minimizer.step()
+    minimizer.step()
+    assert (minimizer.status, minimizer.summary().nit) == (Status.MAX_ITERATIONS, 2)
+
+
+@pytest.mark.parametrize("run", [True, False])
+def test_the_cost_belongs_to_x_however_often_control_c_comes(run: bool) -> None:
+    """Which of two points x is at is found out by evaluating the cost: Ctrl-C may come then, too."""
+    problem = pit()
+    broken = InterruptedAfter(problem, ("accept", 1), ("evaluate", 2), ("evaluate", 3))
+    minimizer = Minimizer(broken, SolveOptions(initial_radius=1.0))
+    with pytest.raises(KeyboardInterrupt):
+        minimizer.run() if run else minimizer.step()
+    for _ in range(2 - run):
+        with pytest.raises(KeyboardInterrupt):
+            minimizer.summary()
+    assert broken.left == []
+    assert minimizer.cost == minimizer.summary().final == problem.evaluate() != minimizer.summary().initial
+    assert minimizer.run().status.success
+    np.testing.assert_allclose(problem.x, 1.2, rtol=1e-3)
