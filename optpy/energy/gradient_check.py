@@ -34,6 +34,8 @@ _ROUNDED = 10.0
 """The error of differences over the best step is rounding's where it is no more times the bound on that,"""
 _NEAR, _STEEP = 8.0, 4.0
 """and where that step is no more times the shortest, unless they are steeper than the derivative: next to a jump."""
+_SHRUNK = 0.75
+"""By which the steps shrink over which symbolic derivatives are compared with themselves."""
 _RESOLVED = 0.25
 """Differences over about the shortest step that still move by more than that tell nothing."""
 
@@ -113,7 +115,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     differences over a step as short as rounding allows tell of something else, such as an edge that is far shorter
     than its coordinates are large. Where the differences are rounded by more than the error that they show, the report
     says that the derivative is *not decidable at this point*; that is no agreement: choose data nearer to the origin,
-    or a larger tolerance.
+    or a larger tolerance. It says so, too, where the symbolic derivative is another over steps as short as rounding
+    allows, so that no differences show it: ``1e8 + 1e-9 * tanh(1e5 * x)`` near x = 0.
 
     At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
     convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
@@ -250,19 +253,19 @@ class _Differences:
         """The derivatives by columns of which each row has one at most."""
         first = _FIRST_STEP * self._function.scale
         column_of = np.full(self._function.size, -1)
-        for c in columns.tolist():
-            column_of[_column(self._jacobian, c)[0]] = c
+        here = self._jacobian[:, columns].tocoo()
+        column_of[here.row] = columns[here.col]
         symbolic = self._entries(self._jacobian, columns)
         rounded = self._entries(self._jacobian_rounding, columns)
         scale = np.maximum(1.0, np.abs(symbolic))
-        shortest = self._shortest(columns, column_of, _BLURRED * scale)
+        shortest = self._shortest(column_of, _BLURRED * scale)
         table = Table()
         step = first
         for level in range(_LEVELS):
             step = 0.5**level * first
             table.add(*self._central(columns, column_of, step), near=_near(step, shortest, column_of))
         found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
-        local, rounding = self._central(columns, column_of, self._shortest(columns, column_of, tolerance * scale))
+        local, rounding = self._central(columns, column_of, self._shortest(column_of, tolerance * scale))
         with np.errstate(invalid="ignore"):
             same = np.abs(table.best - local) <= 2 * (table.error + rounding + tolerance * scale)
         settled = (found.verdict == 0) & same
@@ -278,24 +281,30 @@ class _Differences:
             if (step == shortest)[columns].all():
                 break
         found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
-        return self._doubted(found, columns, shortest)
+        return self._doubted(found, columns)
 
-    def _doubted(self, found: _Compared, columns: NDArray[np.intp], shortest: Floats) -> _Compared:
+    def _doubted(self, found: _Compared, columns: NDArray[np.intp]) -> _Compared:
         """Disagreements, but undecided where the symbolic derivative tells of something too small to be seen.
 
-        Differences over h are the mean of the derivative within h. They do not contradict one that itself changes
-        there by as much as they differ from it, and rounding allows no shorter h. Where it changes as much within an
-        ulp or so, it jumps.
+        Differences over h are the mean of the derivative within h. They do not contradict one whose own mean there is
+        off by as much as they are, where rounding allows no shorter h to tell the two apart. Where it is off as much
+        within an ulp or so, it jumps.
         """
-        disagrees = found.verdict == _DISAGREES
+        disagrees = (found.verdict == _DISAGREES) & (found.column_of >= 0)
         if not disagrees.any():
             return found
-        swing = np.zeros_like(found.symbolic)
-        for fraction in (1.0, 0.5, 0.25):
-            swing = np.fmax(swing, self._swing(found.symbolic, columns, fraction * shortest))
-        jump = self._swing(found.symbolic, columns, self._floor())
         with np.errstate(invalid="ignore"):
-            gap = np.abs(found.symbolic - found.numeric)
+            gap = np.where(disagrees, np.abs(found.symbolic - found.numeric), np.inf)
+            longest = self._shortest_of_rows(found.column_of, _BLURRED * gap)
+            step = self._shortest(found.column_of, _BLURRED * gap)
+            width = _widths(columns, found.column_of, step)
+            swing = np.zeros_like(gap)
+            # Down to where rounding is as much as the two are apart; halves would be more apt to be periods.
+            while (disagrees & (width >= _BLURRED * longest)).any():
+                within = (width >= _BLURRED * longest) & (width <= longest)
+                swing = np.where(within, np.fmax(swing, self._swing(found.symbolic, columns, step)), swing)
+                step, width = _SHRUNK * step, _SHRUNK * width
+            jump = self._swing(found.symbolic, columns, self._floor())
             hidden = disagrees & (gap <= 2 * swing) & (gap > 2 * jump)
             uncertainty = 2 * swing / np.maximum(1.0, np.abs(found.symbolic))
         return replace(
@@ -305,19 +314,17 @@ class _Differences:
         )
 
     def _swing(self, symbolic: Floats, columns: NDArray[np.intp], step: Floats) -> Floats:
-        """By how much the symbolic derivatives at the ends of a step, either way, are others."""
+        """How far the mean of the symbolic derivatives at x + h and x - h is from those at x."""
         change = np.zeros_like(step)
         change[columns] = step[columns]
-        with np.errstate(invalid="ignore"):
-            ends = [np.abs(self._entries(self._jacobian_at(c), columns) - symbolic) for c in (change, -change)]
-        return np.fmax(*ends)
+        forward, backward = (self._entries(self._jacobian_at(c), columns) for c in (change, -change))
+        return np.abs(0.5 * forward + 0.5 * backward - symbolic)
 
     def _entries(self, jacobian: csc_matrix, columns: NDArray[np.intp]) -> Floats:
         """Of every row, the entry in that of the columns that it has."""
         entries = np.zeros(self._function.size)
-        for c in columns.tolist():
-            rows, values = _column(jacobian, c)
-            entries[rows] = values
+        here = jacobian[:, columns].tocoo()
+        entries[here.row] = here.data
         return entries
 
     def _central(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], step: Floats) -> tuple[Floats, Floats]:
@@ -329,13 +336,19 @@ class _Differences:
             central = (self._function(change) - self._function(-change)) / (2 * width)
         return central, np.where(column_of >= 0, self._rounding / width, 0.0)  # what reads no x does not change
 
-    def _shortest(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], left: Floats) -> Floats:
+    def _shortest(self, column_of: NDArray[np.intp], left: Floats) -> Floats:
         """For each column the shortest step, a power of two, whose rounding is no more than ``left`` in any row."""
-        scale_of = self._function.scale
-        needed = np.zeros_like(scale_of)
+        shortest = np.exp2(np.ceil(np.log2(self._floor())))
         here = column_of >= 0
-        np.maximum.at(needed, column_of[here], np.nan_to_num(self._rounding / left, nan=np.inf)[here])
-        return np.minimum(np.exp2(np.ceil(np.log2(np.maximum(needed, self._floor())))), _FIRST_STEP * scale_of)
+        np.maximum.at(shortest, column_of[here], self._shortest_of_rows(column_of, left)[here])
+        return shortest
+
+    def _shortest_of_rows(self, column_of: NDArray[np.intp], left: Floats) -> Floats:
+        """The same for each row that has a column."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.maximum(np.nan_to_num(self._rounding / left, nan=np.inf), self._floor()[column_of])
+        steps: Floats = np.minimum(np.exp2(np.ceil(np.log2(needed))), _FIRST_STEP * self._function.scale[column_of])
+        return steps
 
     def _floor(self) -> Floats:
         return _ULPS * np.finfo(np.float64).eps * self._function.scale
@@ -351,8 +364,3 @@ def _near(step: Floats, shortest: Floats, column_of: NDArray[np.intp]) -> NDArra
     """Whether rounding allows hardly any shorter step, for every row."""
     near: NDArray[np.bool_] = (column_of >= 0) & (step <= _NEAR * shortest)[column_of]
     return near
-
-
-def _column(matrix: csc_matrix, column: int) -> tuple[NDArray[Any], Floats]:
-    at = slice(matrix.indptr[column], matrix.indptr[column + 1])
-    return matrix.indices[at], matrix.data[at]
