@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -11,23 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import ir
-from ..symbolic.expr import Call, Expr, var
-from ..symbolic.interpret import Value, evaluate, rounding
-from ..symbolic.traverse import substitute, topological
-from .binding import Bound, bind
+from .binding import bind
+from .displaced import DisplacedResiduals
 from .energy import Energy
-from .evaluation import (
-    Evaluate,
-    Floats,
-    Lookup,
-    Slab,
-    bound_jacobian,
-    jacobian_rounding,
-    residual_values,
-    solved_elements,
-)
+from .evaluation import Floats, bound_jacobian, jacobian_rounding, solved_elements
 from .ridders import Table
-from .tangent import at_zero, moved
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_matrix
@@ -47,6 +34,8 @@ _ROUNDED = 10.0
 """The error of differences over the best step is rounding's where it is no more times the bound on that,"""
 _NEAR, _STEEP = 8.0, 4.0
 """and where that step is no more times the shortest, unless they are steeper than the derivative: next to a jump."""
+_SHRUNK = 0.75
+"""By which the steps shrink over which symbolic derivatives are compared with themselves."""
 _RESOLVED = 0.25
 """Differences over about the shortest step that still move by more than that tell nothing."""
 
@@ -84,6 +73,7 @@ class WorstEntry:
 
 _UNDECIDED = "not decidable at this point: rounding of the residual"
 _VERDICTS: tuple[Literal["agrees", "undecided", "disagrees"], ...] = ("agrees", "undecided", "disagrees")
+_IS_UNDECIDED, _DISAGREES = 1, 2
 
 
 @final
@@ -125,7 +115,8 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     differences over a step as short as rounding allows tell of something else, such as an edge that is far shorter
     than its coordinates are large. Where the differences are rounded by more than the error that they show, the report
     says that the derivative is *not decidable at this point*; that is no agreement: choose data nearer to the origin,
-    or a larger tolerance.
+    or a larger tolerance. It says so, too, where the symbolic derivative is another over steps as short as rounding
+    allows, so that no differences show it: ``1e8 + 1e-9 * tanh(1e5 * x)`` near x = 0.
 
     At a kink, central differences give the mean of the slopes on its two sides, and the energy's derivative is by
     convention: ``abs`` at 0 has 0, which is that mean, and agrees; ``maximum``, ``minimum`` and ``where`` have that
@@ -147,8 +138,12 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     solved = [
         np.repeat(solved_elements(energy, u, bound).ravel(), ir.tangent(u).channels) for u in energy.unknown_fields
     ]
-    function = _Residuals(energy, bound)
-    differences = _Differences(function, jacobian, jacobian_rounding(energy, bound).tocsc())
+    function = DisplacedResiduals(energy, bound)
+
+    def jacobian_at(change: Floats) -> csc_matrix:
+        return bound_jacobian(energy, function.at(change)).tocsc()
+
+    differences = _Differences(function, jacobian_at, jacobian, jacobian_rounding(energy, bound).tocsc())
     worst: dict[str, tuple[int, float, WorstEntry]] = {}
     for group in independent_columns(jacobian, np.flatnonzero(np.concatenate(solved))):
         found = differences.group(group, tolerance)
@@ -218,10 +213,10 @@ class _Compared:
             )
         error[np.isnan(error)] = np.inf
         undecided = np.where(error > tolerance, error <= uncertainty, table.error > max(_SURE, tolerance) * scale)
-        verdict = np.where(undecided, 1, np.where(error > tolerance, 2, 0))
+        verdict = np.where(undecided, _IS_UNDECIDED, np.where(error > tolerance, _DISAGREES, 0))
         return cls(symbolic, numeric, error, uncertainty, verdict, column_of)
 
-    def entry(self, function: _Residuals, label: str, row: int) -> WorstEntry:
+    def entry(self, function: DisplacedResiduals, label: str, row: int) -> WorstEntry:
         """One row, for the report."""
         unknown, column = function.element(int(self.column_of[row]))
         return WorstEntry(
@@ -241,158 +236,131 @@ class _Compared:
 class _Differences:
     """Extrapolated central differences of all rows, for groups of columns that share no row."""
 
-    def __init__(self, function: _Residuals, jacobian: csc_matrix, jacobian_rounding: csc_matrix) -> None:
+    def __init__(
+        self,
+        function: DisplacedResiduals,
+        jacobian_at: Callable[[Floats], csc_matrix],
+        jacobian: csc_matrix,
+        jacobian_rounding: csc_matrix,
+    ) -> None:
         self._function = function
+        self._jacobian_at = jacobian_at
         self._jacobian = jacobian
         self._jacobian_rounding = jacobian_rounding
         self._rounding = function.rounding()
 
     def group(self, columns: NDArray[np.intp], tolerance: float) -> _Compared:
         """The derivatives by columns of which each row has one at most."""
-        scale_of = self._function.scale
-        first = _FIRST_STEP * scale_of
-        size = self._function.size
-        symbolic, rounded, column_of = np.zeros(size), np.zeros(size), np.full(size, -1)
-        for c in columns.tolist():
-            rows, values = _column(self._jacobian, c)
-            symbolic[rows], column_of[rows] = values, c
-            rows, values = _column(self._jacobian_rounding, c)
-            rounded[rows] = values
-        table = Table()
-        for level in range(_LEVELS):
-            table.add(*self._central(columns, column_of, 0.5**level * first))
-        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        first = _FIRST_STEP * self._function.scale
+        column_of = np.full(self._function.size, -1)
+        here = self._jacobian[:, columns].tocoo()
+        column_of[here.row] = columns[here.col]
+        symbolic = self._entries(self._jacobian, columns)
+        rounded = self._entries(self._jacobian_rounding, columns)
         scale = np.maximum(1.0, np.abs(symbolic))
-        local, rounding = self._central(columns, column_of, self._shortest(columns, column_of, tolerance * scale))
+        shortest = self._shortest(column_of, _BLURRED * scale)
+        table = Table()
+        step = first
+        for level in range(_LEVELS):
+            step = 0.5**level * first
+            table.add(*self._central(columns, column_of, step), near=_near(step, shortest, column_of))
+        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        local, rounding = self._central(columns, column_of, self._shortest(column_of, tolerance * scale))
         with np.errstate(invalid="ignore"):
             same = np.abs(table.best - local) <= 2 * (table.error + rounding + tolerance * scale)
-        if not found.verdict.any() and same.all():
+        settled = (found.verdict == 0) & same
+        if settled.all():
             return found
-        shortest = self._shortest(columns, column_of, _BLURRED * scale)
         for level in range(_LEVELS, _MOST_LEVELS):
-            step = np.maximum(0.5**level * first, shortest)
-            table.add(*self._central(columns, column_of, step), near=(step <= _NEAR * shortest)[column_of])
+            last, step = step, np.maximum(0.5**level * first, shortest)
+            # What a row is told depends on its own column only, however far other columns still go.
+            shorter = _widths(columns, column_of, step) < _widths(columns, column_of, last)
+            table.add(
+                *self._central(columns, column_of, step), shorter & ~settled, near=_near(step, shortest, column_of)
+            )
             if (step == shortest)[columns].all():
                 break
-        return _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        return self._doubted(found, columns)
+
+    def _doubted(self, found: _Compared, columns: NDArray[np.intp]) -> _Compared:
+        """Disagreements, but undecided where the symbolic derivative tells of something too small to be seen.
+
+        Differences over h are the mean of the derivative within h. They do not contradict one whose own mean there is
+        off by as much as they are, where rounding allows no shorter h to tell the two apart. Where it is off as much
+        within an ulp or so, it jumps.
+        """
+        disagrees = (found.verdict == _DISAGREES) & (found.column_of >= 0)
+        if not disagrees.any():
+            return found
+        with np.errstate(invalid="ignore"):
+            gap = np.where(disagrees, np.abs(found.symbolic - found.numeric), np.inf)
+            longest = self._shortest_of_rows(found.column_of, _BLURRED * gap)
+            step = self._shortest(found.column_of, _BLURRED * gap)
+            width = _widths(columns, found.column_of, step)
+            swing = np.zeros_like(gap)
+            # Down to where rounding is as much as the two are apart; halves would be more apt to be periods.
+            while (disagrees & (width >= _BLURRED * longest)).any():
+                within = (width >= _BLURRED * longest) & (width <= longest)
+                swing = np.where(within, np.fmax(swing, self._swing(found.symbolic, columns, step)), swing)
+                step, width = _SHRUNK * step, _SHRUNK * width
+            jump = self._swing(found.symbolic, columns, self._floor())
+            hidden = disagrees & (gap <= 2 * swing) & (gap > 2 * jump)
+            uncertainty = 2 * swing / np.maximum(1.0, np.abs(found.symbolic))
+        return replace(
+            found,
+            verdict=np.where(hidden, _IS_UNDECIDED, found.verdict),
+            uncertainty=np.where(hidden, uncertainty, found.uncertainty),
+        )
+
+    def _swing(self, symbolic: Floats, columns: NDArray[np.intp], step: Floats) -> Floats:
+        """How far the mean of the symbolic derivatives at x + h and x - h is from those at x."""
+        change = np.zeros_like(step)
+        change[columns] = step[columns]
+        forward, backward = (self._entries(self._jacobian_at(c), columns) for c in (change, -change))
+        return np.abs(0.5 * forward + 0.5 * backward - symbolic)
+
+    def _entries(self, jacobian: csc_matrix, columns: NDArray[np.intp]) -> Floats:
+        """Of every row, the entry in that of the columns that it has."""
+        entries = np.zeros(self._function.size)
+        here = jacobian[:, columns].tocoo()
+        entries[here.row] = here.data
+        return entries
 
     def _central(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], step: Floats) -> tuple[Floats, Floats]:
         """(F(x + h) - F(x - h)) / 2h in every row, and how much of it may be rounding."""
         change = np.zeros_like(step)
         change[columns] = step[columns]
-        width = np.where(column_of >= 0, step[column_of], step[columns].min())
+        width = _widths(columns, column_of, step)
         with np.errstate(invalid="ignore"):
             central = (self._function(change) - self._function(-change)) / (2 * width)
         return central, np.where(column_of >= 0, self._rounding / width, 0.0)  # what reads no x does not change
 
-    def _shortest(self, columns: NDArray[np.intp], column_of: NDArray[np.intp], left: Floats) -> Floats:
+    def _shortest(self, column_of: NDArray[np.intp], left: Floats) -> Floats:
         """For each column the shortest step, a power of two, whose rounding is no more than ``left`` in any row."""
-        scale_of = self._function.scale
-        needed = np.zeros_like(scale_of)
+        shortest = np.exp2(np.ceil(np.log2(self._floor())))
         here = column_of >= 0
-        np.maximum.at(needed, column_of[here], np.nan_to_num(self._rounding / left, nan=np.inf)[here])
-        floor = _ULPS * np.finfo(np.float64).eps * scale_of
-        return np.minimum(np.exp2(np.ceil(np.log2(np.maximum(needed, floor)))), _FIRST_STEP * scale_of)
+        np.maximum.at(shortest, column_of[here], self._shortest_of_rows(column_of, left)[here])
+        return shortest
+
+    def _shortest_of_rows(self, column_of: NDArray[np.intp], left: Floats) -> Floats:
+        """The same for each row that has a column."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.maximum(np.nan_to_num(self._rounding / left, nan=np.inf), self._floor()[column_of])
+        steps: Floats = np.minimum(np.exp2(np.ceil(np.log2(needed))), _FIRST_STEP * self._function.scale[column_of])
+        return steps
+
+    def _floor(self) -> Floats:
+        return _ULPS * np.finfo(np.float64).eps * self._function.scale
 
 
-def _column(matrix: csc_matrix, column: int) -> tuple[NDArray[Any], Floats]:
-    at = slice(matrix.indptr[column], matrix.indptr[column + 1])
-    return matrix.indices[at], matrix.data[at]
+def _widths(columns: NDArray[np.intp], column_of: NDArray[np.intp], step: Floats) -> Floats:
+    """The step of every row: that of its column; the shortest of all where it has none."""
+    widths: Floats = np.where(column_of >= 0, step[column_of], step[columns].min())
+    return widths
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A leaf that keeps the value that an expression has at the start."""
-
-    expression: Expr
-    number: int
-    boolean = False
-
-    def __str__(self) -> str:
-        return f"held {self.number}"
-
-
-@final
-class _HoldingLookup:
-    """Leaves at a changed point, but what gradients do not go through at the start."""
-
-    def __init__(self, start: Bound, now: Bound, slab: Slab) -> None:
-        self._start = Lookup(start, slab)
-        self._now = Lookup(now, slab)
-
-    def __call__(self, key: Any) -> Value:
-        if isinstance(key, _Held):
-            return evaluate([key.expression], self._start)[0]
-        return self._now(key)
-
-
-@final
-class _Residuals:
-    """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
-
-    def __init__(self, energy: Energy, bound: Bound) -> None:
-        self._unknowns = energy.unknown_fields
-        self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
-        self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
-        self.rows: dict[str, slice] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self.size = 0
-        for r in self._residuals:
-            shape = (*(bound.sizes[i.dim] for i in r.domain), len(r.components))
-            self._shapes[r.label] = shape
-            self.rows[r.label] = slice(self.size, self.size + math.prod(shape))
-            self.size += math.prod(shape)
-
-    def _scale(self, unknown: ir.Field) -> Floats:
-        """How large a change of each coordinate is large: a power of two below max(1, |x|); 1 on manifolds."""
-        x: Floats = self._bound.arrays[unknown.name]
-        if unknown.manifold is None:
-            return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
-        return np.ones(x.size // unknown.channels * unknown.manifold.dimension)
-
-    def __call__(self, change: Floats) -> Floats:
-        arrays = dict(self._bound.arrays)
-        start = 0
-        for u in self._unknowns:
-            x = arrays[u.name]
-            n = x.size // u.channels * ir.tangent(u).channels
-            arrays[u.name] = moved(u, x, change[start : start + n])
-            start += n
-        return self._evaluated(replace(self._bound, arrays=arrays), evaluate)
-
-    def _evaluated(self, now: Bound, evaluate: Evaluate) -> Floats:
-        def lookup(slab: Slab) -> Callable[[Any], Value]:
-            return _HoldingLookup(self._bound, now, slab)
-
-        return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
-
-    def rounding(self) -> Floats:
-        """How much of each entry of F may be rounding, where x is exact."""
-
-        def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
-            def leaf(key: Any) -> Value:
-                retracted = isinstance(key, ir.Access) and key.field in self._unknowns and key.field.manifold
-                return np.finfo(np.float64).eps * np.abs(lookup(key)) if retracted else np.float64(0)
-
-            return rounding(roots, lookup, leaf)
-
-        return self._evaluated(self._bound, errors)
-
-    def row_index(self, label: str, row: int) -> tuple[int, ...]:
-        return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))
-
-    def element(self, column: int) -> tuple[str | None, tuple[int, ...]]:
-        for u in self._unknowns:
-            grid = tuple(self._bound.sizes[d] for d in u.dims)
-            shape = (*grid, ir.tangent(u).channels) if u.vector else grid
-            if 0 <= column < math.prod(shape):
-                return u.name, tuple(int(n) for n in np.unravel_index(column, shape))
-            column -= math.prod(shape)
-        return None, ()
-
-
-def _hold_stopped(components: Sequence[Expr]) -> tuple[Expr, ...]:
-    stopped = [e for e in topological(components) if isinstance(e, Call) and e.op.name == "stop_gradient"]
-    return tuple(substitute(components, {e: var(_Held(e, n)) for n, e in enumerate(stopped)}))
+def _near(step: Floats, shortest: Floats, column_of: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether rounding allows hardly any shorter step, for every row."""
+    near: NDArray[np.bool_] = (column_of >= 0) & (step <= _NEAR * shortest)[column_of]
+    return near

@@ -37,17 +37,24 @@ class Table:
         self.rounding: Floats = np.zeros(0)
         self.at_end: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
-    def add(self, differences: Floats, rounding: Floats, near: NDArray[np.bool_] | bool = False) -> None:
+    def add(
+        self,
+        differences: Floats,
+        rounding: Floats,
+        halved: NDArray[np.bool_] | bool = True,
+        near: NDArray[np.bool_] | bool = False,
+    ) -> None:
         """Take central differences over half the step of the last time.
 
         Args:
             differences: of each function.
             rounding: a bound on their errors by that.
+            halved: of which functions this is so; nothing changes for the others, whose next half may come later.
             near: whether rounding allows hardly any shorter step.
         """
         row, above = [differences], self._last
-        self._last = row
         if not above:
+            self._last = row
             self.best, self.error, self.rounding = differences, np.full_like(differences, np.inf), rounding
             self.at_end = np.zeros(len(differences), np.bool_)
             return
@@ -59,7 +66,9 @@ class Table:
                 moved = np.maximum(np.abs(row[n] - row[n - 1]), np.abs(row[n] - above[n - 1]))
                 found, error = np.where(moved < error, row[n], found), np.fmin(moved, error)
             error = error + rounding
-            better = (error < self.error) | (np.abs(self.best - found) > self.error + error)
+            better = halved & ((error < self.error) | (np.abs(self.best - found) > self.error + error))
+        absent = np.full_like(differences, np.nan)  # of an order that a function with fewer halves has not reached
+        self._last = [np.where(halved, n, a) for n, a in zip(row, [*above, absent], strict=False)]
         self.best = np.where(better, found, self.best)
         self.error = np.where(better, error, self.error)
         self.rounding = np.where(better, rounding, self.rounding)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -201,3 +202,98 @@ def test_a_disagreement_is_told_before_what_is_not_decidable(monkeypatch: pytest
     assert (report.worst["stretch"].verdict, report.worst["stretch"].row) == ("disagrees", (3, 0))
     assert "DISAGREE" in str(report)
     assert "not decidable" not in str(report)
+
+
+# -- what is too small to show ---------------------------------------------------------------------------------------
+
+SHAPES: dict[str, Callable[[Any], Any]] = {"tanh": op.tanh, "sin": op.sin, "bell": lambda z: op.exp(-z * z)}
+
+
+def small_shape(shape: str) -> op.Energy:
+    """A shape of height B and width 1 / C on a large constant: seen over no step where its height is rounded away."""
+    A, B, C = (op.Array(name, (N,)) for name in "ABC")
+    return op.Energy(t=A[i] + B[i] * SHAPES[shape](C[i] * X[i]))
+
+
+def random_points(seed: int, count: int) -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        a, b, c = 10 ** rng.uniform((4, -9, 4), (10, -4, 10))
+        yield {"A": np.array([a]), "B": np.array([b]), "C": np.array([c]), "X": 0.5 * rng.normal(size=1) / c}
+
+
+def with_an_ordinary_point(data: dict[str, Any]) -> dict[str, Any]:
+    return {k: np.append(x, {"A": 0.0, "B": 1.0, "C": 1.0, "X": 0.3}[k]) for k, x in data.items()}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_report_on_a_point_does_not_depend_on_others(
+    shape: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy = small_shape(shape)
+
+    def wrong_at_the_first(*args: Any) -> Any:
+        J = bound_jacobian(*args).tolil()
+        J[0] *= factor
+        return J.tocsr()
+
+    monkeypatch.setattr(gradient_check, "bound_jacobian", wrong_at_the_first)
+    undecided = 0
+    for data in random_points(0, 40):
+        alone = op.check_gradients(energy, data).worst["t"]
+        beside = op.check_gradients(energy, with_an_ordinary_point(data)).worst["t"]
+        assert beside.verdict == alone.verdict, data
+        if beside.row == (0, 0):
+            assert beside == alone
+        undecided += alone.verdict == "undecided"
+    assert undecided > 5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_right_derivatives_of_what_is_too_small_to_show_do_not_disagree(shape: str) -> None:
+    energy = small_shape(shape)
+    found = [op.check_gradients(energy, data).worst["t"] for data in random_points(1, 60)]
+    assert {w.verdict for w in found} == {"agrees", "undecided"}
+    assert all(w.error <= w.uncertainty for w in found if w.verdict == "undecided" and w.error > 1e-3)
+
+
+def test_a_point_that_differences_do_not_see_is_undecided() -> None:
+    data = {"A": [1.139e8], "B": [1.162e-7], "C": [8.94e8], "X": [-2.48e-10]}
+    for d in (data, with_an_ordinary_point(data)):
+        report = op.check_gradients(small_shape("tanh"), d)
+        assert (report.worst["t"].verdict, report.worst["t"].row) == ("undecided", (0, 0))
+        assert report.worst["t"].symbolic == pytest.approx(98.94, rel=1e-3)
+
+
+ORDINARY = {
+    "cubic": X[i] ** 3 + X[i],
+    "steep": op.sin(1000 * X[i]),
+    "far": 1e6 + op.sin(X[i]),
+    "far and steep": 1e6 + op.sin(100 * X[i]),
+    "far and flat": 1e8 + X[i] ** 2,
+    "kinks": 1e3 + op.maximum(X[i], 1) * X[i],
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_derivatives_that_are_wrong_by_a_random_factor_disagree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, rng = op.Energy(t=ORDINARY[name]), np.random.default_rng(2)
+    for _ in range(20):
+        factor = 1 + rng.choice([-1, 1]) * 10 ** rng.uniform(-3, 1)
+        with monkeypatch.context() as patch:
+            wrong_by(factor, patch)
+            report = op.check_gradients(energy, {"X": 2 * rng.normal(size=3)})
+        assert report.worst["t"].verdict == "disagrees", str(report)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.9, 1.1])
+def test_wrong_derivatives_of_a_small_shape_that_shows_disagree(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_by(factor, monkeypatch)
+    data = {"A": [1e6], "B": [1e-3], "C": [1e5], "X": [3e-6]}
+    assert op.check_gradients(small_shape("tanh"), data).worst["t"].verdict == "disagrees"
+
+
+def test_a_kink_disagrees_on_a_large_constant_too() -> None:
+    report = op.check_gradients(op.Energy(r=1e6 + op.maximum(X[i], 1)), {"X": np.array([1.0])})
+    assert report.worst["r"].verdict == "disagrees"
