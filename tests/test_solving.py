@@ -81,9 +81,9 @@ def test_a_hundred_sizes_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     energy = laplacian()
     compiled = []
 
-    def counted(source: str, *, name: str) -> Any:
+    def counted(source: str, *, name: str, kernels: int) -> Any:
         compiled.append(name)
-        return compile_c(source, name=name)
+        return compile_c(source, name=name, kernels=kernels)
 
     monkeypatch.setattr("optpy.backend.compile_c", counted)
     for n in range(100):
