@@ -18,6 +18,9 @@ from .energy import Energy
 from .evaluation import Evaluate, Floats, Lookup, Slab, residual_values
 from .tangent import at_zero, moved
 
+_NEARBY = 2.0**-20 / 3
+"""Of the scale of each coordinate: a change after which no sum is exact."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,10 @@ class DisplacedResiduals:
         return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
 
     def rounding(self) -> Floats:
-        """How much of each entry of F may be rounding, where x is exact."""
+        """How much of each entry of F may be rounding, at x and near it, where the changed x is exact.
+
+        Near it, because sums of whole numbers, or with zeros, have no rounding at x alone.
+        """
 
         def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
             def leaf(key: Any) -> Value:
@@ -101,7 +107,8 @@ class DisplacedResiduals:
 
             return rounding(roots, lookup, leaf)
 
-        return self._evaluated(self._bound, errors)
+        near = self.at(_NEARBY * self.scale)
+        return np.fmax(self._evaluated(self._bound, errors), self._evaluated(near, errors))
 
     def row_index(self, label: str, row: int) -> tuple[int, ...]:
         return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ def test_rotation_vectors_are_those_of_scipy(axis: Vector, point: Vector, scale:
 
 
 @given(vectors(3), vectors(3), st.sampled_from([1.0, 0.1, 1e-3, 1e-8]))
+@example(np.array([[1.0, 1.0, 0.0]]), np.array([[1.0, 1.0, 0.0]]), 1e-3)  # no rounding here, but near it
 def test_rotation_vectors_have_smooth_derivatives(axis: Vector, point: Vector, scale: float) -> None:
     assert op.check_gradients(AXIS_ANGLE, {"r": scale * axis, "v": point}, tolerance=1e-8)
 
