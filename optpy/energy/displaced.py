@@ -18,8 +18,8 @@ from .energy import Energy
 from .evaluation import Evaluate, Floats, Lookup, Slab, residual_values
 from .tangent import at_zero, moved
 
-_NEARBY = 2.0**-20 / 3
-"""Of the scale of each coordinate: a change after which no sum is exact."""
+_NEARBY = 2.0**-45
+"""Of the scale of each coordinate, at least."""
 
 
 @final
@@ -95,10 +95,7 @@ class DisplacedResiduals:
         return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
 
     def rounding(self) -> Floats:
-        """How much of each entry of F may be rounding, at x and near it, where the changed x is exact.
-
-        Near it, because sums of whole numbers, or with zeros, have no rounding at x alone.
-        """
+        """How much of each entry of F may be rounding, where the changed x is exact."""
 
         def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
             def leaf(key: Any) -> Value:
@@ -107,8 +104,17 @@ class DisplacedResiduals:
 
             return rounding(roots, lookup, leaf)
 
-        near = self.at(_NEARBY * self.scale)
-        return np.fmax(self._evaluated(self._bound, errors), self._evaluated(near, errors))
+        return self._evaluated(self.nearby, errors)
+
+    @property
+    def nearby(self) -> Bound:
+        """A point some hundred units of rounding away, in no special direction, where rounding is what it is around x.
+
+        At x itself it may be less, or seem more: sums of whole numbers and with zeros are exact, and a condition that
+        is met exactly would be changed by any rounding.
+        """
+        golden = 0.5 * (np.sqrt(5.0) - 1)
+        return self.at(_NEARBY * (1 + np.arange(len(self.scale)) * golden % 1) * self.scale)
 
     def row_index(self, label: str, row: int) -> tuple[int, ...]:
         return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))

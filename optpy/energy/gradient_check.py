@@ -143,7 +143,7 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
     def jacobian_at(change: Floats) -> csc_matrix:
         return bound_jacobian(energy, function.at(change)).tocsc()
 
-    differences = _Differences(function, jacobian_at, jacobian, jacobian_rounding(energy, bound).tocsc())
+    differences = _Differences(function, jacobian_at, jacobian, jacobian_rounding(energy, function.nearby).tocsc())
     worst: dict[str, tuple[int, float, WorstEntry]] = {}
     for group in independent_columns(jacobian, np.flatnonzero(np.concatenate(solved))):
         found = differences.group(group, tolerance)

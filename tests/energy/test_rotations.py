@@ -47,6 +47,7 @@ def test_rotation_vectors_are_those_of_scipy(axis: Vector, point: Vector, scale:
 
 @given(vectors(3), vectors(3), st.sampled_from([1.0, 0.1, 1e-3, 1e-8]))
 @example(np.array([[1.0, 1.0, 0.0]]), np.array([[1.0, 1.0, 0.0]]), 1e-3)  # no rounding here, but near it
+@example(np.array([[0.3, 0.4, 0.0]]), np.array([[1.0, 2.0, 3.0]]), 1.0)  # where the series and the closed form meet
 def test_rotation_vectors_have_smooth_derivatives(axis: Vector, point: Vector, scale: float) -> None:
     assert op.check_gradients(AXIS_ANGLE, {"r": scale * axis, "v": point}, tolerance=1e-8)
 
