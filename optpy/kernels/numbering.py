@@ -39,6 +39,29 @@ class Numbered:
         return {s.target.field.dims: s.target.field for s in stores}
 
 
+class AbstractProgram:
+    """What a program in C and one in CUDA alike tell of their kernels."""
+
+    __slots__ = ()
+    numbered: Numbered
+
+    @property
+    def slots(self) -> Slots:
+        return self.numbered.slots
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.numbered.kernels
+
+    @property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
+        return self.numbered.groups
+
+    def routine(self, kernel: int) -> Routine:
+        return self.kernels[kernel].border
+
+
 def numbered_kernels(
     groups: Mapping[str, Sequence[Routine]],
     at_linearisation: Collection[str],

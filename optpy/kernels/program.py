@@ -9,16 +9,14 @@ from typing import final
 from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
-from .lower import Kernel
-from .numbering import Numbered, numbered_kernels
+from .numbering import AbstractProgram, Numbered, numbered_kernels
 from .preconditioners import preconditioner_source
 from .printer import KernelPrinter
-from .slots import Slots
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Program:
+class Program(AbstractProgram):
     """Everything needed to compile and call the kernels of an energy.
 
     Attributes:
@@ -39,22 +37,6 @@ class Program:
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
-
-    @property
-    def slots(self) -> Slots:
-        return self.numbered.slots
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        return self.numbered.kernels
-
-    @property
-    def groups(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the kernels of each group."""
-        return self.numbered.groups
-
-    def routine(self, kernel: int) -> Routine:
-        return self.kernels[kernel].border
 
 
 def build_program(

@@ -12,9 +12,7 @@ from ...ir import Incidence, Routine, affines_of, in_phases
 from ...symbolic.affine import Affine
 from ..compiler import native_header
 from ..dialect import cuda_dialect
-from ..lower import Kernel
-from ..numbering import Numbered, numbered_kernels
-from ..slots import Slots
+from ..numbering import AbstractProgram, Numbered, numbered_kernels
 from .nvrtc import BOUNDS
 from .printer import DevicePrinter
 
@@ -48,7 +46,7 @@ class Phase:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CudaProgram:
+class CudaProgram(AbstractProgram):
     """Everything needed to compile and launch the kernels of an energy.
 
     Attributes:
@@ -66,22 +64,6 @@ class CudaProgram:
     totals: int
     dtype: str
     scalars: tuple[str, ...]
-
-    @property
-    def slots(self) -> Slots:
-        return self.numbered.slots
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        return self.numbered.kernels
-
-    @property
-    def groups(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the kernels of each group."""
-        return self.numbered.groups
-
-    def routine(self, kernel: int) -> Routine:
-        return self.kernels[kernel].border
 
     @property
     def affines(self) -> set[Affine]:
