@@ -167,8 +167,7 @@ OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn
     }
     pcg_barrier(c);
     if (leaves) {
-        for (unsigned block = threadIdx.x; block < gridDim.x; block += OPTPY_THREADS) total += __ldcg(&shares[block]);
-        total = optpy_over_block(total, false);
+        total = optpy_total(shares, false);
         sum[0] = 0;
         *turn = !*turn;
     }

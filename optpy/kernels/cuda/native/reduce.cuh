@@ -66,15 +66,18 @@ template <int N> OPTPY_FN bool optpy_arrive(const Context *c, const double *sum,
     return last;
 }
 
-/* What all blocks have left, in every thread of the last one; makes ready for the next arrival. */
+/* What all blocks have left of one sum, in every thread of a block. */
+OPTPY_FN double optpy_total(const double *shares, bool maximum) {
+    double total = 0;
+    for (unsigned block = threadIdx.x; block < gridDim.x; block += OPTPY_THREADS)
+        total = optpy_combine(total, __ldcg(&shares[block]), maximum);
+    return optpy_over_block(total, maximum);
+}
+
+/* The same of N sums, in the block that has arrived last; makes ready for the next arrival. */
 template <int N> OPTPY_FN void optpy_totals(const Context *c, double *total, unsigned maxima) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-        double sum = 0;
-        for (unsigned block = threadIdx.x; block < gridDim.x; block += OPTPY_THREADS)
-            sum = optpy_combine(sum, __ldcg(&c->partial[(int64_t)n * gridDim.x + block]), maxima >> n & 1);
-        total[n] = optpy_over_block(sum, maxima >> n & 1);
-    }
+    for (int n = 0; n < N; ++n) total[n] = optpy_total(c->partial + (int64_t)n * gridDim.x, maxima >> n & 1);
     if (threadIdx.x == 0) c->sync->arrived = 0;
 }
 
