@@ -35,7 +35,11 @@ class Counter:
     hang: Path  # while this file exists, compilations do not come to an end
 
     def compilations(self) -> int:
-        return self.log.read_text().count("compiled") if self.log.exists() else 0
+        return len(self.processes())
+
+    def processes(self) -> list[int]:
+        """Process identifiers of the compilers, in the order in which they began."""
+        return [int(line.split()[-1]) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
     script.write_text(
         "#!/bin/sh\n"
         f'if [ "$1" = --version ]; then exec {command} --version; fi\n'
-        f"echo compiled >> '{made.log}'\n"
+        f"echo compiled by $$ >> '{made.log}'\n"
         f"while [ -e '{made.hang}' ]; do sleep 0.02; done\n"
         f"ZIG_GLOBAL_CACHE_DIR='{zig_cache}' exec {command} \"$@\"\n"
     )
@@ -134,6 +138,9 @@ def test_killed_in_the_middle_of_a_compilation(counter: Counter, root: Path) -> 
     wait_for(lambda: counter.compilations() == 1)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
+    # The compiler with it, as where a whole machine or a job's group goes: alone, it would still write its library.
+    (compiler,) = counter.processes()
+    os.kill(compiler, signal.SIGKILL)
     process.join(60)
     counter.hang.unlink()
     compiled = compile_c(ADD, name="add")  # its lock went with it
