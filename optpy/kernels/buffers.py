@@ -41,6 +41,15 @@ class Layout(Protocol):
     def plane(self, points: int, slot: int, itemsize: int) -> int:
         """Elements from one channel to the next, or of each channel where they stand side by side."""
 
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        """Elements from one point to the next where channels stand side by side.
+
+        Args:
+            channels: of the field.
+            itemsize: bytes of an element.
+            gathered: whether the field is read through graphs.
+        """
+
     def lead(self, slot: int) -> int:
         """Bytes left free before a field: a multiple of the alignment."""
 
@@ -63,6 +72,9 @@ class CPULayout:
         line = _LINE // itemsize
         return -(-points // line) * line + line * (1 + slot % 7)
 
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        return channels
+
     def lead(self, slot: int) -> int:
         return _LINE * (slot % 61)
 
@@ -83,11 +95,31 @@ class CUDALayout:
     def plane(self, points: int, slot: int, itemsize: int) -> int:
         return -(-points // 64) * 64
 
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        # A gather costs its loads, and the sectors of 32 bytes that it touches: records are padded to whole loads, of
+        # which none straddles two sectors. A sweep costs bytes: what is only swept over is not padded.
+        if not gathered:
+            return channels
+        width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
+        return -(-channels // width) * width
+
     def lead(self, slot: int) -> int:
         return 0
 
     def spare(self, slot: int) -> int:
         return self.alignment
+
+
+def widest_load(itemsize: int) -> int:
+    """Elements that one instruction of a GPU loads: 16 bytes, and four at most."""
+    return min(4, 16 // itemsize)
+
+
+def record_length(f: Field, slots: Slots, dtype: str, layout: Layout) -> int:
+    """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
+    if f.dims not in slots.interleaved:
+        return 1
+    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in slots.gathered)
 
 
 CPU = CPULayout()
@@ -107,7 +139,8 @@ class Buffers:
         later: fields that get their memory by ``provide``.
 
     Attributes:
-        memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory.
+        memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory;
+            where records are padded, (elements of a record, plane).
             To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
     """
 
@@ -143,18 +176,24 @@ class Buffers:
     def _new(self, f: Field, slot: int) -> Any:
         dtype, layout = storage_dtype(f, self._dtype), self._layout
         plane = _plane(f, slot, self.sizes, dtype, layout)
-        size = plane * f.channels * dtype.itemsize
+        record = self.record(f)
+        size = plane * max(record, f.channels) * dtype.itemsize
         raw = self._xp.zeros(size + layout.spare(slot), np.uint8)
         start = -_address(raw) % layout.alignment + layout.lead(slot)
         flat = raw[start : start + size].view(dtype)
         side_by_side = f.dims in self._slots.interleaved
-        return flat.reshape(plane, f.channels).T if side_by_side else flat.reshape(f.channels, plane)
+        return flat.reshape(plane, record).T if side_by_side else flat.reshape(f.channels, plane)
+
+    def record(self, f: Field) -> int:
+        """See ``record_length``."""
+        return record_length(f, self._slots, self._dtype, self._layout)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
         rows, length = self.shape(f.dims)
         pitch = self.pitch[f.dims]
-        view: NDArray[Any] = self.memory[f][:, : rows * pitch].reshape(f.channels, rows, pitch)[:, :, :length]
+        points = self.memory[f][: f.channels, : rows * pitch]
+        view: NDArray[Any] = points.reshape(f.channels, rows, pitch)[:, :, :length]
         return view
 
     def write(self, f: Field, value: Any) -> None:
@@ -172,6 +211,8 @@ class Buffers:
 
     def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, Any]:
         """The memory with the two fields of each pair, which have the same layout, exchanged."""
+        pairs = list(pairs)
+        assert all(self.record(a) == self.record(b) for a, b in pairs)
         exchanged = {x: self.memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}
         return {**self.memory, **exchanged}
 
@@ -189,7 +230,8 @@ def planned_bytes(
         if f in later:
             continue
         stored = storage_dtype(f, dtype)
-        total += _plane(f, slot, sizes, stored, layout) * f.channels * stored.itemsize + layout.spare(slot)
+        numbers = max(record_length(f, slots, dtype, layout), f.channels)
+        total += _plane(f, slot, sizes, stored, layout) * numbers * stored.itemsize + layout.spare(slot)
     return total
 
 

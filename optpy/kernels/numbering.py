@@ -9,7 +9,7 @@ from typing import final
 from ..ir import Dim, Field, Routine
 from .lower import Kernel, lower
 from .schedule import Storage, move_fields, store_intermediates
-from .slots import Slots, gathered_grids, segment_list
+from .slots import Slots, gathered_fields, gathered_grids, segment_list
 from .split import split_edges
 
 
@@ -77,19 +77,30 @@ def numbered_kernels(
         split: whether sums over edges on grids get passes of their own (see ``split_edges``).
     """
     scheduled = _schedule(groups, at_linearisation, split)
-    slots = Slots(interleaved=gathered_grids(r for routines in scheduled.values() for r in routines))
+    routines = [r for found in scheduled.values() for r in found]
+    slots = Slots(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
     numbers: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []
-    for name, routines in scheduled.items():
-        numbers[name] = tuple(range(len(kernels), len(kernels) + len(routines)))
-        for routine in routines:
+    for name, found in scheduled.items():
+        numbers[name] = tuple(range(len(kernels), len(kernels) + len(found)))
+        for routine in found:
             reductions.append(len(slots.reductions))
             slots.add(routine, name in solved_only)
             lists.append(slots.lists[segment_list(routine, name in solved_only)])
             kernels.append(lower(routine))
+    names = {f.name for f in slots.gathered}
+    slots.gathered |= {f for f in slots.fields if _stand_in(f) in names}
     return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), slots)
+
+
+def _stand_in(f: Field) -> str | None:
+    """The name of the field whose memory this one takes, or is read in place of: a step makes the candidate x, and the
+    true residual of conjugate gradients takes delta for p."""
+    kind, _, unknown = f.name.rpartition(".")
+    others = {"": "candidate.", "candidate": "", "p": "delta.", "delta": "p."}
+    return others[kind] + unknown if kind in others else None
 
 
 def _schedule(

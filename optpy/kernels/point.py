@@ -5,7 +5,7 @@ A harness, one for each target, decides which points are visited, by whom, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 from ..errors import InternalError
 from ..ir import (
@@ -27,9 +27,10 @@ from ..ir import (
     entry_dim,
 )
 from ..symbolic.affine import Affine, Atom, Divides, Entry, FloorDiv
-from ..symbolic.expr import ONE
+from ..symbolic.expr import ONE, Expr
 from ..symbolic.traverse import variables
 from .body import Body
+from .buffers import CPU, Layout, record_length
 from .dialect import Dialect
 from .lower import Kernel, loop_offset
 from .slots import Slots
@@ -39,12 +40,17 @@ from .tables import Offsets, Sorted, TableKey, incidences, loop_row, row_is_insi
 class PointPrinter:
     """Prints the statements at a point.
 
+    Attributes:
+        layout: how fields lie in memory.
+
     Args:
         kernel: what to print.
         slots: the numbering of the context.
         dialect: the spellings.
         solver_scalars: names of the run-time scalars, in order.
     """
+
+    layout: Layout = CPU
 
     def __init__(self, kernel: Kernel, slots: Slots, dialect: Dialect, solver_scalars: tuple[str, ...]) -> None:
         self._kernel = kernel
@@ -126,11 +132,9 @@ class PointPrinter:
 
     def _results(self, routine: Routine, checked: bool) -> list[str]:
         """What is stored and added up, once the local sums are there."""
-        body = Body(self._dialect, self._leaf_printer(checked, ()))
         stores, accumulates = routine.stores, routine.accumulates
         roots = [s.value for s in stores] + [x.value for x in accumulates] + [r.value for r in routine.reductions]
-        values = body.compute(roots)
-        lines = body.lines
+        lines, values = self._compute(roots, checked, (), "t")
         for store, value in zip(stores, values, strict=False):
             ctype = self._dialect.types[store.target.field.dtype]
             cast = value if ctype == self._dialect.real else f"({ctype})({value})"
@@ -143,6 +147,19 @@ class PointPrinter:
         for k, (reduction, value) in enumerate(zip(routine.reductions, summed, strict=True)):
             lines.append(self._take_maximum(k, value) if reduction.maximum else self._add(k, value))
         return lines
+
+    def _compute(self, roots: Sequence[Expr], checked: bool, loops: Domain, prefix: str) -> tuple[list[str], list[str]]:
+        """The statements that compute some expressions, and the text of each value.
+
+        Args:
+            roots: the expressions.
+            checked: whether reads at an offset from the point are checked.
+            loops: the variables of the local loops around.
+            prefix: of the temporaries' names.
+        """
+        body = Body(self._dialect, lambda key: self._leaf(key, checked, loops), prefix)
+        texts = body.compute(roots)
+        return body.lines, texts
 
     def _add(self, k: int, value: str) -> str:
         """Add to the k-th sum."""
@@ -157,17 +174,15 @@ class PointPrinter:
     def _local_sum(self, x: LocalSum, checked: bool, n: int) -> list[str]:
         """The sums of a local loop, and the loop, under its condition."""
         lines = [f"double {name} = 0;" for name in x.names]
-        guard = Body(self._dialect, self._leaf_printer(checked, ()), f"g{n}_")
-        text = guard.compute([x.condition])[0]
-        body = Body(self._dialect, self._leaf_printer(checked, x.variables), f"l{n}_")
-        results = body.compute(x.values)
-        inner = self._entries([v.key for v in variables(x.values)], local=True) + body.lines
+        guard, (text,) = self._compute([x.condition], checked, (), f"g{n}_")
+        computed, results = self._compute(x.values, checked, x.variables, f"l{n}_")
+        inner = self._entries([v.key for v in variables(x.values)], local=True) + computed
         inner += [f"{name} += (double)({value});" for name, value in zip(x.names, results, strict=True)]
         for position, loop in reversed(list(enumerate(x.loops))):
             inner = self._loop(loop, inner, innermost=position == len(x.loops) - 1)
         if x.condition is not ONE:
             inner = [f"if ({text}) {{", *indent(inner), "}"]
-        return [*lines, *guard.lines, *inner]
+        return [*lines, *guard, *inner]
 
     def _loop(self, loop: Loop, inner: list[str], innermost: bool) -> list[str]:
         """The loop over a dim, or over the edges at a point: positions in the tables sorted by a slot."""
@@ -221,9 +236,6 @@ class PointPrinter:
 
     def _table(self, key: TableKey) -> str:
         return f"table{self._slots.tables[key]}"
-
-    def _leaf_printer(self, checked: bool, loops: Domain) -> Callable[[object], tuple[str, str]]:
-        return lambda key: self._leaf(key, checked, loops)
 
     def _leaf(self, key: object, checked: bool, loops: Domain) -> tuple[str, str]:
         """(C type, text) of a leaf."""
@@ -281,7 +293,7 @@ class PointPrinter:
             text = f"({text}) * {self._size(dim)} + ({self._affine(a)})" if text else self._affine(a)
         last = self._affine(access.index[-1])
         if access.field.dims in self._slots.interleaved and access.field.channels > 1:
-            return f"({last}) * {access.field.channels}"
+            return f"({last}) * {record_length(access.field, self._slots, self._dialect.dtype, self.layout)}"
         return f"({text}) * pitch{self._slots.grids[access.field.dims]} + {last}" if text else last
 
     def _affine(self, a: Affine) -> str:

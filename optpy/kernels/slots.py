@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
@@ -40,6 +40,8 @@ class Slots:
     """(routine, reduction) of each slot."""
     interleaved: set[Dims] = field(default_factory=set)
     """Grids whose fields keep the channels of a point side by side: those that are read through graphs."""
+    gathered: set[Field] = field(default_factory=set)
+    """Fields that are read through graphs, and those that exchange their memory with them."""
 
     def add(self, routine: Routine, solved_only: bool) -> None:
         """Number whatever the routine uses."""
@@ -93,12 +95,22 @@ def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:
     """The grids of one dim whose points are reached through graphs: by an entry, or as an edge at a point."""
     found: set[Dims] = set()
     for routine in routines:
-        edges = set(incidences(routine))
-        for a in (*routine.accesses(), *(x.target for x in routine.accumulates)):
-            atoms = [atom for affine in a.index for atom in affine.atoms]
-            if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
-                found.add(a.field.dims)
+        targets = (x.target for x in routine.accumulates)
+        found |= {f.dims for f in _through_graphs(routine, (*routine.accesses(), *targets))}
     return found
+
+
+def gathered_fields(routines: Iterable[Routine]) -> set[Field]:
+    """The fields on grids of one dim that are read through graphs."""
+    return {f for routine in routines for f in _through_graphs(routine, routine.accesses())}
+
+
+def _through_graphs(routine: Routine, accesses: Iterable[Access]) -> Iterator[Field]:
+    edges = set(incidences(routine))
+    for a in accesses:
+        atoms = [atom for affine in a.index for atom in affine.atoms]
+        if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
+            yield a.field
 
 
 def _number(table: dict[_K, int], key: _K) -> None:

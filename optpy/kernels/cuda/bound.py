@@ -275,10 +275,7 @@ class BoundCuda:
 
 def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
     """The largest number that addresses and affine indices may come to."""
-    elements = (
-        buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * (f.channels if f.dims in program.slots.interleaved else 1)
-        for f in program.slots.fields
-    )
+    elements = (buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.record(f) for f in program.slots.fields)
     indices = (_reach(a, buffers.sizes) for a in program.affines)
     return max(*elements, *indices, 0, 0)
 

@@ -12,6 +12,7 @@ Every thread adds up its sums in double; ``native/reduce.cuh`` makes totals of t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -19,14 +20,17 @@ from ...ir import Access, Field, InBounds, IndexCondition, IndexValue, LocalSum,
 from ...symbolic.traverse import variables
 from ..dialect import Dialect
 from ..lower import Kernel
-from ..point import PointPrinter, indent, uses
+from ..point import indent, uses
 from ..slots import Slots
+from .records import RecordPrinter
 
-_NUMBERS = 64
-"""Read and stored at the points that a thread takes at a time: all are in registers."""
+_NUMBERS, _NUMBERS_BESIDE_GATHERS = 64, 48
+"""Read and stored at the points that a thread takes at a time, padding included: all are in registers. Fewer on grids
+that graphs point into: the one kernel that sweeps and gathers has as many registers as its hungriest part needs, and
+gathers wait less the more warps fit beside one another."""
 
 
-class DevicePrinter(PointPrinter):
+class DevicePrinter(RecordPrinter):
     """Prints the device function of one kernel.
 
     Args:
@@ -74,11 +78,13 @@ class DevicePrinter(PointPrinter):
         )
 
     def _memory(self, f: Field) -> tuple[str, str]:
-        if not f.name.startswith("p."):
-            return super()._memory(f)
-        # The true residual of conjugate gradients takes A delta: with delta in the place of p.
-        own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
-        return f"(on_delta ? c->field{delta} : c->field{own})", f"(on_delta ? c->plane{delta} : c->plane{own})"
+        base, plane = super()._memory(f)
+        if f.name.startswith("p."):
+            # The true residual of conjugate gradients takes A delta: with delta in the place of p.
+            own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
+            base = f"(on_delta ? c->field{delta} : c->field{own})"
+            plane = f"(on_delta ? c->plane{delta} : c->plane{own})"
+        return base, "1" if self._side_by_side(f) else plane  # that it is 1 saves a register for each channel
 
     def _delta(self, p: Field) -> int:
         name = "delta." + p.name.removeprefix("p.")
@@ -229,9 +235,13 @@ class DevicePrinter(PointPrinter):
     def _width(self) -> int:
         """How many points a thread takes at a time: as many as one load holds, and registers allow."""
         routine = self._kernel.border
-        numbers = len({*routine.accesses(), *(s.target for s in routine.stores)})
+        accesses = {*routine.accesses(), *(s.target for s in routine.stores)}
+        padding = {a.field: self._record(a.field) - a.field.channels for a in accesses if self._side_by_side(a.field)}
+        numbers = len(accesses) + sum(padding.values())
+        gathers = tuple(i.dim for i in self._domain) in self._slots.interleaved
+        room = _NUMBERS_BESIDE_GATHERS if gathers else _NUMBERS
         widest = 4 if self._dialect.real == "float" else 2
-        return next((w for w in (4, 2) if w <= widest and w * numbers <= _NUMBERS), 1)
+        return next((w for w in (4, 2) if w <= widest and w * numbers <= room), 1)
 
     def _blocks(self, accesses: list[Access]) -> dict[str, tuple[Field, str, int]]:
         """The runs of numbers that some accesses take: name, field, where it begins, numbers for each point."""
@@ -242,30 +252,37 @@ class DevicePrinter(PointPrinter):
             own = self._array(a.field, a.channel)
             slot = self._slots.fields[a.field]
             if self._side_by_side(a.field):
-                begin = f"{own} - {a.channel} + at * {a.field.channels}"
-                found[f"{slot}"] = (a.field, begin, a.field.channels)
+                record = self._record(a.field)
+                found[f"{slot}"] = (a.field, f"{own} - {a.channel} + at * {record}", record)
             else:
                 found[f"{slot}_{a.channel}"] = (a.field, f"{own} + at", 1)
         return found
 
     def _vector_loads(self, routine: Routine) -> list[str]:
         lines = []
-        for name, (field, begin, channels) in self._blocks(routine.accesses()).items():
-            lines.append(f"{self._dialect.types[field.dtype]} in{name}[W * {channels}];  /* {field.name} */")
-            lines += [f"optpy_load<W>(in{name} + {n} * W, {begin} + {n} * W);" for n in range(channels)]
-        for name, (field, _, channels) in self._blocks([s.target for s in routine.stores]).items():
-            lines.append(f"{self._dialect.types[field.dtype]} out{name}[W * {channels}];  /* {field.name} */")
+        for name, (field, begin, numbers) in self._blocks(routine.accesses()).items():
+            lines.append(f"{self._dialect.types[field.dtype]} in{name}[W * {numbers}];  /* {field.name} */")
+            load = f"optpy_load<{self._step(field, numbers)}>"
+            lines += [f"{load}(in{name} + {n}, {begin} + {n});" for n in self._steps(field, numbers)]
+        for name, (field, _, numbers) in self._blocks([s.target for s in routine.stores]).items():
+            zero = " = {}" if numbers > field.channels else ""  # whole vectors are stored, padding included
+            lines.append(f"{self._dialect.types[field.dtype]} out{name}[W * {numbers}]{zero};  /* {field.name} */")
         return lines
 
     def _vector_stores(self, routine: Routine) -> list[str]:
         return [
-            f"optpy_store<W>({begin} + {n} * W, out{name} + {n} * W);"
-            for name, (_, begin, channels) in self._blocks([s.target for s in routine.stores]).items()
-            for n in range(channels)
+            f"optpy_store<{self._step(field, numbers)}>({begin} + {n}, out{name} + {n});"
+            for name, (field, begin, numbers) in self._blocks([s.target for s in routine.stores]).items()
+            for n in self._steps(field, numbers)
         ]
 
-    def _side_by_side(self, field: Field) -> bool:
-        return field.dims in self._slots.interleaved and field.channels > 1
+    def _step(self, field: Field, numbers: int) -> int:
+        """Numbers that one instruction brings of those that the points of a thread have in one run."""
+        padded = numbers > field.channels
+        return math.gcd(self._width * numbers, self._widest(field)) if padded else self._width
+
+    def _steps(self, field: Field, numbers: int) -> range:
+        return range(0, self._width * numbers, self._step(field, numbers))
 
     def _element(self, access: Access) -> str:
         return super()._element(access) if not self._vectors or not access.field.dims else self._lane("in", access)
@@ -276,7 +293,7 @@ class DevicePrinter(PointPrinter):
     def _lane(self, prefix: str, access: Access) -> str:
         slot = self._slots.fields[access.field]
         if self._side_by_side(access.field):
-            return f"{prefix}{slot}[u * {access.field.channels} + {access.channel}]"
+            return f"{prefix}{slot}[u * {self._record(access.field)} + {access.channel}]"
         return f"{prefix}{slot}_{access.channel}[u]"
 
     # -- sums ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,17 @@ template <int W, typename T> OPTPY_FN void optpy_store(T *to, const T *from) {
     *(Pack<T, W> *)to = pack;
 }
 
+/* A record, or what stands at one end of it, by one instruction; zeros where it is outside. */
+template <int W, typename T> OPTPY_FN Pack<T, W> optpy_record(const T *from) { return *(const Pack<T, W> *)from; }
+
+template <int W, typename T> OPTPY_FN Pack<T, W> optpy_record(const T *from, bool inside) {
+    Pack<T, W> pack = {};
+    if (inside) pack = *(const Pack<T, W> *)from;
+    return pack;
+}
+
+template <int W, typename T> OPTPY_FN void optpy_put(T *to, const Pack<T, W> &pack) { *(Pack<T, W> *)to = pack; }
+
 OPTPY_FN double optpy_combine(double a, double b, bool maximum) { return maximum ? optpy_max(a, b) : a + b; }
 
 /* The sum, or the maximum, over a warp, in every lane. */
