@@ -53,7 +53,7 @@ class KernelTime:
     """Or vertices."""
     edges: int
     bytes_moved: int
-    """Counted: every array that the routine needs goes through memory once."""
+    """Counted: every array that the routine needs goes through memory once; no padding is counted."""
     seconds: float
     seconds_median: float
     memory: Copy
@@ -96,7 +96,7 @@ def measure(bench: Bench, size: int, meter: GpuCopyMeter, budget: Budget) -> Ite
 
 
 def bytes_moved(bench: Bench, routine: str) -> int:
-    """Every array that a routine needs, once.
+    """Every array that a routine needs, once: what must be moved, without the padding of rows and records.
 
     applyJTJ and pcg are counted as bench/traffic.py does. The cost reads all data, and evalJTF writes the gradient and
     the diagonal of J^T J beside.

@@ -1,4 +1,8 @@
-"""The memory that kernels work on: rows padded; channels apart, or side by side on grids that graphs point into."""
+"""The memory that kernels work on: rows padded; channels apart, or side by side on grids that graphs point into.
+
+The channels of a point that stand side by side are a record. On GPUs records that graphs read are padded to whole
+vector loads; nothing ever reads the padding as data, and what is stored there is 0.
+"""
 
 from __future__ import annotations
 

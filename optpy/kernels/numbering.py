@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ..ir import Dim, Field, Routine
+from .channel_order import order_channels
 from .lower import Kernel, lower
 from .schedule import Storage, move_fields, store_intermediates
 from .slots import Slots, gathered_fields, gathered_grids, segment_list
@@ -67,6 +68,7 @@ def numbered_kernels(
     at_linearisation: Collection[str],
     solved_only: Collection[str],
     split: bool,
+    in_order: bool,
 ) -> Numbered:
     """Schedule and lower every routine, and give numbers to the kernels and to all that they use.
 
@@ -75,8 +77,11 @@ def numbered_kernels(
         at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
         solved_only: groups that visit only the points where something is solved for.
         split: whether sums over edges on grids get passes of their own (see ``split_edges``).
+        in_order: whether the channels of stored fields are put in order (see ``order_channels``).
     """
     scheduled = _schedule(groups, at_linearisation, split)
+    if in_order:
+        scheduled = order_channels(scheduled)
     routines = [r for found in scheduled.values() for r in found]
     slots = Slots(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
     numbers: dict[str, tuple[int, ...]] = {}

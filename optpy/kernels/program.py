@@ -59,7 +59,7 @@ def build_program(
         coupling: of the unknowns; where there is one, the multigrid of their grid is compiled too.
         normal: where there is one, so are its assembly and what solves with it.
     """
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=True)
+    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=True, in_order=False)
     slots = numbered.slots
     if isinstance(coupling, Coupling):
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel

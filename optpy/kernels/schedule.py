@@ -7,7 +7,7 @@ the grid, where a stored field reads as 0, the expression's own value there is p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import final
@@ -141,9 +141,11 @@ def store_intermediates(routines: Sequence[Routine], storage: Storage) -> list[R
 
 def move_fields(routine: Routine, moved: Mapping[Field, Access]) -> Routine:
     """The routine with whole fields of one channel read, stored and added to as channels of others."""
+    return map_accesses(routine, lambda a: replace(moved[a.field], index=a.index) if a.field in moved else a)
 
-    def place(a: Access) -> Access:
-        return replace(moved[a.field], index=a.index) if a.field in moved else a
+
+def map_accesses(routine: Routine, place: Callable[[Access], Access]) -> Routine:
+    """The routine with what is read, stored and added to elsewhere."""
 
     def leaf(v: Var) -> Expr:
         return var(place(v.key)) if isinstance(v.key, Access) else v

@@ -142,7 +142,7 @@ def build_cuda_program(
     solved_only: Collection[str],
 ) -> CudaProgram:
     """Print all routines as device functions; the arguments are those of ``build_program``."""
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False)
+    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False, in_order=True)
     dialect = cuda_dialect(dtype)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
