@@ -20,15 +20,15 @@ def order_channels(groups: Mapping[str, Sequence[Routine]]) -> dict[str, list[Ro
     """The routines with the channels of stored fields that are read through graphs put in order.
 
     Args:
-        groups: all routines, by name.
+        groups: all routines, by name; what products with J^T J read counts most.
     """
-    routines = [r for found in groups.values() for r in found]
-    stored = {f for f in gathered_fields(routines) if f.role is Role.STORED}
-    together: dict[Field, dict[frozenset[int], None]] = {f: {} for f in stored}
-    for f, channels in (x for r in routines for roots in _bodies(r) for x in _records(roots)):
-        if f in stored:
-            together[f][channels] = None
-    places = {f: _places(f.channels, found) for f, found in together.items()}
+    stored = {f for f in gathered_fields(r for found in groups.values() for r in found) if f.role is Role.STORED}
+    together: dict[Field, dict[frozenset[int], bool]] = {f: {} for f in stored}
+    for name, found in groups.items():
+        for f, channels in (x for r in found for roots in _bodies(r) for x in _records(roots)):
+            if f in stored:
+                together[f][channels] = together[f].get(channels, False) or name.startswith("applyJTJ")
+    places = {f: _places(f.channels, records) for f, records in together.items()}
 
     def place(a: Access) -> Access:
         return Access(a.field, a.index, places[a.field][a.channel]) if a.field in places else a
@@ -51,10 +51,15 @@ def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
     return ((field, frozenset(channels)) for (field, _), channels in found.items())
 
 
-def _places(channels: int, together: Iterable[frozenset[int]]) -> list[int]:
-    """Where each channel goes: what the smallest records read comes first, so that no larger one takes it apart."""
+def _places(channels: int, records: Mapping[frozenset[int], bool]) -> list[int]:
+    """Where each channel goes: what the smallest records read comes first, so that no larger one takes it apart.
+
+    Args:
+        channels: of the field.
+        records: what is read together, and whether a product reads it.
+    """
     order: dict[int, None] = {}
-    for record in sorted(together, key=len):
+    for record, _ in sorted(records.items(), key=lambda item: (not item[1], len(item[0]))):
         order |= dict.fromkeys(sorted(record))
     order |= dict.fromkeys(range(channels))
     position = {channel: n for n, channel in enumerate(order)}
