@@ -29,6 +29,9 @@ def order_channels(groups: Mapping[str, Sequence[Routine]]) -> dict[str, list[Ro
             if f in stored:
                 together[f][channels] = together[f].get(channels, False) or name.startswith("applyJTJ")
     places = {f: _places(f.channels, records) for f, records in together.items()}
+    places = {f: found for f, found in places.items() if found != sorted(found)}
+    if not places:
+        return {name: list(found) for name, found in groups.items()}
 
     def place(a: Access) -> Access:
         return Access(a.field, a.index, places[a.field][a.channel]) if a.field in places else a

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import cached_property
 
 from ...ir import Access, Field, InBounds, IndexCondition, IndexValue, LocalSum, Routine, point
 from ...symbolic.traverse import variables
@@ -231,7 +232,7 @@ class DevicePrinter(RecordPrinter):
             "}",
         ]
 
-    @property
+    @cached_property
     def _width(self) -> int:
         """How many points a thread takes at a time: as many as one load holds, and registers allow."""
         routine = self._kernel.border
