@@ -177,6 +177,13 @@ def test_a_record_of_three_is_gathered_by_one_load() -> None:
     assert not re.search(r"f\d+_\d+\[\(table", text)
 
 
+def test_a_record_that_may_be_outside_is_not_loaded_there() -> None:
+    loads = [line for text in program(3, "float32").functions for line in text.split("\n") if "optpy_record<" in line]
+    beside = [line for line in loads if re.search(r"\+ \(\w+ [+-] 1\) \* 4", line)]
+    assert beside
+    assert all(re.search(r", \(optpy_uindex\)\(\w+ [+-] 1\) < \(optpy_uindex\)n_N\)", line) for line in beside)
+
+
 def loads_in_ptx(text: str, kernel: str) -> Counter[str]:
     """How many loads from global memory there are of each width and type."""
     entry = re.search(rf"\.entry {kernel}\(.*?\n}}\n", text, re.DOTALL)
