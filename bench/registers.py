@@ -21,8 +21,10 @@ from bench.case import Case
 from bench.report import show
 from optpy.backend import derive_cuda
 from optpy.energy.problem_routines import Scatter
+from optpy.ir import Coupling
 from optpy.kernels.cuda.bound import THREADS
 from optpy.kernels.cuda.cubin import read_cubin
+from optpy.kernels.cuda.multigrid import multigrid_source
 from optpy.kernels.cuda.nvrtc import compile_cuda, supported_architectures
 from optpy.kernels.cuda.program import CudaProgram
 
@@ -83,10 +85,12 @@ def blocks_by_registers(registers: int, architecture: str, threads: int = THREAD
 def sources(program: CudaProgram, index: str) -> Iterator[tuple[str, str]]:
     """Everything that a solve could need to compile: a name, and the text."""
     yield "routines", program.routines_source(index)
-    for suffix in ("", "_block"):
+    for suffix in ("", "_block", "_multigrid"):
         if f"start{suffix}" in program.phases:
             for damped in (False, True):
                 yield f"pcg{suffix}{' damped' if damped else ''}", program.pcg_source(suffix, damped, index)
+    if isinstance(program.coupling, Coupling):
+        yield "multigrid", multigrid_source(program.coupling, program.dtype)
 
 
 def measure(case: Case, dtype: str, form: str, architecture: str, index: str = "int") -> Iterator[KernelRow]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
+from .energy.coupling import coupling
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
 from .energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, ProblemRoutines, Scatter, problem_routines
-from .energy.routines import residual_field
+from .energy.routines import linearised, residual_field
 from .energy.updates import SOLVER_SCALARS
+from .energy.vectors import vector
 from .errors import DeviceMemoryError, EnergyError
-from .ir import Dim, Routine
+from .ir import Coupling, Dim, Routine, tangent
 from .kernels.buffers import CUDA, Buffers, planned_bytes
 from .kernels.capacity import memory_error
 from .kernels.compiler import Compiled, compile_c
@@ -148,7 +150,9 @@ class CudaBackend:
     def _problem(self, energy: Energy, sizes: Mapping[Dim, int]) -> CompiledProblem:
         """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
-        later = [residual_field(r) for r in energy.residual_terms]  # needed only where something is to be explained
+        # Needed only where something is to be explained, and with multigrid.
+        later = [residual_field(r) for r in energy.residual_terms]
+        later += [vector("z", u) for u in energy.unknown_fields]
 
         def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
             tables = table_bytes(program.slots.tables, sizes)
@@ -160,13 +164,29 @@ class CudaBackend:
         try:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
             bound = BoundCuda(self.library, buffers)
-            return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound))
+            return CompiledProblem(
+                bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound, energy.unknown_fields)
+            )
         except MemoryError as error:  # free memory in pieces, or another process was faster
             free = device.free_memory()
             if needs(sizes, program.dtype) > free:
                 raise memory_error(needs, sizes, program.dtype, free, device.name) from error
             needed = f"the solve needs {needs(sizes, program.dtype):,} bytes"
             raise DeviceMemoryError(f"{needed}, and though more seem free on {device.name}: {error}") from error
+
+
+def on_one_grid(energy: Energy) -> bool:
+    """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
+
+    Raises:
+        EnergyError: as ``derive``.
+    """
+    key = "on one grid"
+    if key not in energy.compiled:
+        with _at_the_energy(energy):
+            found = coupling(linearised(energy.residual_terms), [tangent(u) for u in energy.unknown_fields])
+        energy.compiled[key] = isinstance(found, Coupling) and not found.edges
+    return bool(energy.compiled[key])
 
 
 @final
@@ -208,22 +228,29 @@ def derive_cuda(
 
     def printed(r: ProblemRoutines) -> CudaProgram:
         groups = {name: routines for name, routines in r.groups.items() if _runs_on_gpus(name)}
-        return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS)
+        return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling)
 
     return _derived(energy, form, printed, scatter)
 
 
 def _runs_on_gpus(group: str) -> bool:
-    """Preconditioners on other levels, and on an assembled matrix, are native code."""
-    return group != "normal" and not group.endswith(("_multigrid", "_stored"))
+    """Preconditioners on an assembled matrix are native code."""
+    return group != "normal" and not group.endswith("_stored")
 
 
 def _derived(
     energy: Energy, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P], scatter: Scatter = False
 ) -> Derived[_P]:
-    try:
+    with _at_the_energy(energy):
         routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form, scatter)
         return Derived(routines, printed(routines))
+
+
+@contextmanager
+def _at_the_energy(energy: Energy) -> Iterator[None]:
+    """What goes wrong with the derivatives is told with the energy's own line."""
+    try:
+        yield
     except EnergyError as error:
         raise EnergyError(str(error), energy.location) if error.location is None else error from None
     except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, Self, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .backend import Backend, CompileTiming, cpu_backend, cuda_backend
+from .backend import Backend, CompileTiming, cpu_backend, cuda_backend, on_one_grid
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
@@ -269,7 +269,7 @@ def solve(
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     name = _checked_dtype(energy, dtype)
-    place = _place(device, deterministic, options.get("preconditioner"))
+    place = _place(device, deterministic, options.get("preconditioner"), energy)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with place.current():
         request = _Request.of(energy, data, name, options, place.xp)
@@ -311,8 +311,13 @@ class _Place:
 _CPU = _Place(None, "the CPU, as asked")
 
 
-def _place(device: object, deterministic: bool, preconditioner: object = None) -> _Place:
+def _place(device: object, deterministic: bool, preconditioner: object = None, energy: Energy | None = None) -> _Place:
     """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
+
+    Args:
+        device, deterministic: see ``compile``.
+        preconditioner: what is asked for already.
+        energy: what it is asked for.
 
     Raises:
         OptionError: there is none, or CUDA cannot run here.
@@ -329,6 +334,8 @@ def _place(device: object, deterministic: bool, preconditioner: object = None) -
         return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
+        if found and preconditioner == "multigrid" and energy is not None and not on_one_grid(energy):
+            return _Place(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
         return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
     asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
     raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")

@@ -140,7 +140,7 @@ class CompiledProblem:
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._buffers.memory:
-                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")):
+                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")) and self._buffers.has(f):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
 

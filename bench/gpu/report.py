@@ -78,8 +78,8 @@ def solve_table(rows: Sequence[Solve]) -> Table:
     numbers = ("size", "seconds", "cost", "nonlinear", "linear", "launches", "host reads", "times faster")
     table = _table(f"{rows[0].case}, {rows[0].dtype}: whole solves", ("device",), numbers)
     for row in rows:
-        ours = next(r for r in rows if r.size == row.size and r.device == "cuda")
-        counts = (f"{row.launches}", f"{row.host_reads}") if row.device == "cuda" else ("", "")
+        ours = next(r for r in rows if r.size == row.size and r.device == "cuda, auto")
+        counts = (f"{row.launches}", f"{row.host_reads}") if row.device.startswith("cuda") else ("", "")
         faster = "" if row is ours else f"{row.seconds / ours.seconds:.1f}"
         table.add_row(
             row.device,

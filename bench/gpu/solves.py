@@ -14,6 +14,8 @@ from optpy.plan import Solver
 
 ITERATIONS = 10
 """Nonlinear ones of each solve, at most."""
+PRECONDITIONERS = ("auto", "block_jacobi")
+"""On grids "auto" comes to multigrid, on a GPU too; on graphs to multigrid or Cholesky, on the CPU."""
 
 
 @final
@@ -37,23 +39,25 @@ class Solve:
 
 
 def measure(case: Case, size: int, data: Data, dtype: str, device: CountingDevice, threads: int) -> tuple[Solve, ...]:
-    """On the GPU; on the CPU, too, unless it has no threads: by its defaults, and with the same preconditioner.
+    """On the GPU, and on the CPU unless it has no threads; each by its defaults, and with block-Jacobi.
 
     Args:
         data: arrays of the device's module, or NumPy's.
         threads: of the CPU; 0 leaves it out.
     """
     solver = gpu_solver(case, dtype, device)
-    _solve(solver, case, data, {})  # compiles what is compiled when it is first needed
-    before = device.counts.copy()
-    seconds, result = _solve(solver, case, data, {})
-    counts = device.counts.copy() - before
-    rows = [_row(case, size, dtype, "cuda", seconds, result, counts)]
+    rows = []
+    for preconditioner in PRECONDITIONERS:
+        options: dict[str, Any] = {"preconditioner": preconditioner}
+        _solve(solver, case, data, options)  # compiles what is compiled when it is first needed
+        before = device.counts.copy()
+        seconds, result = _solve(solver, case, data, options)
+        counts = device.counts.copy() - before
+        rows.append(_row(case, size, dtype, f"cuda, {preconditioner}", seconds, result, counts))
     if threads:
         on_host = {name: device.inner.to_host(a) if hasattr(a, "get") else a for name, a in data.items()}
         cpu = op.compile(case.energy, device="cpu", dtype=dtype)
-        # The CPU also has multigrid and Cholesky, which take fewer iterations: once with them, and once without.
-        for preconditioner in ("auto", "block_jacobi"):
+        for preconditioner in PRECONDITIONERS:
             options = {"preconditioner": preconditioner, "threads": threads}
             taken, reached = _solve(cpu, case, on_host, options)
             rows.append(_row(case, size, dtype, f"cpu, {threads} threads, {preconditioner}", taken, reached, Counts()))

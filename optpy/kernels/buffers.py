@@ -173,6 +173,10 @@ class Buffers:
         self.memory = {**self.memory, **{f: self._new(f, self._slots.fields[f]) for f in missing}}
         self._later -= missing
 
+    def has(self, field: Field) -> bool:
+        """Whether a field has its memory yet."""
+        return field not in self._later
+
     def shape(self, dims: Dims) -> tuple[int, int]:
         """(rows, length) of a grid."""
         return _rows_and_length(dims, self.sizes)

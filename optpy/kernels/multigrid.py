@@ -1,9 +1,9 @@
-"""The multigrid preconditioner on the CPU: what native/multigrid.h is compiled with, and its memory."""
+"""The multigrid of a grid: what its native code is compiled with on every device, and its memory on the CPU."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import POINTER, c_double, c_int64, c_void_p
 from math import prod
 from typing import Any, final
@@ -24,40 +24,72 @@ _CHUNK_BYTES = 128
 """Points are visited in whole chunks: see MG_CHUNK."""
 
 
+_TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_first", "colour")
+
 # -- source --------------------------------------------------------------------------------------------------------
 
 
 def multigrid_source(coupling: Coupling, slots: Slots) -> str:
     """The tables of an energy's coupling, and the code that reads them."""
-    n = len(coupling.elements)
-    pairs = coupling.pairs
-    blocks = _connected(pairs, n)
-    inverse = [(a, b) for a in range(n) for b in range(n) if blocks[a] == blocks[b]]
-    colours = _colours(pairs, n)
-    reach = (0, 0, *coupling.coarse_reach)[-3:]
-    definitions = {
-        "MG_CHANNELS": n,
-        "MG_PAIRS": len(pairs),
-        "MG_COLOURS": max(colours) + 1,
-        "MG_REACH_Z": reach[0],
-        "MG_REACH_Y": reach[1],
-        "MG_REACH_X": reach[2],
-    }
-    tables = {
-        "mg_row": [a for a, _ in pairs],
-        "mg_column": [b for _, b in pairs],
-        "mg_transposed": [pairs.index((b, a)) for a, b in pairs],
-        "mg_first": _row_starts(pairs, n),
-        "mg_inverse_column": [b for _, b in inverse],
-        "mg_inverse_first": _row_starts(inverse, n),
-        "mg_colour": colours,
-    }
-    lines = [f"#define {name} {value}" for name, value in definitions.items()]
-    lines += [f"static const int {name}[] = {{{', '.join(map(str, values))}}};" for name, values in tables.items()]
+    lines = coupling_tables(coupling, "static const int", _TABLES)
     for kind, elements in coupling.vectors.items():
         places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
         lines.append(f"static const int mg_{kind}[][2] = {{{places}}};")
     return "\n".join([*lines, "", native_header("multigrid.h"), native_header("multigrid_build.h")])
+
+
+def coupling_tables(coupling: Coupling, declaration: str, names: Collection[str]) -> list[str]:
+    """Which elements are coupled, for native code.
+
+    Args:
+        coupling: of the energy.
+        declaration: what a table of integers begins with.
+        names: of the tables, without "mg_" before them.
+    """
+    n, pairs = len(coupling.elements), coupling.pairs
+    least = _connected(pairs, n)
+    blocks = [[b for b in range(n) if least[b] == a] for a in range(n) if least[a] == a]
+    inverse = [(a, b) for a in range(n) for b in range(n) if least[a] == least[b]]
+    colours = _colours(pairs, n)
+    reach = (0, 0, *coupling.coarse_reach)[-3:]
+    definitions = {
+        "CHANNELS": n,
+        "PAIRS": len(pairs),
+        "COLOURS": max(colours) + 1,
+        "BLOCKS": len(blocks),
+        "LARGEST": max(map(len, blocks)),
+        "REACH_Z": reach[0],
+        "REACH_Y": reach[1],
+        "REACH_X": reach[2],
+    }
+    tables = {
+        "row": [a for a, _ in pairs],
+        "column": [b for _, b in pairs],
+        "transposed": [pairs.index((b, a)) for a, b in pairs],
+        "first": _row_starts(pairs, n),
+        "inverse_column": [b for _, b in inverse],
+        "inverse_first": _row_starts(inverse, n),
+        "colour": colours,
+        # The elements of each block one after the other, where blocks begin, and each element's place in its own.
+        "member": [a for block in blocks for a in block],
+        "block": [sum(map(len, blocks[:k])) for k in range(len(blocks) + 1)],
+        "position": [[b for b in range(n) if least[b] == least[a]].index(a) for a in range(n)],
+    }
+    lines = [f"#define MG_{name} {value}" for name, value in definitions.items()]
+    return lines + [f"{declaration} mg_{name}[] = {{{', '.join(map(str, tables[name]))}}};" for name in names]
+
+
+def n_inverse_pairs(coupling: Coupling) -> int:
+    """Entries of the inverse of a point's block, zeros between elements that are not connected left out."""
+    least = _connected(coupling.pairs, len(coupling.elements))
+    return sum(least.count(a) for a in least)
+
+
+def probes(coupling: Coupling) -> list[tuple[int, tuple[int, int, int]]]:
+    """The probes that find the first coarse matrix: the colours of the channels, and of the points."""
+    colours = max(_colours(coupling.pairs, len(coupling.elements))) + 1
+    nz, ny, nx = (range(2 * r + 1) for r in (0, 0, *coupling.coarse_reach)[-3:])
+    return [(c, (z, y, x)) for z in nz for y in ny for x in nx for c in range(colours)]
 
 
 def _row_starts(pairs: Sequence[tuple[int, int]], rows: int) -> list[int]:
@@ -89,17 +121,25 @@ def _colours(pairs: Sequence[tuple[int, int]], n: int) -> list[int]:
 def too_long_edge(coupling: Coupling, graphs: Mapping[Graph, Connectivity]) -> str | None:
     """An edge whose ends are further apart than the stencils reach, in words; None if there is none."""
     for edges in coupling.edges:
-        ends = [graphs[edges.graph].edges[:, edges.graph.columns_of(s)].astype(np.int64) for s in edges.slots]
-        distance = np.abs(ends[0] - ends[1] + edges.offset)
-        far = np.argwhere(distance > coupling.longest)
-        if len(far):
-            edge, axis = (int(n) for n in far[0])
+        table = graphs[edges.graph].edges  # an array of the device's
+        if not len(table):
+            continue
+        columns = [edges.graph.columns_of(s) for s in edges.slots]
+        found = []
+        for axis, (first, second) in enumerate(zip(*columns, strict=True)):
+            distance = abs(table[:, first].astype(np.int64) - table[:, second] + edges.offset[axis])
+            edge = int((distance > coupling.longest[axis]).argmax())  # the first one; the first of all if there is none
+            if int(distance[edge]) > coupling.longest[axis]:
+                found.append((edge, axis, int(distance[edge])))
+        if found:
+            edge, axis, far = min(found)
             first, second = (
-                f"{tuple(end[edge].tolist())} in slot {s}" for end, s in zip(ends, edges.slots, strict=True)
+                f"{tuple(int(table[edge, c]) for c in own)} in slot {s}"
+                for own, s in zip(columns, edges.slots, strict=True)
             )
             return (
                 f"edge {edge} of the graph {edges.graph.name!r} points at {first} and {second}, so that the term "
-                f"{edges.label!r} couples points {int(distance[edge, axis])} apart along {coupling.dims[axis]}; by its "
+                f"{edges.label!r} couples points {far} apart along {coupling.dims[axis]}; by its "
                 f"terms on the grid the stencils reach as far as {coupling.longest[axis]}"
             )
     return None
@@ -161,7 +201,7 @@ class Multigrid:
         self._reach = (0, 0, *coupling.coarse_reach)[-3:]
         self._memory: list[NDArray[Any]] = []
         finest = (1, 1, *shape)[-3:]
-        levels = [self._level(size, step) for size, step in _coarser(finest, len(coupling.elements))]
+        levels = [self._level(size, step) for size, step in coarser_sizes(finest, len(coupling.elements))]
         coarsest = prod(levels[-1].size) * len(coupling.elements)
         self._levels = (MultigridLevel * len(levels))(*levels)
         self.state = MultigridState(
@@ -209,7 +249,7 @@ class Multigrid:
         return [tuple(level.size) for level in self._levels]
 
 
-def _coarser(finest: tuple[int, ...], channels: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def coarser_sizes(finest: tuple[int, ...], channels: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The sizes and steps of all coarse levels: at least one, and then until a direct solve is cheap."""
     levels: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     size = finest

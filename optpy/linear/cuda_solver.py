@@ -1,86 +1,131 @@
-"""The linear solve of one nonlinear iteration on a GPU, where all of it stays."""
+"""The linear solve of one nonlinear iteration on a GPU, where all of it stays, and the choice of its preconditioner."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 
-from ..ir import Dim, Graph
+from ..errors import DeviceMemoryError, OptionError
+from ..ir import Dim, Field, Graph, Uncoupled
+from ..kernels.context import PcgState
 from ..kernels.cuda.bound import BoundCuda
-from ..kernels.cuda.device import Mark
+from ..kernels.cuda.multigrid import MOST_CHANNELS, level_sizes, levels_nbytes
 from ..kernels.tables import Connectivity
 from ..solver.options import Preconditioner, refuse_on_gpu
 from ..solver.pcg import PCGScalars
-from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from ..solver.protocol import LinearLimits, LinearSummary
+from .cuda_grid import CudaGridMultigrid
+from .cuda_lines import CudaLines
+from .cuda_loop import CudaLoop
 from .ending import linear_summary
+from .jacobi import PATIENCE
+from .loop import go_on
+from .multigrid import MultigridSolve
+from .obstacles import grid_obstacle
 
 _TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
-_SLICE = 0.05
-"""Seconds after which that kernel comes back, so that Ctrl-C is heard."""
-_BATCHES = (4, 8, 16)
-"""Iterations that are queued before the host looks whether an earlier batch was the last; the last number repeats."""
-_AHEAD = 2
-"""Batches that are queued while the device works on one."""
+_MOST_POINTS = 2**31
+"""What the kernels of multigrid count points in, and elements of a coarse plane."""
+
+Kind = Literal["jacobi", "block_jacobi", "multigrid"]
 
 
 @final
 class CudaLinearSolver:
-    """Preconditioned conjugate gradients on (J^T J + D) delta = -g, by Jacobi or block-Jacobi.
+    """Preconditioned conjugate gradients on (J^T J + D) delta = -g, by Jacobi, block-Jacobi, or the multigrid of the
+    unknowns' grid.
 
-    Small problems run in one kernel whose blocks wait for one another; on large ones each line of the method is a
-    kernel: three to an iteration. Either way the scalars and the tests are the device's, and the host reads nothing
-    until the method has ended, and then in one copy with what is queued after it.
+    With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones each line of the
+    method is a kernel: three to an iteration. "auto" begins with Jacobi where multigrid applies, and lets it go on from
+    there where a solve takes many iterations, as on the CPU (see ``LinearSolver``); elsewhere it is block-Jacobi, or
+    Jacobi where all blocks are diagonal.
 
     Args:
         bound: the energy's program with its memory.
+        unknowns: fields of the unknowns, in order.
     """
 
-    def __init__(self, bound: BoundCuda) -> None:
+    def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
         self._bound = bound
+        self._unknowns = unknowns
+        self._loop = CudaLoop(bound)
+        self._graphs: Mapping[Graph, Connectivity] = {}
+        self._obstacle = self._grid_obstacle(bound.buffers.sizes, {})
         self._asked: Preconditioner = None
+        self._kind: Kind = "jacobi"  # what the next solve begins with
+        self._may_change = False
         self._used: dict[str, None] = {}
-        self._progress, progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
-        self._progress_address = progress_address
+        self._grid: MultigridSolve | None = None  # its levels are kept while another preconditioner is in force
         self.trace: list[PCGScalars] | None = None
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         """Take an option.
 
         Raises:
-            OptionError: it is one that runs on the CPU only.
+            OptionError: it does not apply to the energy, or to its graphs, or runs on the CPU only.
         """
         refuse_on_gpu(preconditioner)
+        self._refuse(preconditioner, self._obstacle)
         self._asked = preconditioner
+        self._may_change = preconditioner == "auto" and self._obstacle is None
+        if preconditioner == "multigrid":
+            self._kind = "multigrid"
+        else:
+            kind = self.first if preconditioner == "auto" else preconditioner
+            self._kind = "block_jacobi" if kind == "block_jacobi" and self._has_blocks else "jacobi"
         self._used = {}
 
     def prepare(self, damped: bool) -> None:
-        """Compile conjugate gradients for the preconditioner, so that no linear solve has to."""
-        self._bound.library.pcg("pcg_solve", "_block" if self.blocks else "", damped, self._bound.index)
+        """Compile what the first solve begins with, so that it need not. Multigrid that takes over from Jacobi is
+        compiled when it does: many solves never come to it."""
+        name = "pcg_solve"
+        if self._kind == "multigrid":
+            name = "pcg_start"
+            self._bound.library.multigrid("mg_small_levels")
+        self._bound.library.pcg(name, self._suffix, damped, self._bound.index)
 
     def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
-        """What applies does not depend on sizes either."""
+        """Nothing, if what was asked for by name also applies at other sizes, with other edges.
+
+        Raises:
+            OptionError: it does not.
+        """
+        self._refuse(self._asked, self._grid_obstacle(sizes, graphs))
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
-        """What applies does not depend on the edges."""
+        """Take over the edges: how long they are decides whether multigrid applies.
+
+        Raises:
+            OptionError: what was asked for by name does not apply; nothing has changed then.
+        """
+        if graphs.keys() == self._graphs.keys() and all(graphs[g] is c for g, c in self._graphs.items()):
+            return
+        obstacle = self._grid_obstacle(self._bound.buffers.sizes, graphs)
+        self._refuse(self._asked, obstacle)
+        self._graphs, self._obstacle = graphs, obstacle
+        self.set_preconditioner(self._asked)
 
     def data_changed(self) -> None:
-        """Nothing is kept from one solve to the next."""
+        """What was found out about preconditioners does not hold for other data."""
+        if self._grid is not None:
+            self._grid.data_changed()
+        if not self._may_change:
+            self.set_preconditioner(self._asked)
 
     @property
     def first(self) -> Literal["jacobi", "block_jacobi"]:
-        """What "auto" stands for."""
-        return "block_jacobi" if "evalJTF_block" in self._bound.program.phases else "jacobi"
+        """What "auto" begins with."""
+        return "block_jacobi" if self._has_blocks and self._obstacle is not None else "jacobi"
 
     @property
     def blocks(self) -> bool:
         """Whether the blocks of J^T J are asked for, not only its diagonal."""
-        kind = self.first if self._asked == "auto" else self._asked
-        return kind == "block_jacobi" and self.first == "block_jacobi"
+        return self._kind == "block_jacobi"
 
     @property
     def used(self) -> str:
@@ -89,7 +134,7 @@ class CudaLinearSolver:
 
     @property
     def nbytes(self) -> int:
-        return self._bound.nbytes
+        return self._bound.nbytes + (self._grid.nbytes if self._grid is not None else 0)
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
         """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``.
@@ -97,93 +142,91 @@ class CudaLinearSolver:
         Args:
             limits: when it ends.
             damped: whether A = J^T J + D, or J^T J alone.
-            ahead: queues what follows the solve, before the host waits for it.
+            ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
-        limits = replace(limits, eta=limits.forcing())
-        rows = self._set_limits(limits)
-        suffix = "_block" if self.blocks else ""
-        self._used["block_jacobi" if self.blocks else "jacobi"] = None
-        small = self._bound.points(f"start{suffix}") <= _TOGETHER
-        several = len(self._bound.program.phases["applyJTJ_damped" if damped else "applyJTJ"]) > 1
-        if small or several:
-            self._in_one_kernel(limits, suffix, damped, ahead)
-        else:
-            self._by_lines(limits, suffix, damped, ahead)
-        state = self._bound.pcg_state()
+        rows = self._bound.xp.zeros((limits.max_iterations, 7), np.float64) if self.trace is not None else None
+        state = PcgState(rho_0=-1.0, trace=None if rows is None else self._bound.device.address(rows))
+        summary = None
+        while summary is None:
+            if self._kind == "multigrid":
+                summary = self._with_multigrid(state, limits, damped, ahead)
+            else:
+                summary = self._with_jacobi(state, limits, damped, ahead)
         if rows is not None and self.trace is not None:
             found = self._bound.host(rows)[: state.k]
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
-        if state.status:
+        return summary
+
+    def _with_jacobi(
+        self, state: PcgState, limits: LinearLimits, damped: bool, ahead: Callable[[], None]
+    ) -> LinearSummary | None:
+        """None where multigrid is to go on."""
+        self._used[self._kind] = None
+        lines = CudaLines(self._bound, self._unknowns, self._suffix, damped)
+        limits = replace(limits, eta=limits.forcing())
+        pause = PATIENCE if self._may_change else limits.max_iterations
+        small = self._bound.points(f"start{self._suffix}") <= _TOGETHER and not state.resume
+        run = self._loop.run_together if small else self._loop.run_with
+        if not run(lines, state, limits, pause, ahead):
             return linear_summary(state, limits)
-        return LinearSummary(state.k, LinearStatus.TIME_LIMIT, f"Out of time after {state.k} iterations.")
+        self._kind = "multigrid"
+        go_on(state)
+        return None
 
-    def _set_limits(self, limits: LinearLimits) -> Any:
-        """The numbers that the device tests by; returns where it leaves those of each iteration, if they are asked."""
-        c = self._bound.context
-        c.eta, c.r_tolerance = limits.eta, limits.r_tolerance
-        c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
-        c.reset_period = limits.residual_reset_period
-        rows = None
-        if self.trace is not None:
-            rows = self._bound.device.xp.zeros((limits.max_iterations, 7), np.float64)
-        c.trace = None if rows is None else self._bound.device.address(rows)
-        return rows
-
-    def _in_one_kernel(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:
-        bound, c = self._bound, self._bound.context
-        kernel = bound.library.pcg("pcg_solve", suffix, damped, bound.index)
-        c.progress, c.fresh = None, 1
-        while True:
-            left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
-            c.slice = max(int(left * 1e9), 1)
-            bound.launch(kernel, self._points(suffix), together=True)
-            try:
-                c.ahead = 1  # if this slice is the last: the others still need J as it is
-                ahead()
-            finally:
-                c.ahead = c.fresh = 0
-            if bound.pcg_state().status:
-                return
-            if _is_over(limits):
-                flush = bound.library.pcg("pcg_flush", suffix, damped, bound.index)
-                bound.launch(flush, self._points(suffix))  # the last step, which a further slice would have taken
-                ahead()
-                return
-
-    def _by_lines(self, limits: LinearLimits, suffix: str, damped: bool, ahead: Callable[[], None]) -> None:
-        bound, c = self._bound, self._bound.context
-        points = self._points(suffix)
-
-        def line(name: str) -> None:
-            bound.launch(bound.library.pcg(name, suffix, damped, bound.index), points)
-
-        self._progress[0] = 0
-        c.progress, c.slice = self._progress_address, 0
-        line("pcg_start")
-        marks: list[Mark] = []
-        k, batch = 0, 0
-        while self._progress[0] >= 0 and k < limits.max_iterations and not (k and _is_over(limits)):
-            for _ in range(min(_BATCHES[min(batch, len(_BATCHES) - 1)], limits.max_iterations - k)):
-                k += 1
-                line("pcg_direction")
-                line("pcg_apply")
-                if limits.residual_reset_period and k % limits.residual_reset_period == 0:
-                    line("pcg_flush")
-                    line("pcg_apply_delta")
-                    line("pcg_restart")
-                else:
-                    line("pcg_update")
-            batch += 1
-            marks.append(bound.device.mark())
-            if len(marks) > _AHEAD:
-                marks.pop(0).wait()
-        line("pcg_flush")
+    def _with_multigrid(
+        self, state: PcgState, limits: LinearLimits, damped: bool, ahead: Callable[[], None]
+    ) -> LinearSummary | None:
+        """None where Jacobi is to go on."""
+        multigrid = self._multigrid()
+        if multigrid is None:
+            return None
+        solved = multigrid.solve(state, limits, damped, self._may_change)
+        self._used["multigrid"] = None
+        if not solved.serves:
+            self._kind, self._may_change = "jacobi", False
+        if not state.status:
+            return None
         ahead()
+        return solved.summary
 
-    def _points(self, suffix: str) -> int:
-        groups = ("applyJTJ", f"start{suffix}")
-        return max(map(self._bound.points, groups))
+    def _multigrid(self) -> MultigridSolve | None:
+        """None where there is no memory for it: "auto" may choose, where it was asked for by name the user has to."""
+        if self._grid is None:
+            try:
+                self._grid = MultigridSolve(self._loop.run, CudaGridMultigrid(self._bound, self._unknowns))
+            except MemoryError as error:
+                if self._asked != "auto":
+                    device, needed = self._bound.device, levels_nbytes(self._bound)
+                    raise DeviceMemoryError(
+                        f"the levels of preconditioner='multigrid' take {needed:,} bytes, and beside the solve "
+                        f"{device.free_memory():,} are free on {device.name}: use 'auto'"
+                    ) from error
+                self._used["jacobi (no memory for multigrid)"] = None
+                self._kind, self._may_change = "jacobi", False
+        return self._grid
 
+    def _grid_obstacle(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> str | None:
+        """Why multigrid does not apply, in words; None if it does."""
+        coupling = self._bound.program.coupling
+        if isinstance(coupling, Uncoupled):
+            return coupling.reason
+        if len(coupling.elements) > MOST_CHANNELS:
+            return f"there are {len(coupling.elements)} numbers at each point, and {MOST_CHANNELS} at most are served"
+        if max(math.prod(sizes[d] for d in coupling.dims), level_sizes(coupling, sizes)[0].plane) >= _MOST_POINTS:
+            return "the grid has about 2^31 points or more"
+        return grid_obstacle(coupling, graphs)
 
-def _is_over(limits: LinearLimits) -> bool:
-    return limits.deadline is not None and time.perf_counter() >= limits.deadline
+    def _refuse(self, preconditioner: Preconditioner, obstacle: str | None) -> None:
+        if preconditioner == "multigrid" and obstacle is not None:
+            raise OptionError(
+                f"preconditioner='multigrid' does not apply on a GPU, where it is that of one grid: {obstacle}; use "
+                "'auto', or device='cpu'"
+            )
+
+    @property
+    def _has_blocks(self) -> bool:
+        return "evalJTF_block" in self._bound.program.phases
+
+    @property
+    def _suffix(self) -> str:
+        return {"jacobi": "", "block_jacobi": "_block", "multigrid": "_multigrid"}[self._kind]

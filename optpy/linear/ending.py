@@ -6,7 +6,6 @@ import math
 from enum import IntEnum
 
 from ..kernels.context import PcgState
-from ..kernels.cuda import context as cuda
 from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 
@@ -40,7 +39,7 @@ _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
 }
 
 
-def linear_summary(state: PcgState | cuda.PcgState, limits: LinearLimits) -> LinearSummary:
+def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
     """What a linear solve has come to, once it has ended."""
     status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:

@@ -12,7 +12,7 @@ from ..kernels.library import BoundProgram
 from ..solver.protocol import LinearLimits, LinearStatus
 from .loop import Solved, begin_anew, directions_and_steps, go_on, run
 
-_PATIENCE = 25
+PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
 _ASSEMBLED_PATIENCE = 10
 """The same with block-Jacobi, where J^T J is assembled: there multigrid also takes better steps than block-Jacobi."""
@@ -42,7 +42,7 @@ class JacobiSolve:
     def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
         patience = limits.max_iterations
         if replaceable:
-            patience = min(patience, _PATIENCE if self._on_grid else _ASSEMBLED_PATIENCE)
+            patience = min(patience, PATIENCE if self._on_grid else _ASSEMBLED_PATIENCE)
         steps = directions_and_steps(self._unknowns)
         kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
         summary = run(self._bound, kernels, state, replace(limits, max_iterations=patience, eta=limits.forcing()))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from ..energy.vectors import vector
 from ..ir import Field
@@ -48,6 +48,15 @@ class PreconditionedSolve(Protocol):
             damped: whether A = J^T J + D, or J^T J alone.
             replaceable: whether another preconditioner may go on where this one is slow.
         """
+
+
+Run = Callable[[Any, PcgState, LinearLimits], LinearSummary]
+"""Runs conjugate gradients until a test ends them: ``run`` with a program on the CPU, ``CudaLoop.run`` on a GPU.
+
+It takes the lines of the loop with a preconditioner, in whichever form the device has them; the state, which begins a
+solve where ``rho_0`` is negative, begins anew from the last delta where ``resume`` is set, and else goes on; and the
+limits, whose ``max_iterations`` count from the begin of the solve.
+"""
 
 
 def directions_and_steps(unknowns: Sequence[Field]) -> list[tuple[Field, Field]]:

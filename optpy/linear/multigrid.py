@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
-from ..kernels.context import PcgKernels, PcgState
-from ..kernels.library import BoundProgram
+from ..kernels.context import PcgState
 from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
 from .ending import Ending
-from .loop import Solved, go_on, is_unreduced, run
+from .loop import Run, Solved, go_on, is_unreduced
 
 _BUILDING = 12
 """Iterations with multigrid that take as long as building its levels."""
@@ -26,13 +25,13 @@ _HOPELESS = 80
 
 
 class Levels(Protocol):
-    """The levels of a multigrid: ``GridMultigrid`` or ``AlgebraicMultigrid``."""
+    """The levels of a multigrid: ``GridMultigrid``, ``AlgebraicMultigrid``, or ``CudaGridMultigrid``."""
 
     @property
     def nbytes(self) -> int: ...
 
-    def kernels(self, damped: bool) -> PcgKernels:
-        """The lines of conjugate gradients with the levels that were built last."""
+    def kernels(self, damped: bool) -> Any:
+        """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
 
     def build(self, damped: bool) -> None:
         """Levels for A = J^T J (+ D) as it now is."""
@@ -47,14 +46,14 @@ class MultigridSolve:
     as they do about as well as when they were new.
 
     Args:
-        bound: the energy's program with its memory.
+        run: see ``Run``.
         levels: which need not be built yet.
     """
 
     name = "multigrid"
 
-    def __init__(self, bound: BoundProgram, levels: Levels) -> None:
-        self._bound = bound
+    def __init__(self, run: Run, levels: Levels) -> None:
+        self._iterate = run
         self._levels = levels
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
@@ -75,15 +74,16 @@ class MultigridSolve:
 
     def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
         before, reduced = state.k, _reduced(state)
-        summary = self._run(state, replace(limits, eta=self._forcing(limits)), damped)
+        eta = self._forcing(limits)
+        summary = self._run(state, replace(limits, eta=eta), damped)
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
             self._misses_errors |= self._errors_are_missed(state, slow)
-            eta = self._forcing(limits, slow)
-            if eta < state.eta and not (replaceable and self._misses_errors):
+            careful = self._forcing(limits, slow)
+            if careful < eta and not (replaceable and self._misses_errors):
                 # Of an iteration that leaves much, what is still to come may be many times the last gain.
                 state.status = 0
-                summary = run(self._bound, self._levels.kernels(damped), state, replace(limits, eta=eta))
+                summary = self._iterate(self._levels.kernels(damped), state, replace(limits, eta=careful))
         iterations = state.k - before
         self._count(iterations)
         if not replaceable:
@@ -100,7 +100,7 @@ class MultigridSolve:
             self._build(damped)
         if self._first_iterations is not None:
             return self._with_old_levels(state, limits, damped, self._first_iterations)
-        return run(self._bound, self._levels.kernels(damped), state, limits)
+        return self._iterate(self._levels.kernels(damped), state, limits)
 
     def _with_old_levels(
         self, state: PcgState, limits: LinearLimits, damped: bool, first_iterations: int
@@ -110,7 +110,7 @@ class MultigridSolve:
         before, reduced = state.k, _reduced(state)
         for patience in (_PROBATION, first_iterations + 2 * _BUILDING):
             limited = replace(limits, max_iterations=min(before + patience, limits.max_iterations))
-            summary = run(self._bound, kernels, state, limited)
+            summary = self._iterate(kernels, state, limited)
             # With the levels of this linearisation M is positive definite.
             failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
             if failed or summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
@@ -119,7 +119,7 @@ class MultigridSolve:
         if failed and state.k < limits.max_iterations:
             self._build(damped)
             go_on(state)
-            summary = run(self._bound, kernels, state, limits)
+            summary = self._iterate(kernels, state, limits)
         return summary
 
     def _build(self, damped: bool) -> None:
@@ -128,6 +128,8 @@ class MultigridSolve:
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""
+        if not iterations:  # what another preconditioner has left was good enough: of the levels it says nothing
+            return
         if self._first_iterations is None:
             self._first_iterations, self._excess = iterations, 0
         self._excess += max(iterations - self._first_iterations, 0)

@@ -52,14 +52,18 @@ def obstacles(program: Program, sizes: Mapping[Dim, int], graphs: Mapping[Graph,
         graphs: as they are bound; none: edges are of any length, until they are known.
     """
     coupling = program.coupling
-    if isinstance(coupling, Coupling):
-        grid = too_long_edge(coupling, graphs) if graphs else None
-    else:
-        grid = coupling.reason
+    grid = grid_obstacle(coupling, graphs)
     matrix = _matrix_obstacle(program.normal, sizes)
     if grid is None or matrix is None:
         return Obstacles(grid, matrix, None)
     return Obstacles(grid, matrix, grid if isinstance(coupling, Coupling) else f"{grid}; and {matrix}")
+
+
+def grid_obstacle(coupling: Coupling | Uncoupled, graphs: Mapping[Graph, Connectivity]) -> str | None:
+    """What stands against the multigrid of the unknowns' grid; no graphs: edges are of any length."""
+    if isinstance(coupling, Uncoupled):
+        return coupling.reason
+    return too_long_edge(coupling, graphs) if graphs else None
 
 
 def _matrix_obstacle(normal: NormalMatrix | Uncoupled, sizes: Mapping[Dim, int]) -> str | None:

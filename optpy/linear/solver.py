@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, final
 
 import numpy as np
@@ -20,7 +21,7 @@ from .assembled import AlgebraicMultigrid, Assembly, CholeskyFactor
 from .cholesky import CholeskySolve
 from .grid import GridMultigrid
 from .jacobi import JacobiSolve
-from .loop import PreconditionedSolve
+from .loop import PreconditionedSolve, run
 from .multigrid import MultigridSolve
 from .obstacles import obstacles
 
@@ -214,10 +215,10 @@ class LinearSolver:
     def _multigrid(self) -> MultigridSolve:
         if self._obstacles.matrix is None:
             if not isinstance(self._assembled, MultigridSolve):
-                self._assembled = MultigridSolve(self._bound, AlgebraicMultigrid(self.assembly))
+                self._assembled = MultigridSolve(partial(run, self._bound), AlgebraicMultigrid(self.assembly))
             return self._assembled
         if self._grid is None:
-            self._grid = MultigridSolve(self._bound, GridMultigrid(self._bound, self._unknowns))
+            self._grid = MultigridSolve(partial(run, self._bound), GridMultigrid(self._bound, self._unknowns))
         return self._grid
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
 
-CPU_ONLY = ("multigrid", "cholesky")
+CPU_ONLY = ("cholesky",)
 """Preconditioners that do not run on a GPU."""
 
 
@@ -27,8 +27,8 @@ def refuse_on_gpu(preconditioner: object) -> None:
     """
     if isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
         raise OptionError(
-            f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi' or 'block_jacobi' with "
-            "device='cuda', or device='cpu'"
+            f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi', 'block_jacobi' or, on one "
+            "grid, 'multigrid' with device='cuda', or device='cpu'"
         )
 
 
@@ -45,8 +45,8 @@ class SolveOptions:
             are vertices of graphs, smoothed aggregation on the assembled matrix), "cholesky" (a factorisation of that
             matrix, so that conjugate gradients only refine), or "auto": on a grid Jacobi, then multigrid once a solve
             takes many iterations; on graphs block-Jacobi, then a factorisation where that is cheap, else multigrid.
-            "multigrid" and "cholesky" run on the CPU only; on a GPU "auto" is block-Jacobi, or Jacobi where all blocks
-            are diagonal.
+            On a GPU "multigrid" is that of one grid, "cholesky" does not run, and "auto" is block-Jacobi (Jacobi where
+            all blocks are diagonal) wherever that multigrid does not apply.
         threads: CPU threads; None: as many as there are cores. Without effect on a GPU.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):

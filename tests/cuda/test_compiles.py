@@ -17,7 +17,9 @@ from typing import Literal
 import pytest
 
 from optpy.backend import derive_cuda
+from optpy.ir import Coupling
 from optpy.kernels.cuda.cubin import read_cubin
+from optpy.kernels.cuda.multigrid import multigrid_source
 from optpy.kernels.cuda.nvrtc import compile_cuda
 from optpy.kernels.cuda.program import CudaProgram
 from tests.cuda.applications import ENERGIES
@@ -32,6 +34,7 @@ Form = Literal["gather", "scatter"]
 FORMS: tuple[Form, ...] = ("gather", "scatter")
 VARIANTS = tuple(product(FORMS, ("float32", "float64")))
 PCG = tuple(product(("", "_block"), (False, True)))
+MULTIGRID = tuple(("_multigrid", damped) for damped in (False, True))
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ def sources(
     for suffix, damped in pcg:
         if f"start{suffix}" in made.phases:
             yield Source(f"{what}: pcg{suffix} {damped}", made.pcg_source(suffix, damped, index))
+            if suffix == "_multigrid" and isinstance(made.coupling, Coupling):
+                yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
 
 
 def chosen(architecture: str) -> Iterator[Source]:
@@ -65,10 +70,12 @@ def chosen(architecture: str) -> Iterator[Source]:
         for m, (form, dtype) in enumerate(VARIANTS):
             own = m == (n + at) % len(VARIANTS)
             if EVERYTHING:
-                yield from sources(name, form, dtype, PCG)
-            elif own:
-                yield from sources(name, form, dtype, (PCG[(n // 4 + at) % 2 * 2 + n % 2],) if n % 2 == at % 2 else ())
-            elif architecture == FULL:
+                yield from sources(name, form, dtype, PCG + MULTIGRID)
+            elif own and n % 2 == at % 2:
+                yield from sources(
+                    name, form, dtype, (PCG[(n // 4 + at) % 2 * 2 + n % 2], MULTIGRID[(n // 2 + at) % 2])
+                )
+            elif own or architecture == FULL:
                 yield from sources(name, form, dtype, ())
 
 
@@ -106,5 +113,5 @@ def test_every_energy_form_and_precision_is_compiled_for_every_architecture() ->
         for part in (*ENERGIES, *FORMS, "float32", "float64", "routines", "pcg"):
             assert any(part in name for name in names), (architecture, part)
     together = " ".join(s.name for a in ARCHITECTURES for s in chosen(a))
-    for suffix, damped in PCG:
+    for suffix, damped in PCG + MULTIGRID:
         assert f"pcg{suffix} {damped}" in together

@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy.kernels.cuda import bound
 from optpy.kernels.cuda.device import Device
-from optpy.linear import cuda_solver
+from optpy.linear import cuda_loop, cuda_solver
 from optpy.solver.result import Status
 from tests.cuda.applications import overshooting
 from tests.cuda.emulated_device import EmulatedDevice
@@ -52,7 +52,7 @@ def test_a_linear_solve_cut_short_by_time_gives_its_step(
 def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     energy, data = curved()
     whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    monkeypatch.setattr(cuda_solver, "_SLICE", 0.0)  # back to Python after every linear iteration
+    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)  # back to Python after every linear iteration
     before = emulated.cooperative_launches
     sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
     assert emulated.cooperative_launches - before > whole.nit
@@ -123,7 +123,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
         queue(self, group, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cuda_solver, "_SLICE", 0.0)
+        patch.setattr(cuda_loop, "_SLICE", 0.0)
         patch.setattr(bound.BoundCuda, "queue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.step()

@@ -16,10 +16,10 @@ import optpy as op
 from optpy.energy.binding import bind
 from optpy.energy.edge_form import EdgeForm
 from optpy.energy.vectors import vector
-from optpy.kernels.cuda import program
 from optpy.kernels.cuda.bound import BoundCuda
 from optpy.kernels.cuda.device import Device
-from optpy.linear import cuda_solver
+from optpy.kernels.cuda.source import header
+from optpy.linear import cuda_loop, cuda_solver
 from optpy.linear.ending import _ENDINGS, Ending
 from optpy.plan import Solver, _Place, build
 from optpy.problem import CompiledProblem
@@ -235,7 +235,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
 
 
 def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_solver, "_SLICE", 0.0)
+    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)
     limits = LinearLimits(max_iterations=200, deadline=time.perf_counter() - 1)
     device, ours, _, _ = solve_both("jacobi", DAMPED, limits)
     assert ours.status is LinearStatus.TIME_LIMIT
@@ -265,7 +265,7 @@ def test_slices_of_time_change_nothing(
 ) -> None:
     limits = LinearLimits(max_iterations=15, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(preconditioner, DAMPED, limits)
-    monkeypatch.setattr(cuda_solver, "_SLICE", 0.0)  # back to Python after every iteration
+    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)  # back to Python after every iteration
     before = emulated.cooperative_launches
     sliced, other, _, _ = solve_both(preconditioner, DAMPED, limits)
     assert emulated.cooperative_launches - before == other.iterations == 15
@@ -313,7 +313,7 @@ def launches(problem: CompiledProblem, iterations: int, device: EmulatedDevice) 
 
 
 def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_solver, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
+    monkeypatch.setattr(cuda_loop, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1, 1, 1)
@@ -330,7 +330,7 @@ def test_line_by_line_it_is_three_launches_an_iteration(
 
 
 def test_endings_have_the_numbers_of_the_header() -> None:
-    running, *endings = c_enum((program._NATIVE / "pcg.cuh").read_text(encoding="utf-8"), "PCG_RUNNING")
+    running, *endings = c_enum(header("pcg.cuh"), "PCG_RUNNING")
     assert running == "PCG_RUNNING"
     assert endings == [f"PCG_{ending.name}" for ending in Ending]
     assert set(_ENDINGS) == set(Ending)

@@ -87,14 +87,14 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 def test_to_convergence(gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
     data = arap_data(9, 12)
-    theirs = op.solve(
-        WARP, data, "cpu", np.float64, preconditioner="jacobi" if preconditioner == "auto" else preconditioner
-    )
+    theirs = op.solve(WARP, data, "cpu", np.float64, preconditioner=preconditioner)
     ours = on_gpu(WARP, data, preconditioner=preconditioner)
     assert ours.success
-    assert ours.nit == theirs.nit
+    # The levels of multigrid begin with random signs for numbers that stand elsewhere: its steps differ a little.
+    assert ours.nit == theirs.nit or preconditioner == "auto"
     assert ours.cost == pytest.approx(theirs.cost, rel=1e-6)
-    assert ours.facts["Preconditioners used"] == ("none" if preconditioner is None else "jacobi")  # blocks are diagonal
+    used = {None: "none", "auto": "jacobi, then multigrid"}.get(preconditioner, "jacobi")  # blocks are diagonal
+    assert ours.facts["Preconditioners used"] == theirs.facts["Preconditioners used"] == used
 
 
 def test_auto_is_block_jacobi_where_blocks_are_not_diagonal(gpu: Device) -> None:
@@ -269,10 +269,9 @@ def test_cuda_without_a_gpu_is_refused_with_the_reason(no_gpu: None) -> None:
         assert str(caught.value) == f"device='cuda': {REASON}"
 
 
-def test_preconditioners_of_the_cpu_are_refused(gpu: Device) -> None:
-    for preconditioner in ("multigrid", "cholesky"):
-        with pytest.raises(op.OptionError, match=f"preconditioner='{preconditioner}' runs on the CPU only: use 'auto'"):
-            op.solve(WARP, arap_data(5, 6), "cuda", preconditioner=preconditioner)
+def test_a_preconditioner_of_the_cpu_is_refused(gpu: Device) -> None:
+    with pytest.raises(op.OptionError, match="preconditioner='cholesky' runs on the CPU only: use 'auto'"):
+        op.solve(WARP, arap_data(5, 6), "cuda", preconditioner="cholesky")
 
 
 def test_what_does_not_fit_is_refused_with_the_sizes_that_would(emulated: EmulatedDevice) -> None:

@@ -40,7 +40,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     problem.damp(UNDAMPED)
     summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
     assert summary.status is LinearStatus.CONVERGED
-    assert jacobi._PATIENCE < summary.iterations < jacobi._PATIENCE + 25
+    assert jacobi.PATIENCE < summary.iterations < jacobi.PATIENCE + 25
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from ...ir import Coupling, Dim, Field, Graph, Incidence, Index, Routine, entry_dim
 from ...symbolic.affine import Affine, Entry, FloorDiv
 from ..buffers import Buffers
 from ..tables import Connectivity
 from .context import PCG, SYNC, PcgState, context_type
 from .device import Device, Kernel, Module
+from .multigrid import multigrid_source
 from .program import CudaProgram, Phase
 
 THREADS = 256
@@ -59,6 +60,10 @@ class CudaLibrary:
         """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
         return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
 
+    def multigrid(self, name: str) -> Kernel:
+        """A kernel of the coarse levels; see ``multigrid_source``."""
+        return self._kernel(("multigrid",), name)
+
     def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
         found = self._kernels.get((*key, name))
         if found is None:
@@ -68,6 +73,10 @@ class CudaLibrary:
     def _module(self, key: tuple[str, ...]) -> Module:
         if key not in self._modules:
             match key:
+                case ("multigrid",):
+                    coupling = self.program.coupling
+                    assert isinstance(coupling, Coupling)
+                    source = multigrid_source(coupling, self.program.dtype)
                 case ("pcg", suffix, damped, index):
                     source = self.program.pcg_source(suffix, bool(damped), index)
                 case (*_, index):
@@ -104,7 +113,7 @@ class BoundCuda:
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
         self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
-        self._blocks: dict[Kernel, int] = {}
+        self._blocks: dict[tuple[Kernel, int], int] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
         self._most_blocks = self.device.multiprocessors * _BLOCKS
@@ -200,15 +209,44 @@ class BoundCuda:
             for kernel, work in kernels:
                 self.launch(kernel, work)
 
-    def launch(self, kernel: Kernel, work: int, *, together: bool = False) -> None:
-        """Queue a kernel with as many blocks as its work takes, or as the device holds."""
+    def launch(self, kernel: Kernel, work: int, *, together: bool = False, context: Any = None) -> None:
+        """Queue a kernel with as many blocks as its work takes, or as the device holds.
+
+        Args:
+            kernel: which.
+            work: threads that it could use.
+            together: see ``Device.launch``.
+            context: its argument; None: that of the program.
+        """
         self._host = None
         self.locate()
-        blocks = self._blocks.get(kernel)
+        blocks = self._blocks.get((kernel, work))
         if blocks is None:
             room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
-            blocks = self._blocks[kernel] = max(1, min(room, -(-work // THREADS)))
-        self.device.launch(kernel, blocks, THREADS, self.context, together)
+            blocks = self._blocks[kernel, work] = max(1, min(room, -(-work // THREADS)))
+        self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, together)
+
+    def launch_on(self, kernel: Kernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
+        """Queue a kernel that finds other vectors in the place of its own.
+
+        Args:
+            kernel, work: as for ``launch``.
+            vectors: each with the one whose place it takes, and whose layout it has.
+        """
+        self.locate()
+        slots = self.program.slots.fields
+        context = type(self.context).from_buffer_copy(self.context)  # Ctrl-C could cut in two what puts things back
+        for other, field in vectors:
+            assert self.buffers.record(other) == self.buffers.record(field)
+            context.field[slots[field]] = self.context.field[slots[other]]
+            context.plane[slots[field]] = self.context.plane[slots[other]]
+        self.launch(kernel, work, context=context)
+
+    def address_of(self, field: Field, channel: int) -> int:
+        """Where a channel of a field stands now."""
+        self.locate()
+        array = self.buffers.memory[field]
+        return int(self.context.field[self.program.slots.fields[field]] + channel * array.strides[0])
 
     def locate(self) -> None:
         """Tell the kernels where the fields stand now, since fields exchange their memory."""

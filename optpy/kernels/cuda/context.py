@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .program import CudaProgram
 
 PCG = np.dtype(
-    [(name, np.float64) for name in ("alpha", "pending", "beta", "rho", "rho_0", "pAp", "Q", "zeta")]
-    + [(name, np.int64) for name in ("k", "status")]
+    [(name, np.float64) for name in ("alpha", "pending", "beta", "rho", "rho_0", "pAp", "prepared", "Q", "zeta")]
+    + [(name, np.int64) for name in ("k", "resumed", "status")]
 )
 """The state of conjugate gradients on the device, struct Pcg."""
 
@@ -56,8 +56,8 @@ def context_type(program: CudaProgram) -> type[ctypes.Structure]:
         ("scalar", c_double, len(program.scalars)),
     ]
     members: list[tuple[str, Any]] = [(name, ctype * max(count, 1)) for name, ctype, count in arrays]
-    members += [(name, c_void_p) for name in ("partial", "total", "sync", "pcg", "trace", "progress")]
-    members += [(name, c_double) for name in ("eta", "r_tolerance")]
-    members += [(name, c_int64) for name in ("max_iterations", "min_iterations", "reset_period", "slice")]
+    members += [(name, c_void_p) for name in ("partial", "total", "sync", "pcg", "trace", "progress", "omega")]
+    members += [(name, c_double) for name in ("eta", "r_tolerance", "reduced", "factor")]
+    members += [(name, c_int64) for name in ("max_iterations", "min_iterations", "reset_period", "pause", "slice")]
     members += [("fresh", c_int), ("ahead", c_int), ("lanes", c_int * max(len(program.kernels), 1))]
     return type("Context", (ctypes.Structure,), {"_fields_": members})

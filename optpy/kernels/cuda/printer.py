@@ -85,7 +85,10 @@ class DevicePrinter(RecordPrinter):
             own, delta = (f"[{slot}]" for slot in (self._slots.fields[f], self._delta(f)))
             base = f"(on_delta ? c->field{delta} : c->field{own})"
             plane = f"(on_delta ? c->plane{delta} : c->plane{own})"
-        return base, "1" if self._side_by_side(f) else plane  # that it is 1 saves a register for each channel
+        # That it is 1 saves a register for each channel; but where it knows that atomics are side by side, the compiler
+        # for sm_100 keeps all that they add until the end.
+        added = any(x.target.field == f for x in self._kernel.border.accumulates)
+        return base, "1" if self._side_by_side(f) and not added else plane
 
     def _delta(self, p: Field) -> int:
         name = "delta." + p.name.removeprefix("p.")

@@ -135,7 +135,7 @@ OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, co
 /* The tests after iteration k: first the quadratic model's, then the residual's, then the limits. */
 OPTPY_FN int64_t pcg_ending(const PcgState *s, double rho_next) {
     if (!(optpy_isfinite(rho_next) && rho_next >= 0)) return PCG_NOT_POSITIVE;
-    if (s->k >= s->min_iterations && s->zeta < s->eta) return PCG_MODEL;
+    if (s->k > s->resumed && s->k >= s->min_iterations && s->zeta < s->eta) return PCG_MODEL; /* not another one's gain */
     if (rho_next == 0) return PCG_ZERO;
     if (s->k >= s->min_iterations && sqrt(rho_next / s->rho_0) < s->r_tolerance) return PCG_RESIDUAL;
     if (s->k >= s->max_iterations) return PCG_LIMIT;

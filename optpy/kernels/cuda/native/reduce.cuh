@@ -101,3 +101,21 @@ template <int N> OPTPY_FN void optpy_finish(const Context *c, const double *sum,
 #pragma unroll
         for (int n = 0; n < N; ++n) c->total[first + n] = total[n];
 }
+
+/* 1 / ||x|| of a power iteration, whose matrix may be 0. */
+OPTPY_FN double optpy_inverse_norm(double squares) {
+    return squares > 0 && optpy_isfinite(squares) ? 1 / sqrt(squares) : 0;
+}
+
+/* Waits until all blocks are here, which must run at the same time; what each of them has stored is seen by all. */
+OPTPY_FN void optpy_barrier(const Context *c) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        optpy_fence();
+        /* What is added comes to 2^31 together: the highest bit changes when the last block comes, and only then. */
+        const unsigned before = atomicAdd(&c->sync->barrier, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u);
+        while (((before ^ *(volatile unsigned *)&c->sync->barrier) & 0x80000000u) == 0) __nanosleep(20);
+        optpy_fence();
+    }
+    __syncthreads();
+}

@@ -1,0 +1,94 @@
+/* Conjugate gradients whose preconditioner is part of the lines: start, update and restart leave r.z. */
+
+PCG_LINE(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
+PCG_LINE(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha,
+         pcg_after_update(c, c->pcg, total[0], true))
+PCG_LINE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, c->pcg, total[0], true))
+/* The first residual of a solve that goes on from another preconditioner's delta. */
+PCG_LINE(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_resume(c, c->pcg, total[0]))
+
+/* -- all iterations in one kernel -------------------------------------------------------------------------------- */
+
+/* What all blocks have added up, in every thread of every block, if the line leaves a sum: all add the shares in the
+ * same order. Two rows of shares take turns, since a block may leave its next one while another still adds up these. */
+OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn) {
+    double *shares = c->partial + (*turn ? gridDim.x : 0), total = 0;
+    if (leaves) {
+        const double own = optpy_over_block(sum[0], false);
+        if (threadIdx.x == 0) shares[blockIdx.x] = own;
+    }
+    optpy_barrier(c);
+    if (leaves) {
+        total = optpy_total(shares, false);
+        sum[0] = 0;
+        *turn = !*turn;
+    }
+    return total;
+}
+
+enum Line { LINE_START, LINE_DIRECTION, LINE_APPLY, LINE_UPDATE, LINE_FLUSH, LINE_APPLY_DELTA, LINE_RESTART, LINE_END };
+
+/* What follows a line, and the total that it may have left, in one thread of each block; returns the next line. */
+OPTPY_FN Line pcg_after(const Context *c, Pcg *s, Line line, double total, bool halt, bool tells) {
+    switch (line) {
+    case LINE_START:
+        pcg_after_start(c, s, total, tells);
+        return s->status ? LINE_END : LINE_DIRECTION;
+    case LINE_DIRECTION:
+        return LINE_APPLY;
+    case LINE_APPLY:
+        pcg_after_apply(c, s, total, tells);
+        if (s->status) return LINE_END;
+        return c->reset_period && s->k % c->reset_period == 0 ? LINE_FLUSH : LINE_UPDATE;
+    case LINE_FLUSH:
+        s->pending = 0;
+        return s->status ? LINE_END : LINE_APPLY_DELTA;
+    case LINE_APPLY_DELTA:
+        return LINE_RESTART;
+    default:
+        pcg_after_update(c, s, total, tells);
+        if (s->status) return s->pending != 0 ? LINE_FLUSH : LINE_END;
+        return halt || s->k == c->pause ? LINE_END : LINE_DIRECTION;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
+    pcg_solve(const __grid_constant__ Context context) {
+    const Context *c = &context;
+    OPTPY_SHARED(Pcg, state, 1);
+    OPTPY_SHARED(Line, shared_line, 1);
+    Pcg *s = state;
+    /* Volatile, or else the compiler makes a copy of what follows for each line, in more registers. */
+    volatile Line *next = shared_line;
+    const bool tells = blockIdx.x == 0 && threadIdx.x == 0;
+    const long long began = optpy_nanoseconds();
+    double sum[1] = {0};
+    bool turn = false;
+    if (threadIdx.x == 0) {
+        /* Where the method goes on, it is running: no block ends, and writes c->pcg, before all have read it. */
+        *s = c->fresh ? Pcg() : *c->pcg;
+        *next = c->fresh ? LINE_START : LINE_DIRECTION;
+    }
+    __syncthreads();
+    while (*next != LINE_END) {
+        const Line line = *next;
+        double scalar[OPTPY_SCALARS];
+        pcg_scalars(c, scalar, line == LINE_UPDATE ? s->alpha : s->pending, s->beta);
+        switch (line) {
+        case LINE_START: phase_start(c, scalar, sum, false); break;         /* r = b;  r.z */
+        case LINE_DIRECTION: phase_direction(c, scalar, sum, false); break; /* delta += alpha p;  p = z + beta p */
+        case LINE_UPDATE: phase_update(c, scalar, sum, false); break;       /* r -= alpha Ap;  r.z */
+        case LINE_FLUSH: phase_flush(c, scalar, sum, false); break;         /* delta += alpha p */
+        case LINE_RESTART: phase_restart(c, scalar, sum, false); break;     /* r = b - A delta;  r.z */
+        default: pcg_products(c, scalar, sum, line == LINE_APPLY_DELTA)     /* A p;  p.Ap;  or A delta */
+        }
+        const Line done = *next;
+        /* One block's clock decides for all; they have read it when two more lines have been waited for. */
+        if (tells && (done == LINE_UPDATE || done == LINE_RESTART))
+            c->sync->halt = c->slice > 0 && optpy_nanoseconds() - began > c->slice;
+        const double total = pcg_total(c, sum, done != LINE_DIRECTION && done != LINE_FLUSH, &turn);
+        if (threadIdx.x == 0) *next = pcg_after(c, s, done, total, *(volatile unsigned *)&c->sync->halt, tells);
+        __syncthreads();
+    }
+    if (tells) *c->pcg = *s;
+}
