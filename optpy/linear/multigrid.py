@@ -78,17 +78,23 @@ class MultigridSolve:
         summary = self._run(state, replace(limits, eta=eta), damped)
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
-            self._misses_errors |= self._errors_are_missed(state, slow)
-            careful = self._forcing(limits, slow)
-            if careful < eta and not (replaceable and self._misses_errors):
+            missed = self._errors_are_missed(state, slow)
+            careful = _CAREFUL if missed else self._forcing(limits, slow)
+            if careful < eta:
                 # Of an iteration that leaves much, what is still to come may be many times the last gain.
                 state.status = 0
-                summary = self._iterate(self._levels.kernels(damped), state, replace(limits, eta=careful))
+                most = min(limits.max_iterations, state.k + _HOPELESS) if replaceable else limits.max_iterations
+                careful_limits = replace(limits, eta=careful, max_iterations=most)
+                summary = self._iterate(self._levels.kernels(damped), state, careful_limits)
+                # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
+                missed = missed and (not replaceable or is_unreduced(self._levels.residual_norms()))
+            self._misses_errors |= missed
         iterations = state.k - before
         self._count(iterations)
         if not replaceable:
             return Solved(summary, serves=True)
-        failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors
+        ended = summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations
+        failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors or not ended
         if failed:
             go_on(state)
             state.rho = state.rho_0 = 1.0

@@ -48,6 +48,16 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 
+def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever leaves more than a fiftieth of ||r|| is under suspicion here, as solves that end early are."""
+    monkeypatch.setattr("optpy.linear.multigrid._MISJUDGED", 0.0)
+    monkeypatch.setattr("optpy.linear.loop._UNREDUCED", 0.02)
+    energy, data = poisson(60)
+    result = op.solve(energy, data, device="cpu", dtype=np.float64)
+    assert result.success
+    assert [r.linear_iterations < 10 for r in result.iterations[2:]] == [True] * (len(result.iterations) - 2)
+
+
 def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[None] = []
     build = library.BoundProgram.build_multigrid
