@@ -216,11 +216,6 @@ class CudaMultigrid:
     def nbytes(self) -> int:
         return sum(int(a.nbytes) for a in self._memory)
 
-    @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        """(z, y, x) of each level, the finest left out."""
-        return [tuple(level.size) for level in self._levels]
-
     # -- the cycle -----------------------------------------------------------------------------------------------------
 
     def correct(self) -> None:

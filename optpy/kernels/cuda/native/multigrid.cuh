@@ -71,6 +71,10 @@ OPTPY_FN MgPoint mg_point(const long long *size, unsigned q) {
 
 OPTPY_FN int mg_at(const MgLevel *l, MgPoint p) { return (int)(l->origin + p.z * l->slab + p.y * l->row + p.x); }
 
+/* The same of the finest grid, which has no halo. */
+OPTPY_FN unsigned mg_finest_points(const Context *c) { return (unsigned)(c->size[0] * c->size[1] * c->size[2]); }
+OPTPY_FN long long mg_finest_at(const Context *c, MgPoint p) { return p.z * c->slab + p.y * c->row + p.x; }
+
 /* Where a neighbour of the half stencil stands, the middle first. */
 OPTPY_FN MgPoint mg_neighbour(int n) {
     const int code = n + MG_HALF - 1;

@@ -161,10 +161,9 @@ OPTPY_FN void mg_begin_estimate(const MgLevel *l, MgShare share) {
 MG_KERNEL(mg_begin_finest_estimate) {
     MG_CONTEXT
     const MgShare share = mg_of_grid();
-    const unsigned points = (unsigned)(c->size[0] * c->size[1] * c->size[2]);
-    for (unsigned q = share.first; q < points; q += share.stride) {
+    for (unsigned q = share.first; q < mg_finest_points(c); q += share.stride) {
         const MgPoint p = mg_point(c->size, q);
-        const long long at = p.z * c->slab + p.y * c->row + p.x;
+        const long long at = mg_finest_at(c, p);
 #pragma unroll MG_EACH_CHANNEL
         for (int n = 0; n < MG_CHANNELS; ++n)
             c->fine[n].values[at] =

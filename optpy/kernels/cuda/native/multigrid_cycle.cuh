@@ -100,7 +100,7 @@ MG_KERNEL(mg_restrict_finest) {
         for (int channel = 0; channel < MG_CHANNELS; ++channel) {
             const MgChannel *f = &c->fine[channel];
             l->b[channel * l->plane + mg_at(l, p)] = mg_restricted(l, c->size, p, [=](MgPoint i) {
-                const long long at = i.z * c->slab + i.y * c->row + i.x;
+                const long long at = mg_finest_at(c, i);
                 return f->minus ? f->values[at] - f->minus[at] : f->values[at];
             });
         }
@@ -112,10 +112,9 @@ MG_KERNEL(mg_interpolate_to_finest) {
     MG_CONTEXT
     const MgLevel *l = &c->level;
     const MgShare share = mg_of_grid();
-    const unsigned points = (unsigned)(c->size[0] * c->size[1] * c->size[2]);
-    for (unsigned q = share.first; q < points; q += share.stride) {
+    for (unsigned q = share.first; q < mg_finest_points(c); q += share.stride) {
         const MgPoint p = mg_point(c->size, q);
-        const long long at = p.z * c->slab + p.y * c->row + p.x;
+        const long long at = mg_finest_at(c, p);
 #pragma unroll MG_EACH_CHANNEL
         for (int channel = 0; channel < MG_CHANNELS; ++channel) {
             const MgChannel *f = &c->fine[channel];

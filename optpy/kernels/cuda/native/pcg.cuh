@@ -90,30 +90,28 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     scalar[OMEGA] = c->omega ? *(volatile double *)c->omega : 0;
 }
 
-#define PCG_LINE(name, done, line, step, after)                                                            \
-    extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name)                                     \
+/* The kernel of a line, and what comes after it in every thread. */
+#define PCG_KERNEL(name, done, line, step, ending)                                                         \
+    extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name)                                      \
         name(const __grid_constant__ Context context) {                                                    \
         const Context *c = &context;                                                                       \
         if (done) return;                                                                                  \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
         pcg_scalars(c, scalar, step, c->pcg->beta);                                                        \
         line;                                                                                              \
+        ending                                                                                             \
+    }
+
+/* A line that leaves a sum, and what the block that arrives last makes of it. */
+#define PCG_LINE(name, done, line, step, after)                                                            \
+    PCG_KERNEL(name, done, line, step,                                                                     \
         if (!optpy_arrive<1>(c, sum, 0)) return;                                                           \
         double total[1];                                                                                   \
         optpy_totals<1>(c, total, 0);                                                                      \
-        if (threadIdx.x == 0) { after; }                                                                   \
-    }
+        if (threadIdx.x == 0) { after; })
 
-/* The same where nothing is summed. */
-#define PCG_SWEEP(name, done, line, step)                                                                  \
-    extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name)                                     \
-        name(const __grid_constant__ Context context) {                                                    \
-        const Context *c = &context;                                                                       \
-        if (done) return;                                                                                  \
-        double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
-        pcg_scalars(c, scalar, step, c->pcg->beta);                                                        \
-        line;                                                                                              \
-    }
+/* A line that leaves none. */
+#define PCG_SWEEP(name, done, line, step) PCG_KERNEL(name, done, line, step, )
 
 /* A solve that has ended, or been left by another preconditioner, goes on. */
 extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_go_on) pcg_go_on(const __grid_constant__ Context context) {
