@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from .kernels.tables import Connectivity
 from .machine import Linear, Machine
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
-from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
-from .solver.rounding import relative_gradient
+from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
+from .solver.rounding import cosine, rounding
 from .symbolic.traverse import variables
+
+_T = TypeVar("_T")
 
 
 @final
@@ -170,12 +172,22 @@ class CompiledProblem:
             raise DataError(self._explain(cost))
         return cost
 
+    @property
+    def size(self) -> int:
+        sizes = self._buffers.sizes
+        residuals = sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._residuals)
+        return residuals + sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in self._unknowns)
+
+    @property
+    def reweights(self) -> bool:
+        return "cost_of_step" in self._bound.groups
+
     def _cost(self) -> Cost:
         self._bound.queue("cost")
-        return self._cost_of_last_run()
+        return self._cost_of_last_run("cost")
 
-    def _cost_of_last_run(self) -> Cost:
-        totals = self._bound.totals("cost")
+    def _cost_of_last_run(self, group: Literal["cost", "cost_of_step"]) -> Cost:
+        totals = self._bound.totals(group)
         by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
 
@@ -197,7 +209,7 @@ class CompiledProblem:
         """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._linearised = "nowhere"  # until all is queued: Ctrl-C may come at any time
         self._bound.queue("modelcost")
-        self._bound.queue("step")
+        self._queue_step()
         self._queue_at_candidate(linearise=True)
         self._ahead, self._linearised = True, "candidate"
 
@@ -224,18 +236,27 @@ class CompiledProblem:
         }
         self._bound.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
 
-    def relative_gradient(self, cost: float) -> float:
+    def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
 
-        def ratio(xp: Any) -> float:
+        def found(xp: Any) -> Rounding:
             g, step = (self._flat(partial(self.read_vector, kind), xp) for kind in ("g", "delta"))
             x = self._flat(self._magnitudes, xp)
             diagonal = self._flat(self._diagonal, xp)
-            return relative_gradient(g, diagonal, x, step, cost, partial(self._apply_jtj, xp=xp), xp)
+            return rounding(g, diagonal, x, step, cost, partial(self._apply_jtj, xp=xp), xp)
 
-        return self._where_there_is_room(ratio)
+        return self._where_there_is_room(found)
 
-    def _where_there_is_room(self, compute: Callable[[Any], float]) -> float:
+    def cosine(self, cost: float) -> float:
+        self._linearise_at_x()
+
+        def largest(xp: Any) -> float:
+            g = self._flat(partial(self.read_vector, "g"), xp)
+            return cosine(g, self._flat(self._diagonal, xp), cost, xp)
+
+        return self._where_there_is_room(largest)
+
+    def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
         """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
         xp = self._bound.xp
         try:
@@ -299,10 +320,19 @@ class CompiledProblem:
 
     def try_step(self) -> Step:
         if not self._ahead:
-            self._bound.queue("step")
+            self._queue_step()
             self._queue_at_candidate(linearise=False)
-        totals, cost = self._bound.totals("step"), self._cost_of_last_run()
-        return Step(cost, math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"])
+        totals, there = self._bound.totals("step"), self._cost_of_last_run("cost")
+        norms = math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
+        if not self.reweights:
+            return Step(there, *norms)
+        return Step(self._cost_of_last_run("cost_of_step"), *norms, reweighted=there)
+
+    def _queue_step(self) -> None:
+        """The candidate, and its cost with what is held constant as it is at x, where that is another than its own."""
+        self._bound.queue("step")
+        if self.reweights:
+            self._bound.queue("cost_of_step")
 
     def accept(self) -> None:
         ahead = self._linearised == "candidate"

@@ -10,12 +10,13 @@ from typing import Any, final
 import numpy as np
 
 from .. import ir
-from ..symbolic.expr import Call, Expr, var
+from ..symbolic.expr import Expr, var
 from ..symbolic.interpret import Value, evaluate, rounding
-from ..symbolic.traverse import substitute, topological
+from ..symbolic.traverse import substitute
 from .binding import Bound
 from .energy import Energy
 from .evaluation import Evaluate, Floats, Lookup, Slab, residual_values
+from .stopped import stopped
 from .tangent import at_zero, moved
 
 _NEARBY = 2.0**-45
@@ -130,5 +131,4 @@ class DisplacedResiduals:
 
 
 def _hold_stopped(components: Sequence[Expr]) -> tuple[Expr, ...]:
-    stopped = [e for e in topological(components) if isinstance(e, Call) and e.op.name == "stop_gradient"]
-    return tuple(substitute(components, {e: var(_Held(e, n)) for n, e in enumerate(stopped)}))
+    return tuple(substitute(components, {e: var(_Held(e, n)) for n, e in enumerate(stopped(components))}))

@@ -15,6 +15,7 @@ from .normal_matrix import normal_matrix
 from .routines import (
     Fixed,
     cost,
+    cost_of_step,
     eval_f,
     fixed_masks,
     linearised,
@@ -105,6 +106,7 @@ def problem_routines(
     fixed = {tangent(u): condition for u, condition in fixed.items()}
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
+        "cost_of_step": cost_of_step(residuals),
         "evalF": eval_f(residuals),
         "modelcost": model_cost(sources),
         "solved": fixed_masks(coordinates, fixed),

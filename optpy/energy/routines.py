@@ -8,7 +8,7 @@ that the linear model predicts, -(J delta).(F + J delta / 2).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
@@ -32,6 +32,7 @@ from ..symbolic.factor import factor
 from .edge_form import EdgeForm, passes, store_jacobian, store_product
 from .gather import GatheredSum, gather
 from .linearised import LinearisedResidual, along_step, linearise
+from .stopped import at_candidate, reads_unknown, stopped
 from .vectors import at, block_channel, block_channels, here, vector
 
 HALF = const(Fraction(1, 2))
@@ -66,15 +67,31 @@ def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
 
 def cost(residuals: Sequence[Residual]) -> list[Routine]:
     """``1/2 sum r^2`` of each term."""
-    routines = []
-    for n, (domain, group) in enumerate(by_domain(residuals).items()):
-        terms: dict[str, list[Expr]] = {}
-        for r in group:
-            terms.setdefault(r.term, []).extend(mul(HALF, power(c, 2)) for c in r.components)
-        values = factor(add(*squares) for squares in terms.values())
-        reductions = tuple(Reduce(f"cost:{t}", v) for t, v in zip(terms, values, strict=True))
-        routines.append(Routine(f"cost_{n}", domain, reductions=reductions))
-    return routines
+    return [_cost(f"cost_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
+
+
+def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
+    """``1/2 sum r^2`` of each term at the end of a step, with what ``stop_gradient`` holds taken at its beginning.
+
+    The cost that a step is made for: only with one and the same weights can costs be compared. None, where nothing that
+    is held reads an unknown, so that it is the cost.
+    """
+    frozen = {r: at_candidate(r.components) for r in residuals}
+    if not any(reads_unknown(stopped(components)) for components in frozen.values()):
+        return []
+    return [
+        _cost(f"cost_of_step_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
+        for n, (domain, group) in enumerate(by_domain(residuals).items())
+    ]
+
+
+def _cost(name: str, domain: Domain, group: Sequence[Residual]) -> Routine:
+    terms: dict[str, list[Expr]] = {}
+    for r in group:
+        terms.setdefault(r.term, []).extend(mul(HALF, power(c, 2)) for c in r.components)
+    values = factor(add(*squares) for squares in terms.values())
+    reductions = tuple(Reduce(f"cost:{t}", v) for t, v in zip(terms, values, strict=True))
+    return Routine(name, domain, reductions=reductions)
 
 
 def residual_field(residual: Residual) -> Field:

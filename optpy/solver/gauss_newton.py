@@ -9,8 +9,8 @@ from typing import final
 from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, NonlinearProblem
-from optpy.solver.result import Status
-from optpy.solver.termination import NON_FINITE_GRADIENT, Ending, non_finite
+from optpy.solver.result import Ending, Status
+from optpy.solver.termination import NON_FINITE_GRADIENT, non_finite
 
 
 @final

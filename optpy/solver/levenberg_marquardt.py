@@ -9,13 +9,9 @@ from typing import final
 from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem
-from optpy.solver.result import Status
-from optpy.solver.termination import NON_FINITE_GRADIENT, Ending, non_finite
+from optpy.solver.result import Ending, Status
+from optpy.solver.termination import NON_FINITE_GRADIENT, non_finite
 from optpy.solver.trust_region import TrustRegion
-
-_HELD_BACK = 0.5
-"""Of the model cost change: of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes
-a / (a + d), and delta.D delta is d / (a / 2 + d) of its gain."""
 
 
 @final
@@ -26,9 +22,6 @@ class LevenbergMarquardt:
         relative_decrease = (cost - cost(x + delta)) / model_cost_change
         relative_decrease > min_relative_decrease: take the step, adapt the radius
         otherwise: keep x, shrink the radius
-
-    Where delta.D delta is most of the model cost change, it is the damping that has kept the step short; no test of
-    convergence is made on such a step as long as the radius grows.
 
     A candidate whose cost or gradient is not finite is rejected like any other bad one: a shorter step may be finite.
     A linear solve that gives no usable step (numerical failure, or a model that predicts no decrease) is
@@ -66,27 +59,22 @@ class LevenbergMarquardt:
         elif step.cost.total != cost:
             self._non_finite = ""
         relative_decrease = (cost - step.cost.total) / model_cost_change
+        proposal = Proposal(linear, step, tr_ratio=relative_decrease, model_cost_change=model_cost_change)
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
-            held_back = self._widens(relative_decrease) and step.damped_square > _HELD_BACK * model_cost_change
-            return Proposal(linear, step, accepted=True, tr_ratio=relative_decrease, held_back=held_back)
+            self._before, self._region = self._region, self._region.accepted(relative_decrease)
+            return replace(proposal, accepted=True)
         self._region = self._region.rejected()
-        return Proposal(linear, step, tr_ratio=relative_decrease, ending=self._smallest_region())
+        return replace(proposal, ending=self._smallest_region())
 
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`: the radius is what a rejected step would have left."""
         self._region = self._before.rejected()
         self._non_finite = NON_FINITE_GRADIENT
-        return replace(proposal, accepted=False, held_back=False, ending=self._smallest_region())
+        return replace(proposal, accepted=False, ending=self._smallest_region())
 
     def _damping(self) -> Damping:
         o = self._options
         return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
-
-    def _widens(self, relative_decrease: float) -> bool:
-        """Adapt the radius to an accepted step; whether it has become larger."""
-        self._before = self._region
-        self._region = self._region.accepted(relative_decrease)
-        return self._region.radius > self._before.radius
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
         self._region = self._region.rejected()
@@ -98,11 +86,12 @@ class LevenbergMarquardt:
         return Proposal(linear, ending=Ending(Status.FAILURE, message))
 
     def _smallest_region(self) -> Ending | None:
-        """The radius is at its minimum: x cannot be improved in this arithmetic, or nothing is finite."""
+        """The radius is at its minimum: the cost and its gradient disagree, or nothing is finite."""
         radius, least = self._region.radius, self._options.min_radius
         if radius > least:
             return None
         if self._non_finite:
             message = f"However short the step, {self._non_finite} after it."
             return Ending(Status.FAILURE, message)
-        return Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value} = {radius:.3e} <= {least:.3e}.")
+        message = f"{Status.MIN_RADIUS.value}: trust region radius = {radius:.3e} <= {least:.3e}."
+        return Ending(Status.MIN_RADIUS, message)

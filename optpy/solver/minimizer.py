@@ -12,28 +12,21 @@ from optpy.errors import DataError
 from optpy.solver.gauss_newton import GaussNewton
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.options import SolveOptions
+from optpy.solver.precision import Precision, lowers
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
-from optpy.solver.result import IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
 from optpy.solver.summary import Summary
-from optpy.solver.termination import (
-    Ending,
-    function_test,
-    gradient_test,
-    limit_test,
-    noise_test,
-    non_finite,
-    parameter_test,
-    precision_test,
-    rounding_test,
-)
+from optpy.solver.termination import Criteria, is_unsolved, non_finite
 from optpy.solver.timed import Timed
 
 _ABOUT = 1.001
 """Costs are equal but for rounding where one is no more times the other, as far as endings at the precision go."""
-_NOTHING = 100.0
-"""So many squares of the precision, of the cost at the start, may be left by rounding where the cost can be 0."""
+_CAREFUL = 0.1
+"""Of its right-hand side a linear solve may leave where the step before was small without having been solved well."""
+_UNSOLVED_STEPS = 3
+"""So many of those in a row, and the solve ends."""
 
 _RUNNING = Ending(Status.RUNNING, f"{Status.RUNNING.value}.")
 
@@ -75,10 +68,12 @@ class Minimizer:
         self._method: Method = LevenbergMarquardt(options) if options.method == "lm" else GaussNewton(options)
         self._ending = _RUNNING
         self._iterations: list[IterationRecord] = []
+        self._criteria = Criteria.of(options, precision, problem.size)
+        self._precise = Precision(self._problem, precision, math.nan)
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
-        self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
+        self._unsolved = 0  # steps in a row that are small, but perhaps only by the accuracy of their linear solves
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
         self._cut_short = False  # nor x and the gradient, since a step has begun and not come to its end
@@ -174,8 +169,8 @@ class Minimizer:
 
     def _ending_without_a_step(self) -> Ending:
         """What the tests say that look at the point alone, and at the limits."""
-        at_minimum = gradient_test(self._gradient_norm, self._options)
-        return at_minimum or limit_test(len(self._iterations) - 1, self._now(), self._options) or _RUNNING
+        at_minimum = self._criteria.at_minimum(self._gradient_norm)
+        return at_minimum or self._criteria.limit(len(self._iterations) - 1, self._now()) or _RUNNING
 
     def summary(self) -> Summary:
         """The solve so far; at least one `step` must have been made."""
@@ -195,30 +190,37 @@ class Minimizer:
         if not cost.is_finite:
             raise DataError(f"At the starting point {non_finite(cost)}.")
         self._initial = self._cost = cost
+        self._precise = Precision(self._problem, self._precision, cost.total)
         self._gradient_norm = self._problem.linearise()
         self._record(None)
         self._ending = self._ending_without_a_step()
 
     def _iterate(self) -> None:
         before = self._cost.total
-        proposal = self._method.propose(self._problem, before, self._limits())
-        no_way_down = self._no_way_down(proposal, before)
-        self._noise = self._rounding_leads(proposal, before)
-        if no_way_down:
+        proposal = self._weighed(self._method.propose(self._problem, before, self._limits()), before)
+        ending = self._precise.ending(proposal, before)
+        if ending is not None:
             proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
             proposal = self._method.refuse(proposal)
         self._record(proposal, before)
         self._ending = (
-            no_way_down
+            ending
             or self._convergence(proposal, before)
-            or self._standstill(proposal)
-            or (self._noise if proposal.ending else None)
+            or self._precise.resort(proposal, before)
             or proposal.ending
-            or limit_test(self._iterations[-1].iteration, self._now(), self._options)
+            or self._criteria.limit(self._iterations[-1].iteration, self._now())
             or _RUNNING
         )
         self._call_back()
+
+    def _weighed(self, proposal: Proposal, before: float) -> Proposal:
+        """With what the model promises of the step, where that will be asked and the method did not need it."""
+        if proposal.step is None or not math.isnan(proposal.model_cost_change):
+            return proposal
+        if lowers(proposal, before) and not self._criteria.looks_small(proposal, before):
+            return proposal
+        return replace(proposal, model_cost_change=self._problem.model_cost_change())
 
     def _take(self, step: Step) -> bool:
         """x <- x + delta and linearise; False, and x as it was, where the gradient is not finite.
@@ -226,12 +228,12 @@ class Minimizer:
         A point better than what comes next, and than what was saved, is saved first.
         """
         before = self._cost
-        worse = step.cost.total > self._cost.total
+        worse = step.cost.total > self._cost.total and not self._problem.reweights
         if worse and (self._saved is None or self._cost.total < self._saved.total):
             self._saved = None  # an interrupted copy must not count as one
             self._problem.save()
             self._saved = self._cost
-        self._move(self._problem.accept, step.cost)
+        self._move(self._problem.accept, step.cost_there)
         gradient_norm = self._problem.linearise()
         if math.isfinite(gradient_norm):
             self._gradient_norm = gradient_norm
@@ -251,56 +253,39 @@ class Minimizer:
         """The tests that only an accepted step may pass."""
         if not proposal.accepted or proposal.step is None:
             return None
-        if ending := gradient_test(self._gradient_norm, self._options):
+        if ending := self._criteria.at_minimum(self._gradient_norm):
             return ending
-        if proposal.held_back or proposal.linear.status is LinearStatus.TIME_LIMIT:
-            return None  # a step cut short says nothing by being small
-        return function_test(before, before - self._cost.total, self._options) or parameter_test(
-            proposal.step, self._options
+        if self._criteria.may_be_orthogonal(proposal, before):
+            ending = self._criteria.orthogonal(self._problem.cosine(self._cost.total))
+            if ending is not None:
+                return ending
+        small = self._criteria.is_small(proposal, before, comparable=not self._problem.reweights)
+        if small is None or proposal.linear.status is LinearStatus.TIME_LIMIT:
+            self._unsolved = 0  # a step cut short says nothing by being small
+            return None
+        if not is_unsolved(proposal):
+            return small
+        # Short by the accuracy of its linear solve, perhaps: the next one is solved until its equations are met.
+        self._unsolved += 1
+        return self._linear_limit(proposal) if self._unsolved >= _UNSOLVED_STEPS else None
+
+    def _linear_limit(self, proposal: Proposal) -> Ending:
+        numbers = f"{self._unsolved} steps in a row were small, but not exact. The last linear solve: "
+        return Ending(
+            Status.LINEAR_LIMIT,
+            f"{Status.LINEAR_LIMIT.value}: {numbers}{proposal.linear.message} Another preconditioner, or more "
+            f"linear_iterations, would tell whether this is the minimum.{self._precise.advice}",
         )
-
-    def _standstill(self, proposal: Proposal) -> Ending | None:
-        """x is as good as this arithmetic can make it: what is left of the step is rounding."""
-        if not self._precision or proposal.linear.status in (LinearStatus.FAILURE, LinearStatus.TIME_LIMIT):
-            return None
-        # The model predicted no decrease, so the step was not tried; its length tells whether that is rounding.
-        step = proposal.step or self._problem.try_step()
-        return precision_test(step, self._precision)
-
-    def _no_way_down(self, proposal: Proposal, before: float) -> Ending | None:
-        """There is no step, or none worth taking, and the gradient at x is rounding.
-
-        Not worth it is one that does not lower the cost, or, where the cost is nothing but rounding, one longer than x:
-        where J^T J is singular, rounding alone leads that far along its null space, and there the cost means nothing.
-        """
-        step = proposal.step
-        if not self._precision or (step is not None and not proposal.accepted):
-            return None
-        far, noise = step is not None and step.step_norm > step.x_norm > 0, before <= self._nothing
-        if far and noise:
-            return Ending(Status.PRECISION, f"{Status.PRECISION.value}, cost = {before:.3e}, and full steps lead away.")
-        if step is not None and step.cost.total < before:
-            return None
-        return rounding_test(self._problem.relative_gradient(before), self._precision)
-
-    def _rounding_leads(self, proposal: Proposal, cost: float) -> Ending | None:
-        """One of the last steps, all unusable, followed the rounding of the gradient more than the gradient."""
-        if proposal.step is not None or not self._precision:
-            return None
-        if self._noise is not None or proposal.linear.status is not LinearStatus.CONVERGED:
-            return self._noise
-        problem = self._problem
-        promised, found = problem.promised_change(), problem.model_cost_change()
-        return noise_test(promised, found, problem.try_step().damped_square, cost, self._precision)
 
     def _limits(self) -> LinearLimits:
         o = self._options
         deadline = None if o.max_time is None else self._entered + o.max_time - self._elapsed
+        careful = self._unsolved > 0
         return LinearLimits(
             max_iterations=o.linear_iterations,
             min_iterations=o.min_linear_iterations,
-            eta=o.eta,
-            r_tolerance=o.r_tolerance,
+            eta=0.0 if careful else o.eta,
+            r_tolerance=max(o.r_tolerance, _CAREFUL) if careful else o.r_tolerance,
             residual_reset_period=o.residual_reset_period,
             deadline=deadline,
         )
@@ -371,18 +356,13 @@ class Minimizer:
         """Whether the last point has ended at the precision, and its cost is the best one's but for rounding."""
         if self._ending.status is not Status.PRECISION:
             return False
-        return last.total <= max(_ABOUT * best.total, self._nothing)
-
-    @property
-    def _nothing(self) -> float:
-        """What rounding leaves of a cost that can be 0."""
-        return _NOTHING * self._precision**2 * self._initial.total if self._initial is not None else 0.0
+        return last.total <= max(_ABOUT * best.total, self._precise.nothing)
 
     def _ending_at_best(self, last: Cost) -> Ending:
         """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
-        as_good = last.total - best.total <= self._options.function_tolerance * best.total
+        as_good = last.total - best.total <= self._criteria.function * best.total
         if as_good or self._is_rounding(last, best) or not ending.status.success:
             return Ending(ending.status, message)
         return Ending(

@@ -50,10 +50,17 @@ class SolveOptions:
         threads: CPU threads; None: as many as there are cores. Without effect on a GPU.
 
     When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):
-        max_iterations: nonlinear iterations, rejected ones included. Ceres: max_num_iterations, 50.
-        function_tolerance: |cost change| <= function_tolerance * cost. Ceres: 1e-6.
-        gradient_tolerance: max_i |g_i| <= gradient_tolerance; also tested at the start. Ceres: 1e-10.
-        parameter_tolerance: ||step|| <= parameter_tolerance (||x|| + parameter_tolerance). Ceres: 1e-8.
+        max_iterations: nonlinear iterations, rejected ones included. None: as many as cost about a second or so, from
+            50 for a picture to 5000 for a fit of a few numbers. Ceres: max_num_iterations, 50.
+        function_tolerance: |cost change| <= function_tolerance * cost, and so is what the model says that the step
+            would gain without its damping. None: 1e-8 in float64, as SciPy, 1e-6 in float32. Ceres: 1e-6. Not used
+            where op.stop_gradient makes the costs of different iterations those of different problems.
+        gradient_tolerance: max_i |g_i| <= gradient_tolerance; also tested at the start. It depends on the units of the
+            residuals, so it is 0: only a gradient that is nothing at all ends a solve. Ceres: 1e-10.
+        cosine_tolerance: max_i |g_i| / (||J_i|| ||F||) <= cosine_tolerance, J_i the columns of J, where a step could
+            gain little. None: 1e-8 in float64, 0 in float32. MINPACK: gtol.
+        parameter_tolerance: ||step|| <= parameter_tolerance (||x|| + parameter_tolerance), the step as it would be
+            without its damping. Ceres: 1e-8.
         max_time: seconds, compiling excluded; None: no limit.
         callback: called after every iteration with an `IntermediateResult`; StopIteration ends the solve.
 
@@ -89,9 +96,10 @@ class SolveOptions:
     preconditioner: Preconditioner = "auto"
     threads: int | None = None
 
-    max_iterations: int = 50
-    function_tolerance: float = 1e-6
-    gradient_tolerance: float = 1e-10
+    max_iterations: int | None = None
+    function_tolerance: float | None = None
+    gradient_tolerance: float = 0.0
+    cosine_tolerance: float | None = None
     parameter_tolerance: float = 1e-8
     max_time: float | None = None
     callback: Callable[[IntermediateResult], object] | None = None
@@ -291,9 +299,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "method": _choice("lm", "gn"),
     "preconditioner": _choice(None, "auto", "jacobi", "block_jacobi", "multigrid", "cholesky"),
     "threads": _optional(_integer(1)),
-    "max_iterations": _integer(0),
-    "function_tolerance": _number(0),
+    "max_iterations": _optional(_integer(0)),
+    "function_tolerance": _optional(_number(0)),
     "gradient_tolerance": _number(0),
+    "cosine_tolerance": _optional(_number(0)),
     "parameter_tolerance": _number(0),
     "max_time": _optional(_number(0, above=True)),
     "callback": _optional(_callable),

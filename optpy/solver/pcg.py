@@ -129,17 +129,17 @@ def _ending(s: PCGScalars, rho_0: float, limits: LinearLimits) -> LinearSummary 
     """The tests after iteration k, first the quadratic model's, then the residual's, then the limits."""
     if not (math.isfinite(s.rho_next) and s.rho_next >= 0):
         return LinearSummary(s.k, LinearStatus.BREAKDOWN, f"r.z = {s.rho_next:.3e} is not positive.")
+    reduction = math.sqrt(s.rho_next / rho_0)
     if s.k >= limits.min_iterations and s.zeta < limits.forcing():
         message = f"k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.forcing():.3e}."
-        return LinearSummary(s.k, LinearStatus.CONVERGED, message)
+        return LinearSummary(s.k, LinearStatus.CONVERGED, message, reduction)
     if s.rho_next == 0:
         return LinearSummary(s.k, LinearStatus.CONVERGED, "r.z = 0.")
-    reduction = math.sqrt(s.rho_next / rho_0)
     if s.k >= limits.min_iterations and reduction < limits.r_tolerance:
         message = f"sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}."
-        return LinearSummary(s.k, LinearStatus.CONVERGED, message)
+        return LinearSummary(s.k, LinearStatus.CONVERGED, message, reduction)
     if s.k >= limits.max_iterations:
-        return LinearSummary(s.k, LinearStatus.MAX_ITERATIONS, f"{s.k} iterations done.")
+        return LinearSummary(s.k, LinearStatus.MAX_ITERATIONS, f"{s.k} iterations done.", reduction)
     if limits.deadline is not None and time.perf_counter() >= limits.deadline:
-        return LinearSummary(s.k, LinearStatus.TIME_LIMIT, f"Out of time after {s.k} iterations.")
+        return LinearSummary(s.k, LinearStatus.TIME_LIMIT, f"Out of time after {s.k} iterations.", reduction)
     return None

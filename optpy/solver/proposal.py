@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, final
 
 from optpy.solver.protocol import LinearLimits, LinearSummary, NonlinearProblem, Step
-from optpy.solver.termination import Ending
+from optpy.solver.result import Ending
 
 
 @final
@@ -18,7 +19,7 @@ class Proposal:
     step: the candidate, None if the linear solve gave nothing to try.
     accepted: take the step.
     tr_ratio: cost change / model cost change (NaN where the method has no model).
-    held_back: a longer step, which the method will try next, may gain far more: this one's shortness is no convergence.
+    model_cost_change: what the model promises of the step (NaN where nobody has asked).
     ending: the method itself can go no further.
     """
 
@@ -26,8 +27,33 @@ class Proposal:
     step: Step | None = None
     accepted: bool = False
     tr_ratio: float = float("nan")
-    held_back: bool = False
+    model_cost_change: float = float("nan")
     ending: Ending | None = None
+
+    @property
+    def lengthening(self) -> float:
+        """How many times longer the step would be without damping, at least.
+
+        Of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes a / (a + d). Its
+        delta.D delta is the share q = d / (a / 2 + d) of what the model gains, so that with x = d / a = q / (2 - 2 q)
+        the full step is 1 + x times as long, and gains (1 + x)^2 / (1 + 2 x) times as much. Over several eigenvectors
+        q is a mean, and both are lower bounds.
+        """
+        return 1 + self._damping
+
+    @property
+    def full_gain(self) -> float:
+        """What the model would gain without damping, at least; see `lengthening`."""
+        x = self._damping
+        return math.inf if math.isinf(x) else self.model_cost_change * (1 + x) ** 2 / (1 + 2 * x)
+
+    @property
+    def _damping(self) -> float:
+        """d / a."""
+        damped, gain = self.step.damped_square if self.step is not None else 0.0, self.model_cost_change
+        if not damped > 0 or math.isnan(gain):
+            return 0.0
+        return damped / (2 * (gain - damped)) if gain > damped else math.inf
 
 
 class Method(Protocol):

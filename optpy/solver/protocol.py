@@ -108,26 +108,64 @@ class LinearStatus(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class LinearSummary:
-    """The outcome of a linear solve; `message` is a sentence with the numbers that decided it."""
+    """The outcome of a linear solve; `message` is a sentence with the numbers that decided it.
+
+    reduction: sqrt(r.z / r0.z0) at the end: how much of the right-hand side is left unsolved, as M sees it.
+    """
 
     iterations: int
     status: LinearStatus
     message: str
+    reduction: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What rounding x to the precision of the arithmetic does, against the precision: see `rounding.rounding`.
+
+    relative_gradient: the gradient, in units of what rounding changes of it.
+    cost: 1/2 ||J (s x)||^2 for signs s: times the square of the precision, the least that a cost can be told from.
+    """
+
+    relative_gradient: float
+    cost: float
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta."""
+    """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta.
+
+    cost: with what is held constant within an iteration as it is at x: the cost that the step was made for.
+    reweighted: with all as it is at the candidate, where that differs: what `evaluate` says once it is accepted.
+    """
 
     cost: Cost
     step_norm: float
     x_norm: float
     damped_square: float = 0.0
+    reweighted: Cost | None = None
+
+    @property
+    def cost_there(self) -> Cost:
+        """The cost once the step is accepted."""
+        return self.cost if self.reweighted is None else self.reweighted
 
 
 class NonlinearProblem(Protocol):
     """A nonlinear least-squares problem at its current point x."""
+
+    @property
+    def size(self) -> int:
+        """Residuals and unknowns, counted as numbers: what an iteration costs."""
+
+    @property
+    def reweights(self) -> bool:
+        """Whether residuals hold functions of x constant within an iteration, such as weights.
+
+        Then costs at different points are not comparable: only `Step.cost` and the cost at the x that the step is from.
+        """
 
     def evaluate(self) -> Cost:
         """The cost at x.
@@ -149,10 +187,19 @@ class NonlinearProblem(Protocol):
         Where the diagonal of J^T J + D is zero (nothing depends on the unknown) the preconditioner is 1.
         """
 
-    def relative_gradient(self, cost: float) -> float:
-        """The gradient that the last `linearise` stored against its rounding: see `rounding.relative_gradient`.
+    def rounding(self, cost: float) -> Rounding:
+        """How much of the cost, and of the gradient that the last `linearise` stored, is rounding.
 
         Asked only where a step leads no further down. The step stays as it is.
+
+        Args:
+            cost: at x.
+        """
+
+    def cosine(self, cost: float) -> float:
+        """max_i |g_i| / (||J_i|| ||F||) over the columns J_i of J, from what the last `linearise` stored.
+
+        Asked only where little is left to gain. 0 where g is.
 
         Args:
             cost: at x.

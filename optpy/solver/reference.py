@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from optpy.errors import DataError
 from optpy.solver.pcg import PCGScalars, Vector, pcg
-from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Step
-from optpy.solver.rounding import relative_gradient
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
+from optpy.solver.rounding import cosine, rounding
 
 Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -64,6 +64,13 @@ class ReferenceProblem:
         self._saved: Real = self.x
         self._before: Real = self.x
 
+    reweights = False
+
+    @property
+    def size(self) -> int:
+        """See `NonlinearProblem.size`."""
+        return len(self.x) + sum(len(term.residual(self.x)) for term in self._terms.values())
+
     def evaluate(self) -> Cost:
         """See `NonlinearProblem.evaluate`."""
         for name, term in self._terms.items():
@@ -86,9 +93,13 @@ class ReferenceProblem:
         self._inverse: Real = 1 / np.where(diagonal > 0, diagonal, 1)
         self._block_inverses = [self._block_inverse(block) for block in self._blocks]
 
-    def relative_gradient(self, cost: float) -> float:
-        """See `NonlinearProblem.relative_gradient`."""
-        return relative_gradient(self._g, self._c, self.x, self._delta, cost, self._apply_jtj)
+    def rounding(self, cost: float) -> Rounding:
+        """See `NonlinearProblem.rounding`."""
+        return rounding(self._g, self._c, np.abs(self.x), self._delta, cost, self._apply_jtj)
+
+    def cosine(self, cost: float) -> float:
+        """See `NonlinearProblem.cosine`."""
+        return cosine(self._g, self._c, cost)
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         """See `NonlinearProblem.solve_linear`."""

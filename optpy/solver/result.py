@@ -18,12 +18,14 @@ class Status(Enum):
 
     RUNNING = "Not ended yet"
     GRADIENT_TOLERANCE = "Converged: gradient tolerance reached, max |g|"
+    COSINE_TOLERANCE = "Converged: residuals orthogonal to the columns of J, largest cosine"
     FUNCTION_TOLERANCE = "Converged: function tolerance reached, |cost change| / cost"
     PARAMETER_TOLERANCE = "Converged: parameter tolerance reached, relative step norm"
     PRECISION = "Converged to the precision of the arithmetic"
-    MIN_RADIUS = "Converged: no step lowers the cost any more, trust region radius"
     MAX_ITERATIONS = "Not converged: iteration limit reached"
     TIME_LIMIT = "Not converged: time limit reached"
+    LINEAR_LIMIT = "Not converged: the linear solves end before they are solved"
+    MIN_RADIUS = "Not converged: no step lowers the cost, however short, though the gradient says that some should"
     CALLBACK = "Not converged: the callback raised StopIteration"
     INTERRUPTED = "Not converged: interrupted"
     FAILURE = "Failed"
@@ -33,16 +35,25 @@ class Status(Enum):
         """The solve converged."""
         return self in (
             Status.GRADIENT_TOLERANCE,
+            Status.COSINE_TOLERANCE,
             Status.FUNCTION_TOLERANCE,
             Status.PARAMETER_TOLERANCE,
             Status.PRECISION,
-            Status.MIN_RADIUS,
         )
 
     @property
     def finished(self) -> bool:
         """The solve has ended, well or not."""
         return self is not Status.RUNNING
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A status and the sentence, with the numbers, that goes with it."""
+
+    status: Status
+    message: str
 
 
 @final

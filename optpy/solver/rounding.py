@@ -1,4 +1,4 @@
-"""How much of a gradient is rounding."""
+"""How much of a gradient, and of a cost, is rounding."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from optpy.solver.protocol import Rounding
+
 Real = NDArray[np.float64]
 
 _PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
 
-def relative_gradient(
+def rounding(
     g: Real, c: Real, x: Real, step: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np
-) -> float:
-    """The larger of max_i |g_i| / n_i and |g.step| / ||n step||, where rounding changes g_i by about precision n_i:
+) -> Rounding:
+    """What rounding x does to the gradient and to the cost.
+
+    The relative gradient is the larger of max_i |g_i| / n_i and |g.step| / ||n step||, where rounding changes g_i by
+    about precision n_i:
 
         n_i = max_s |J^T J (s x)|_i + sqrt(c_i) ||F|| / sqrt(n)        s: a few vectors of random signs
 
@@ -30,6 +35,8 @@ def relative_gradient(
     The entries alone say little where J^T J is ill-conditioned: each may be below the rounding of stiff residuals, and
     all together have a slope along a direction in which those do not change; the step is such a direction.
 
+    The cost of rounding is the largest 1/2 ||J (s x)||^2 = 1/2 (s x).J^T J (s x).
+
     Args:
         g, c: the gradient and the diagonal of J^T J, (n,). Where c is 0, nothing depends on the unknown.
         x: the magnitude of the unknown along each coordinate, (n,).
@@ -39,23 +46,40 @@ def relative_gradient(
         xp: the module of the arrays: NumPy, or one with its names for arrays on a GPU, which stay there.
 
     Returns:
-        The ratio; not finite where something overflows.
+        Both in units of the precision, and of its square; not finite where something overflows.
     """
     free = c > 0
     n_free = int(free.sum())
     if n_free == 0:
-        return 0.0
+        return Rounding(0.0, 0.0)
     with np.errstate(all="ignore"):
-        n = xp.zeros_like(g)
+        n, of_cost = xp.zeros_like(g), 0.0
         for probe in range(_PROBES):
-            n = xp.maximum(n, xp.abs(apply(xp.where(free, random_signs(len(x), probe, xp) * x, 0.0))))
+            rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
+            changed = apply(rounded)
+            n = xp.maximum(n, xp.abs(changed))
+            of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
         n = n + xp.sqrt(c) * math.sqrt(2 * cost / n_free)
         # Without products of vectors, which would take a library of linear algebra on a GPU.
         entries = xp.where(free & (g != 0), xp.abs(g) / n, 0.0).max()
         slope = (g * step).sum()
         length = xp.sqrt(((n * step) ** 2).sum())
         along = abs(float(slope)) / float(length) if bool((g * step).any()) else 0.0
-    return float(np.maximum(float(entries), along))
+    return Rounding(float(np.maximum(float(entries), along)), of_cost)
+
+
+def cosine(g: Real, c: Real, cost: float, xp: Any = np) -> float:
+    """max_i |g_i| / (||J_i|| ||F||): how far the residuals are from orthogonal to the columns of J. 0 where g is.
+
+    Args:
+        g, c: the gradient and the diagonal of J^T J, (n,).
+        cost: 1/2 ||F||^2.
+
+    Reference: J. J. Moré, The Levenberg-Marquardt algorithm: implementation and theory, 1978; MINPACK's ``gtol``.
+    """
+    with np.errstate(all="ignore"):
+        cosines = xp.where((g != 0) & (c > 0), xp.abs(g) / xp.sqrt(c * (2 * cost)), 0.0)
+    return float(cosines.max()) if len(g) else 0.0
 
 
 def random_signs(n: int, seed: int, xp: Any = np) -> Real:

@@ -4,109 +4,130 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Self, final
 
 from optpy.solver.options import SolveOptions
-from optpy.solver.protocol import Cost, Step
-from optpy.solver.result import Status
+from optpy.solver.proposal import Proposal
+from optpy.solver.protocol import Cost, LinearStatus
+from optpy.solver.result import Ending, Status
+
+NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
+
+_DOUBLE: Final = 1e-12
+"""A precision finer than this is that of float64."""
+_LITTLE: Final = 1e-8
+"""Of the cost may still be gained where the residuals are orthogonal to J: where more is, small cosines say nothing, as
+stiff residuals alone make all of them small."""
+_UNSOLVED: Final = 0.3
+"""A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
+_WORK: Final = 2.5e7
+_LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 5000
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """A status and the sentence, with the numbers, that goes with it."""
+class Criteria:
+    """The tolerances and limits of a solve, those that were left open filled in.
 
-    status: Status
-    message: str
-
-
-NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
-
-
-def gradient_test(gradient_norm: float, options: SolveOptions) -> Ending | None:
-    """max_i |g_i| <= gradient_tolerance; a gradient that is not finite, as only the first may be, is the end, too."""
-    if not math.isfinite(gradient_norm):
-        return Ending(Status.FAILURE, f"At the starting point {NON_FINITE_GRADIENT}.")
-    if gradient_norm > options.gradient_tolerance:
-        return None
-    message = f"{Status.GRADIENT_TOLERANCE.value} = {gradient_norm:.3e} <= {options.gradient_tolerance:.3e}."
-    return Ending(Status.GRADIENT_TOLERANCE, message)
-
-
-def function_test(cost: float, cost_change: float, options: SolveOptions) -> Ending | None:
-    """|cost change| <= function_tolerance * cost, the cost before the step."""
-    if options.function_tolerance == 0 or abs(cost_change) > options.function_tolerance * cost:
-        return None
-    relative = abs(cost_change) / cost if cost else 0.0
-    message = f"{Status.FUNCTION_TOLERANCE.value} = {relative:.3e} <= {options.function_tolerance:.3e}."
-    return Ending(Status.FUNCTION_TOLERANCE, message)
-
-
-def parameter_test(step: Step, options: SolveOptions) -> Ending | None:
-    """||step|| <= parameter_tolerance (||x|| + parameter_tolerance)."""
-    scale = step.x_norm + options.parameter_tolerance
-    if options.parameter_tolerance == 0 or step.step_norm > options.parameter_tolerance * scale:
-        return None
-    relative = step.step_norm / scale
-    message = f"{Status.PARAMETER_TOLERANCE.value} = {relative:.3e} <= {options.parameter_tolerance:.3e}."
-    return Ending(Status.PARAMETER_TOLERANCE, message)
-
-
-def precision_test(step: Step, precision: float) -> Ending | None:
-    """||step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about the step."""
-    if not precision or step.step_norm > precision * step.x_norm:
-        return None
-    relative = step.step_norm / step.x_norm if step.x_norm else 0.0
-    message = f"{Status.PRECISION.value}, relative step norm = {relative:.3e} <= {precision:.3e}."
-    return Ending(Status.PRECISION, message)
-
-
-ROUNDINGS: Final = 4
-"""A residual is the result of several operations, each of which rounds."""
-
-
-def rounding_test(relative_gradient: float, precision: float) -> Ending | None:
-    """relative gradient <= ROUNDINGS precision: neither the gradient nor the slope along the step can be told from 0.
-
-    Asked where the step from x leads no further down: then x is as good as the arithmetic can make it, whether J has
-    full rank or not. See `rounding.relative_gradient`.
+    Attributes:
+        function, gradient, parameter, cosine: tolerances; see `SolveOptions`. 0 disables a test.
+        max_iterations, max_time: limits.
     """
-    if not precision or not relative_gradient <= ROUNDINGS * precision:  # NaN fails too
+
+    function: float
+    gradient: float
+    parameter: float
+    cosine: float
+    max_iterations: int
+    max_time: float | None
+
+    @classmethod
+    def of(cls, options: SolveOptions, precision: float, size: int) -> Self:
+        """What suits the arithmetic and the problem where the user has not said.
+
+        Args:
+            options: the user's.
+            precision: of the arithmetic; see `Minimizer`.
+            size: of the problem; see `NonlinearProblem.size`.
+        """
+        double = precision < _DOUBLE
+        function, cosine, most = options.function_tolerance, options.cosine_tolerance, options.max_iterations
+        affordable = int(_WORK / max(size, 1))
+        return cls(
+            function=(1e-8 if double else 1e-6) if function is None else function,
+            gradient=options.gradient_tolerance,
+            parameter=options.parameter_tolerance,
+            cosine=(1e-8 if double else 0.0) if cosine is None else cosine,
+            max_iterations=min(max(affordable, _LEAST_ITERATIONS), _MOST_ITERATIONS) if most is None else most,
+            max_time=options.max_time,
+        )
+
+    # -- of the point ----------------------------------------------------------------------------------------------
+
+    def at_minimum(self, gradient_norm: float) -> Ending | None:
+        """max_i |g_i| <= gradient_tolerance; a gradient that is not finite, as only the first may be, is the end."""
+        if not math.isfinite(gradient_norm):
+            return Ending(Status.FAILURE, f"At the starting point {NON_FINITE_GRADIENT}.")
+        if gradient_norm > self.gradient:
+            return None
+        message = f"{Status.GRADIENT_TOLERANCE.value} = {gradient_norm:.3e} <= {self.gradient:.3e}."
+        return Ending(Status.GRADIENT_TOLERANCE, message)
+
+    def orthogonal(self, cosine: float) -> Ending | None:
+        """max_i |g_i| / (||J_i|| ||F||) <= cosine_tolerance."""
+        if not cosine <= self.cosine:
+            return None
+        message = f"{Status.COSINE_TOLERANCE.value} = {cosine:.3e} <= {self.cosine:.3e}."
+        return Ending(Status.COSINE_TOLERANCE, message)
+
+    def limit(self, iteration: int, elapsed: float) -> Ending | None:
+        """The limits on iterations and on time."""
+        if iteration >= self.max_iterations:
+            return Ending(Status.MAX_ITERATIONS, f"{Status.MAX_ITERATIONS.value}: {self.max_iterations}.")
+        if self.max_time is not None and elapsed >= self.max_time:
+            return Ending(Status.TIME_LIMIT, f"{Status.TIME_LIMIT.value}: {elapsed:.3g} s >= {self.max_time:.3g} s.")
         return None
-    numbers = f"relative gradient = {relative_gradient:.3e} <= {ROUNDINGS * precision:.3e}"
-    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
 
+    # -- of an accepted step ---------------------------------------------------------------------------------------
 
-def noise_test(promised: float, found: float, damped_square: float, cost: float, precision: float) -> Ending | None:
-    """0 < promised <= sqrt(precision) cost, but found <= 0: what is left to gain is less than the gradient's rounding.
+    def may_be_orthogonal(self, proposal: Proposal, cost: float) -> bool:
+        """Whether so little is left to gain that `orthogonal` is worth asking."""
+        return self.cosine > 0 and not is_unsolved(proposal) and proposal.full_gain <= _LITTLE * cost
 
-    Let g be the gradient and g + n the one computed, and ``|v|^2 = v.(J^T J + D)^-1 v``. A step
-    ``delta = -(J^T J + D)^-1 (g + n)`` changes the model by
+    def looks_small(self, proposal: Proposal, cost: float) -> bool:
+        """Whether the step changes the cost by no more than the function test allows, whatever the model says."""
+        step = proposal.step
+        return step is not None and abs(cost - step.cost.total) <= self.function * cost
 
-        promised = 1/2 (|g + n|^2 + delta.D delta)        according to the gradient
-        found = 1/2 (|g|^2 - |n|^2 + delta.D delta)       according to the residuals
+    def is_small(self, proposal: Proposal, cost: float, *, comparable: bool) -> Ending | None:
+        """The function test and the parameter test, of the step as it would be without damping.
 
-    so that found <= 0 says |g| <= |n|. Nothing is said where the damping has kept the step short, as |g|^2 / 2 is then
-    not all that is left, nor where the rounding is a notable part of the cost.
+            |cost change| <= function_tolerance * cost, and so is what a full step would gain by the model
+            ||full step|| <= parameter_tolerance (||x|| + parameter_tolerance)
 
-    Args:
-        promised: -(g + n).delta - 1/2 delta.J^T J delta.
-        found: -(J delta).(F + J delta / 2).
-        damped_square: delta.D delta.
-    """
-    if not (0 < promised <= math.sqrt(precision) * cost and found <= 0 and damped_square <= promised / 2):
+        Args:
+            proposal: with a step.
+            cost: before it.
+            comparable: whether costs may be compared from one iteration to the next.
+        """
+        step = proposal.step
+        assert step is not None
+        if self.function > 0 and comparable:
+            change = max(abs(cost - step.cost.total), abs(proposal.full_gain))
+            if change <= self.function * cost:
+                numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
+                return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.")
+        scale, length = step.x_norm + self.parameter, step.step_norm * proposal.lengthening
+        if self.parameter > 0 and length <= self.parameter * scale:
+            numbers = f"{length / scale:.3e} <= {self.parameter:.3e}"
+            return Ending(Status.PARAMETER_TOLERANCE, f"{Status.PARAMETER_TOLERANCE.value} = {numbers}.")
         return None
-    numbers = f"model cost change = {promised:.3e} of {cost:.3e} by the gradient, {found:.3e} by the residuals"
-    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
 
 
-def limit_test(iteration: int, elapsed: float, options: SolveOptions) -> Ending | None:
-    """The limits on iterations and on time."""
-    if iteration >= options.max_iterations:
-        return Ending(Status.MAX_ITERATIONS, f"{Status.MAX_ITERATIONS.value}: {options.max_iterations}.")
-    if options.max_time is not None and elapsed >= options.max_time:
-        return Ending(Status.TIME_LIMIT, f"{Status.TIME_LIMIT.value}: {elapsed:.3g} s >= {options.max_time:.3g} s.")
-    return None
+def is_unsolved(proposal: Proposal) -> bool:
+    """Whether the linear solve left much of its equations, or did not come to its end: a longer one may gain more."""
+    linear = proposal.linear
+    return linear.status is not LinearStatus.CONVERGED or linear.reduction > _UNSOLVED
 
 
 def non_finite(cost: Cost) -> str:

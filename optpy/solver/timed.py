@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
-from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, NonlinearProblem, Step
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, NonlinearProblem, Rounding, Step
 
 
 @final
@@ -17,6 +17,14 @@ class Timed:
     def __init__(self, problem: NonlinearProblem) -> None:
         self._problem = problem
         self.seconds = {"residual": 0.0, "linearise": 0.0, "linear_solve": 0.0}
+
+    @property
+    def size(self) -> int:
+        return self._problem.size
+
+    @property
+    def reweights(self) -> bool:
+        return self._problem.reweights
 
     @contextmanager
     def _clock(self, stage: str) -> Iterator[None]:
@@ -38,9 +46,13 @@ class Timed:
         with self._clock("linearise"):
             self._problem.damp(damping)
 
-    def relative_gradient(self, cost: float) -> float:
+    def rounding(self, cost: float) -> Rounding:
         with self._clock("linearise"):
-            return self._problem.relative_gradient(cost)
+            return self._problem.rounding(cost)
+
+    def cosine(self, cost: float) -> float:
+        with self._clock("linearise"):
+            return self._problem.cosine(cost)
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         with self._clock("linear_solve"):

@@ -23,6 +23,8 @@ class Interrupted(ReferenceProblemWith):
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
+        if not callable(method):
+            return method
 
         def call(*args: Any) -> Any:
             self.calls += 1
@@ -141,6 +143,8 @@ class InterruptedAfter(ReferenceProblemWith):
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
+        if not callable(method):
+            return method
 
         def call(*args: Any) -> Any:
             self.counts[name] = self.counts.get(name, 0) + 1

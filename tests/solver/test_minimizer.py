@@ -215,7 +215,9 @@ def test_callback_that_stops_a_converged_solve_leaves_it_converged() -> None:
         if intermediate_result.iteration.gradient_norm < 1e-10:
             raise StopIteration
 
-    summary = solve(linear().problem(), callback=callback, eta=0.0, r_tolerance=1e-14, initial_radius=1e16)
+    summary = solve(
+        linear().problem(), callback=callback, gradient_tolerance=1e-10, r_tolerance=1e-14, initial_radius=1e16
+    )
     assert summary.status.success
 
 

@@ -84,8 +84,8 @@ def test_a_status_is_a_sentence() -> None:
         Status.GRADIENT_TOLERANCE,
         Status.FUNCTION_TOLERANCE,
         Status.PARAMETER_TOLERANCE,
+        Status.COSINE_TOLERANCE,
         Status.PRECISION,
-        Status.MIN_RADIUS,
     }
 
 

@@ -1,0 +1,175 @@
+"""Endings at the precision of the arithmetic: x is as good as rounding lets it be, or rounding hides the way down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final, final
+
+from optpy.solver.proposal import Proposal
+from optpy.solver.protocol import LinearStatus, NonlinearProblem
+from optpy.solver.result import Ending, Status
+
+ROUNDINGS: Final = 4
+"""A residual is the result of several operations, each of which rounds."""
+_NOTHING: Final = 100.0
+"""So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
+many times as much as rounding x alone leaves."""
+_SINGLE: Final = 1e-12
+"""A precision coarser than this is not that of float64."""
+
+
+@final
+class Precision:
+    """What the arithmetic can tell of a step that leads no further down.
+
+    Args:
+        problem: see `NonlinearProblem`.
+        unit: a step this small, relative to x, is rounding; 0: exact arithmetic, and no ending here.
+        initial: the cost at the start.
+    """
+
+    def __init__(self, problem: NonlinearProblem, unit: float, initial: float) -> None:
+        self._problem = problem
+        self._unit = unit
+        self._initial = initial
+        self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
+
+    @property
+    def nothing(self) -> float:
+        """What rounding leaves of a cost that can be 0, judged by the start."""
+        return _NOTHING * self._unit**2 * self._initial
+
+    @property
+    def advice(self) -> str:
+        """What to do about rounding, as a sentence; nothing in float64."""
+        return " dtype=np.float64 can go further." if self._unit > _SINGLE else ""
+
+    def ending(self, proposal: Proposal, cost: float) -> Ending | None:
+        """What to say of a step that is not worth taking; None: nothing that the precision decides.
+
+        Args:
+            cost: at x.
+        """
+        if not self._unit or proposal.linear.status is LinearStatus.TIME_LIMIT:
+            return None
+        self._noise = self._noise_of(proposal, cost)
+        found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
+        return found or self._no_way_down(proposal, cost)
+
+    def resort(self, proposal: Proposal, cost: float) -> Ending | None:
+        """What to say where the method itself gives up."""
+        if proposal.ending is None or not self._unit:
+            return None
+        found = self._noise or self._by_rounding(proposal, cost)
+        if found is not None or not self.advice:
+            return found
+        return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
+
+    def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
+        """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it."""
+        if proposal.linear.status is LinearStatus.FAILURE:
+            return None
+        # A step of which the model predicted no decrease was not tried; its length tells whether that is rounding.
+        step = proposal.step or self._problem.try_step()
+        if step.step_norm > self._unit * step.x_norm:
+            return None
+        relative = step.step_norm / step.x_norm if step.x_norm else 0.0
+        if proposal.lengthening * step.step_norm <= self._unit * step.x_norm:
+            return self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
+        if proposal.accepted:
+            return None
+        numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"
+        stuck = Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value}: {numbers}.{self.advice}")
+        return self._by_rounding(proposal, cost) or stuck
+
+    def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
+        """The cost is rounding, and the step longer than x: where J^T J is singular, rounding alone leads that far."""
+        step = proposal.step
+        if step is None or not step.step_norm > step.x_norm > 0 or cost > self.nothing:
+            return None
+        return self._converged(f"cost = {cost:.3e}, and full steps lead away")
+
+    def _no_way_down(self, proposal: Proposal, cost: float) -> Ending | None:
+        """There is no step, or none that lowers the cost, and the gradient at x is rounding."""
+        if lowers(proposal, cost):
+            return None
+        step, root = proposal.step, math.sqrt(self._unit)
+        if step is not None:
+            short = proposal.lengthening * step.step_norm <= root * step.x_norm
+            if not (short or proposal.full_gain <= root * cost or cost <= self.nothing):
+                return None  # far from any minimum; a shorter step will do
+        return self._by_rounding(proposal, cost)
+
+    def _by_rounding(self, proposal: Proposal, cost: float) -> Ending | None:
+        unit, rounding, gain = self._unit, self._problem.rounding(cost), self._gain(proposal)
+        if cost <= _NOTHING * unit**2 * rounding.cost:
+            return self._converged(f"cost = {cost:.3e}, which rounding x could make")
+        found = rounding_test(rounding.relative_gradient, unit)
+        if found is not None and not gain > math.sqrt(unit) * cost:  # also where no step was tried
+            return Ending(found.status, found.message + self.advice)
+        # To first order the rounding of x changes the cost by F.J (s x), by Cauchy and Schwarz at most this.
+        noise = unit * cost + 2 * unit * math.sqrt(cost * rounding.cost)
+        if gain <= min(noise, math.sqrt(unit) * cost):
+            return self._converged(f"a full step would gain {gain:.3e}, rounding changes the cost by {noise:.3e}")
+        return None
+
+    def _gain(self, proposal: Proposal) -> float:
+        """What a full step would gain: by the residuals, or where they promise nothing, by the gradient."""
+        if proposal.step is not None or proposal.linear.status is LinearStatus.FAILURE:
+            return proposal.full_gain
+        problem = self._problem
+        return replace(proposal, step=problem.try_step(), model_cost_change=problem.promised_change()).full_gain
+
+    def _noise_of(self, proposal: Proposal, cost: float) -> Ending | None:
+        """One of the last steps, all unusable, followed the rounding of the gradient more than the gradient."""
+        if proposal.step is not None:
+            return None
+        if self._noise is not None or proposal.linear.status is not LinearStatus.CONVERGED:
+            return self._noise
+        problem = self._problem
+        promised, found = problem.promised_change(), problem.model_cost_change()
+        return noise_test(promised, found, problem.try_step().damped_square, cost, self._unit)
+
+    def _converged(self, numbers: str) -> Ending:
+        return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.{self.advice}")
+
+
+def lowers(proposal: Proposal, cost: float) -> bool:
+    """Whether the step is to be taken and leads down."""
+    return proposal.accepted and proposal.step is not None and proposal.step.cost.total < cost
+
+
+def rounding_test(relative_gradient: float, precision: float) -> Ending | None:
+    """relative gradient <= ROUNDINGS precision: neither the gradient nor the slope along the step can be told from 0.
+
+    Asked where the step from x leads no further down: then x is as good as the arithmetic can make it, whether J has
+    full rank or not. See `rounding.rounding`.
+    """
+    if not precision or not relative_gradient <= ROUNDINGS * precision:  # NaN fails too
+        return None
+    numbers = f"relative gradient = {relative_gradient:.3e} <= {ROUNDINGS * precision:.3e}"
+    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
+
+
+def noise_test(promised: float, found: float, damped_square: float, cost: float, precision: float) -> Ending | None:
+    """0 < promised <= sqrt(precision) cost, but found <= 0: what is left to gain is less than the gradient's rounding.
+
+    Let g be the gradient and g + n the one computed, and ``|v|^2 = v.(J^T J + D)^-1 v``. A step
+    ``delta = -(J^T J + D)^-1 (g + n)`` changes the model by
+
+        promised = 1/2 (|g + n|^2 + delta.D delta)        according to the gradient
+        found = 1/2 (|g|^2 - |n|^2 + delta.D delta)       according to the residuals
+
+    so that found <= 0 says |g| <= |n|. Nothing is said where the damping has kept the step short, as |g|^2 / 2 is then
+    not all that is left, nor where the rounding is a notable part of the cost.
+
+    Args:
+        promised: -(g + n).delta - 1/2 delta.J^T J delta.
+        found: -(J delta).(F + J delta / 2).
+        damped_square: delta.D delta.
+    """
+    if not (0 < promised <= math.sqrt(precision) * cost and found <= 0 and damped_square <= promised / 2):
+        return None
+    numbers = f"model cost change = {promised:.3e} of {cost:.3e} by the gradient, {found:.3e} by the residuals"
+    return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.")
