@@ -26,6 +26,9 @@ from .symbolic.traverse import variables
 
 _T = TypeVar("_T")
 
+_PIVOT_NOISE = {"float32": 2.0**-20, "float64": 2.0**-48}
+"""A pivot of a block of J^T J that is less than so much of the diagonal is rounding."""
+
 
 @final
 class CompiledProblem:
@@ -179,6 +182,20 @@ class CompiledProblem:
         return residuals + sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in self._unknowns)
 
     @property
+    def is_fit(self) -> bool:
+        return not any(u.dims for u in self._unknowns)
+
+    def sensitivities(self) -> dict[str, float]:
+        self._linearise_at_x()
+        found = {}
+        for u in self._unknowns:
+            if not u.dims:
+                c, x = (self._bound.host(read(u)).ravel() for read in (self._diagonal, self._magnitudes))
+                for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
+                    found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
+        return found
+
+    @property
     def reweights(self) -> bool:
         return "cost_of_step" in self._bound.groups
 
@@ -233,6 +250,7 @@ class CompiledProblem:
             "jacobi_scaling": float(damping.jacobi_scaling),
             "damped": float(self._damped),
             "preconditioned": float(self._preconditioned),
+            "noise": _PIVOT_NOISE[self._bound.dtype],
         }
         self._bound.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
 

@@ -110,7 +110,10 @@ class Session:
         records = self._minimizer.iterations
         if self.status is not Status.RUNNING or not records or self._options.method != "lm":
             return self._options
-        return replace(self._options, initial_radius=min(records[-1].tr_radius, self._options.initial_radius))
+        return replace(self._options, initial_radius=min(records[-1].tr_radius, self._first_radius()))
+
+    def _first_radius(self) -> float:
+        return self._options.first_radius(is_fit=self._problem.is_fit)
 
     def __repr__(self) -> str:
         if self._state is None:
@@ -297,7 +300,7 @@ class Session:
 
     def _benchmark(self, routine: str, repeat: int) -> float:
         options = self._options
-        radius = options.initial_radius if options.method == "lm" else float("inf")
+        radius = self._first_radius() if options.method == "lm" else float("inf")
         if routine == "pcg" and options.preconditioner == "auto":  # one and the same for all iterations
             self._problem.set_preconditioner(self._problem.first_preconditioner)
         self._problem.linearise()

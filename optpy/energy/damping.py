@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from ..ir import Field, Routine, Store, canonical_domain
-from ..symbolic.expr import ONE, ZERO, Expr, add, call, const, logical_not, mul, negate, power, subtract, where
+from ..symbolic.expr import ONE, ZERO, Expr, add, call, logical_not, mul, negate, power, subtract, where
 from ..symbolic.operations import OPERATIONS, equal, less_equal
 from .routines import by_grid
 from .updates import run_time
@@ -30,7 +30,7 @@ def damping(unknowns: Sequence[Field], blocks: bool) -> list[Routine]:
                 matrix = {(a, b): here(c, block_channel(u, a, b)) for a in channels for b in channels if a <= b}
                 for a in channels:
                     matrix[a, a] = add(matrix[a, a], d[a])
-                inverse = inverse_of_symmetric(matrix, u.channels)
+                inverse = inverse_of_symmetric(matrix, u.channels, run_time("noise"))
                 m = vector("M", u, block_channels(u))
                 stores.extend(
                     Store(at(m, domain, block_channel(u, a, b)), _chosen(e, a == b)) for (a, b), e in inverse.items()
@@ -67,15 +67,19 @@ def _chosen(e: Expr, diagonal: bool) -> Expr:
     return where(logical_not(equal(run_time("preconditioned"), ZERO)), e, ONE if diagonal else ZERO)
 
 
-def inverse_of_symmetric(matrix: dict[tuple[int, int], Expr], n: int) -> dict[tuple[int, int], Expr]:
-    """The inverse of a positive semidefinite matrix given by its upper triangle, by LDL^T; zero pivots count as 1."""
+def inverse_of_symmetric(matrix: dict[tuple[int, int], Expr], n: int, noise: Expr) -> dict[tuple[int, int], Expr]:
+    """The inverse of a positive semidefinite matrix given by its upper triangle, by LDL^T; zero pivots count as 1.
+
+    Args:
+        noise: a pivot counts as zero where it is less than so much of its entry of the diagonal.
+    """
     entry = {(b, a): e for (a, b), e in matrix.items()}
     lower: dict[tuple[int, int], Expr] = {}
     pivot: list[Expr] = []
     for k in range(n):
         d = subtract(entry[k, k], add(*(mul(power(lower[k, m], 2), pivot[m]) for m in range(k))))
         # Below the rounding of the diagonal entry a pivot is noise: the block is singular there.
-        sound = logical_not(less_equal(d, mul(const(2**-20), entry[k, k])))
+        sound = logical_not(less_equal(d, mul(noise, entry[k, k])))
         d = where(sound, d, where(logical_not(less_equal(entry[k, k], ZERO)), entry[k, k], ONE))
         pivot.append(d)
         for a in range(k + 1, n):

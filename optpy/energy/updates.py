@@ -26,7 +26,7 @@ from .vectors import at, block_channel, block_channels, candidate, here, vector
 
 SOLVER_SCALARS = (
     "alpha", "beta", "omega", "radius", "min_lm_diagonal", "max_lm_diagonal", "jacobi_scaling", "damped",
-    "preconditioned",
+    "preconditioned", "noise",
 )  # fmt: skip
 """Run-time numbers of the solver, in the order in which native code receives them."""
 

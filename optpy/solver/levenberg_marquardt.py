@@ -30,9 +30,9 @@ class LevenbergMarquardt:
     Reference: Ceres, trust_region_minimizer.cc and levenberg_marquardt_strategy.cc; N&W section 10.3.
     """
 
-    def __init__(self, options: SolveOptions) -> None:
+    def __init__(self, options: SolveOptions, initial_radius: float) -> None:
         self._options = options
-        self._region = TrustRegion(options.initial_radius, options.max_radius)
+        self._region = TrustRegion(initial_radius, options.max_radius)
         self._invalid_steps = 0
         self._before = self._region  # the last step
         self._non_finite = ""  # what of a candidate is not, as a sentence, until a finite one differs from x

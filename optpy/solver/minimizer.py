@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -65,11 +65,14 @@ class Minimizer:
         self._options = options
         self._read_x = read_x
         self._precision = precision
-        self._method: Method = LevenbergMarquardt(options) if options.method == "lm" else GaussNewton(options)
+        self._method: Method = GaussNewton(options)
+        if options.method == "lm":
+            self._method = LevenbergMarquardt(options, options.first_radius(is_fit=problem.is_fit))
         self._ending = _RUNNING
         self._iterations: list[IterationRecord] = []
         self._criteria = Criteria.of(options, precision, problem.size)
         self._precise = Precision(self._problem, precision, math.nan)
+        self._sensitivities: Mapping[str, float] = {}
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
@@ -192,6 +195,7 @@ class Minimizer:
         self._initial = self._cost = cost
         self._precise = Precision(self._problem, self._precision, cost.total)
         self._gradient_norm = self._problem.linearise()
+        self._sensitivities = self._problem.sensitivities()
         self._record(None)
         self._ending = self._ending_without_a_step()
 
@@ -212,7 +216,23 @@ class Minimizer:
             or self._criteria.limit(self._iterations[-1].iteration, self._now())
             or _RUNNING
         )
+        if self.status.success:
+            self._ending = self._plateau() or self._ending
         self._call_back()
+
+    def _plateau(self) -> Ending | None:
+        """An unknown has gone to where changing it changes nothing, though at the start it did: it may be anything."""
+        assert self._initial is not None
+
+        def counts(sensitivity: float, cost: float) -> bool:
+            return sensitivity > self._precision * math.sqrt(2 * cost)
+
+        now, start = self._problem.sensitivities(), self._sensitivities
+        lost = [x for x in now if not counts(now[x], self._cost.total) and counts(start[x], self._initial.total)]
+        if not lost or not self._cost.total:
+            return None
+        cure = "Start elsewhere, or with a smaller initial_radius."
+        return Ending(Status.PLATEAU, f"{Status.PLATEAU.value}: {', '.join(lost)}. {cure}")
 
     def _weighed(self, proposal: Proposal, before: float) -> Proposal:
         """With what the model promises of the step, where that will be asked and the method did not need it."""
@@ -255,11 +275,12 @@ class Minimizer:
             return None
         if ending := self._criteria.at_minimum(self._gradient_norm):
             return ending
-        if self._criteria.may_be_orthogonal(proposal, before):
-            ending = self._criteria.orthogonal(self._problem.cosine(self._cost.total))
-            if ending is not None:
+        cosine = math.nan
+        if self._criteria.asks_cosine(proposal, before):
+            cosine = self._problem.cosine(self._cost.total)
+            if ending := self._criteria.orthogonal(cosine):
                 return ending
-        small = self._criteria.is_small(proposal, before, comparable=not self._problem.reweights)
+        small = self._criteria.is_small(proposal, before, cosine, comparable=not self._problem.reweights)
         if small is None or proposal.linear.status is LinearStatus.TIME_LIMIT:
             self._unsolved = 0  # a step cut short says nothing by being small
             return None

@@ -76,7 +76,8 @@ class SolveOptions:
             costs another product with J^T J.
 
     Levenberg-Marquardt only (giving one of these with method="gn" is an error):
-        initial_radius: of the trust region. Ceres: initial_trust_region_radius, 1e4.
+        initial_radius: of the trust region. None: 1e4, but 1 for a fit, whose unknowns have no dims: it may begin far
+            from its data, where full steps lead astray. Ceres: initial_trust_region_radius, 1e4.
         max_radius: it grows no larger. Ceres: max_trust_region_radius, 1e16.
         min_radius: the solve ends when it is reached. Ceres: min_trust_region_radius, 1e-32.
         min_relative_decrease: a step is taken if cost change / model cost change exceeds it. Ceres: 1e-3.
@@ -110,7 +111,7 @@ class SolveOptions:
     r_tolerance: float = 0.0
     residual_reset_period: int = 50
 
-    initial_radius: float = 1e4
+    initial_radius: float | None = None
     max_radius: float = 1e16
     min_radius: float = 1e-32
     min_relative_decrease: float = 1e-3
@@ -130,6 +131,12 @@ class SolveOptions:
         _ordered(self, "min_lm_diagonal", "max_lm_diagonal")
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         _refuse_unused(self.method, changed)
+
+    def first_radius(self, *, is_fit: bool) -> float:
+        """initial_radius, or what suits the problem within min_radius and max_radius."""
+        if self.initial_radius is not None:
+            return self.initial_radius
+        return min(max(1.0 if is_fit else 1e4, self.min_radius), self.max_radius)
 
     @classmethod
     def of(cls, **options: Any) -> Self:
@@ -225,8 +232,9 @@ def _refuse_unused(method: str, given: Any) -> None:
 
 
 def _ordered(options: SolveOptions, low: str, high: str) -> None:
-    if getattr(options, low) > getattr(options, high):
-        raise OptionError(f"'{low}' = {getattr(options, low)} must not exceed '{high}' = {getattr(options, high)}")
+    least, most = getattr(options, low), getattr(options, high)
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"'{low}' = {least} must not exceed '{high}' = {most}")
 
 
 def _choice(*choices: object) -> Callable[[str, Any], object]:
@@ -311,7 +319,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "eta": _optional(_number(0, 1)),
     "r_tolerance": _number(0, 1),
     "residual_reset_period": _integer(0),
-    "initial_radius": _number(0, above=True),
+    "initial_radius": _optional(_number(0, above=True)),
     "max_radius": _number(0, above=True),
     "min_radius": _number(0, above=True),
     "min_relative_decrease": _number(0, 1),

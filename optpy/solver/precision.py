@@ -110,7 +110,7 @@ class Precision:
             return Ending(found.status, found.message + self.advice)
         # To first order the rounding of x changes the cost by F.J (s x), by Cauchy and Schwarz at most this.
         noise = unit * cost + 2 * unit * math.sqrt(cost * rounding.cost)
-        if gain <= min(noise, math.sqrt(unit) * cost):
+        if abs(gain) <= min(noise, math.sqrt(unit) * cost):
             return self._converged(f"a full step would gain {gain:.3e}, rounding changes the cost by {noise:.3e}")
         return None
 

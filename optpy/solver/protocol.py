@@ -161,6 +161,10 @@ class NonlinearProblem(Protocol):
         """Residuals and unknowns, counted as numbers: what an iteration costs."""
 
     @property
+    def is_fit(self) -> bool:
+        """Whether no unknown has dims: a model of a few parameters, that may begin far from its data."""
+
+    @property
     def reweights(self) -> bool:
         """Whether residuals hold functions of x constant within an iteration, such as weights.
 
@@ -195,6 +199,9 @@ class NonlinearProblem(Protocol):
         Args:
             cost: at x.
         """
+
+    def sensitivities(self) -> Mapping[str, float]:
+        """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
     def cosine(self, cost: float) -> float:
         """max_i |g_i| / (||J_i|| ||F||) over the columns J_i of J, from what the last `linearise` stored.

@@ -64,6 +64,7 @@ class ReferenceProblem:
         self._saved: Real = self.x
         self._before: Real = self.x
 
+    is_fit = False
     reweights = False
 
     @property
@@ -96,6 +97,10 @@ class ReferenceProblem:
     def rounding(self, cost: float) -> Rounding:
         """See `NonlinearProblem.rounding`."""
         return rounding(self._g, self._c, np.abs(self.x), self._delta, cost, self._apply_jtj)
+
+    def sensitivities(self) -> dict[str, float]:
+        """See `NonlinearProblem.sensitivities`."""
+        return {}
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""

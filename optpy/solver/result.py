@@ -26,6 +26,7 @@ class Status(Enum):
     TIME_LIMIT = "Not converged: time limit reached"
     LINEAR_LIMIT = "Not converged: the linear solves end before they are solved"
     MIN_RADIUS = "Not converged: no step lowers the cost, however short, though the gradient says that some should"
+    PLATEAU = "Not converged: the residuals no longer depend on an unknown"
     CALLBACK = "Not converged: the callback raised StopIteration"
     INTERRUPTED = "Not converged: interrupted"
     FAILURE = "Failed"

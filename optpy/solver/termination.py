@@ -18,6 +18,8 @@ _DOUBLE: Final = 1e-12
 _LITTLE: Final = 1e-8
 """Of the cost may still be gained where the residuals are orthogonal to J: where more is, small cosines say nothing, as
 stiff residuals alone make all of them small."""
+_NEARLY_ORTHOGONAL: Final = 100
+"""A largest cosine of so many times its tolerance leaves about one right digit less in x."""
 _UNSOLVED: Final = 0.3
 """A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
 _WORK: Final = 2.5e7
@@ -90,8 +92,8 @@ class Criteria:
 
     # -- of an accepted step ---------------------------------------------------------------------------------------
 
-    def may_be_orthogonal(self, proposal: Proposal, cost: float) -> bool:
-        """Whether so little is left to gain that `orthogonal` is worth asking."""
+    def asks_cosine(self, proposal: Proposal, cost: float) -> bool:
+        """Whether so little is left to gain that the cosine says something."""
         return self.cosine > 0 and not is_unsolved(proposal) and proposal.full_gain <= _LITTLE * cost
 
     def looks_small(self, proposal: Proposal, cost: float) -> bool:
@@ -99,22 +101,25 @@ class Criteria:
         step = proposal.step
         return step is not None and abs(cost - step.cost.total) <= self.function * cost
 
-    def is_small(self, proposal: Proposal, cost: float, *, comparable: bool) -> Ending | None:
+    def is_small(self, proposal: Proposal, cost: float, cosine: float, *, comparable: bool) -> Ending | None:
         """The function test and the parameter test, of the step as it would be without damping.
 
             |cost change| <= function_tolerance * cost, and so is what a full step would gain by the model
             ||full step|| <= parameter_tolerance (||x|| + parameter_tolerance)
 
+        A cost that changes little is no minimum where the residuals are far from orthogonal to the columns of J.
+
         Args:
             proposal: with a step.
             cost: before it.
+            cosine: after it; NaN where it was not asked for.
             comparable: whether costs may be compared from one iteration to the next.
         """
         step = proposal.step
         assert step is not None
         if self.function > 0 and comparable:
             change = max(abs(cost - step.cost.total), abs(proposal.full_gain))
-            if change <= self.function * cost:
+            if change <= self.function * cost and not cosine > _NEARLY_ORTHOGONAL * self.cosine:
                 numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
                 return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.")
         scale, length = step.x_norm + self.parameter, step.step_norm * proposal.lengthening

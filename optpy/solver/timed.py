@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
@@ -21,6 +21,10 @@ class Timed:
     @property
     def size(self) -> int:
         return self._problem.size
+
+    @property
+    def is_fit(self) -> bool:
+        return self._problem.is_fit
 
     @property
     def reweights(self) -> bool:
@@ -49,6 +53,10 @@ class Timed:
     def rounding(self, cost: float) -> Rounding:
         with self._clock("linearise"):
             return self._problem.rounding(cost)
+
+    def sensitivities(self) -> Mapping[str, float]:
+        with self._clock("linearise"):
+            return self._problem.sensitivities()
 
     def cosine(self, cost: float) -> float:
         with self._clock("linearise"):
