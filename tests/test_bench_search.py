@@ -114,9 +114,9 @@ def test_where_weights_are_held_the_gradient_is_that_of_the_objective(name: str)
     landscape = Landscape(family, drawn.data)
     x = {key: np.asarray(drawn.data[key]) for key in drawn.truth}
     F, J = landscape.linearised(x)
-    direction = np.random.default_rng(0).normal(size=J.shape[1])
+    direction = np.asarray(np.random.default_rng(0).normal(size=J.shape[1]), np.float64)
     h = 1e-6
-    up, down = (landscape.value(landscape.moved(x, step)) for step in (h * direction, -h * direction))
+    up, down = (landscape.value(landscape.moved(x, np.asarray(sign * h * direction))) for sign in (1, -1))
     assert (J.T @ F) @ direction == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-6 * landscape.value(x))
 
 
