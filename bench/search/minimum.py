@@ -19,6 +19,7 @@ ROUNDINGS = 10
 """A residual is the result of several operations, each of which rounds."""
 TRIALS = 4
 NEGLIGIBLE = 1e-9
+MOST_BY_DIFFERENCES = 6
 STATIONARY = 1e-2
 """The largest cosine between the residuals and a column of J, at a minimum as solvers find it."""
 
@@ -121,7 +122,10 @@ class Landscape:
         return min(self.value(self.refined(x)), self.value(self.refined(start)), self._by_scipy(start))
 
     def _by_scipy(self, x: Data) -> float:
-        """By BFGS, which knows nothing of residuals; in steps from x as long as the columns of J there say."""
+        """By BFGS, which knows nothing of residuals; in steps from x as long as the columns of J there say.
+
+        Infinite, as if nothing were found, for many poses, whose gradient it would have to find by differences.
+        """
         from scipy.optimize import minimize
 
         _, J = self.linearised(x)
@@ -131,10 +135,17 @@ class Landscape:
         def value(z: Array) -> float:
             return min(self.value(self.moved(x, scale * z)), 1e300)
 
-        if len(scale) > 30:  # by differences, with which poses need no chart; too many here
+        def gradient(z: Array) -> Array:
+            F, J = self.linearised(self.moved(x, scale * z))
+            return np.asarray(np.nan_to_num(scale * (J.T @ F)))
+
+        curved = any(u.manifold is not None for u in self._family.energy.unknown_fields)
+        if curved and len(scale) > MOST_BY_DIFFERENCES:
             return np.inf
         with np.errstate(all="ignore"):
-            return float(minimize(value, np.zeros(len(scale)), method="BFGS", options={"maxiter": 50}).fun)
+            jac = None if curved else gradient
+            found = minimize(value, np.zeros(len(scale)), jac=jac, method="BFGS", options={"maxiter": 50})
+        return float(found.fun)
 
 
 def _damped_step(F: Array, J: Array, mu: float) -> Array:
