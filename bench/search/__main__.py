@@ -69,9 +69,19 @@ def run(settings: argparse.Namespace) -> list[Run]:
         return [run for name, some in chunks for run in search(name, some, ways)]
     # Small dense matrices: threads of the BLAS would only wait for each other.
     os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+    runs: list[Run] = []
     with ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(search, name, some, ways) for name, some in chunks]
-        return [run for future in futures for run in future.result()]
+        for (name, _), future in zip(chunks, futures, strict=True):
+            runs += future.result()
+            _tell(name, runs)
+    return runs
+
+
+def _tell(name: str, runs: list[Run]) -> None:
+    """How far it is, for who waits."""
+    wrong = sum(run.verdict == "WRONG" for run in runs)
+    print(f"{name}: {len(runs)} runs so far, {wrong} wrong", file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
