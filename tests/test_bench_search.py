@@ -52,7 +52,8 @@ def test_verdicts(made_up: Outcome, nearby: Nearby, verdict: Verdict) -> None:
     [
         (9e-28, "float64", "right"),
         (1e-26, "float64", "short"),
-        (1e-12, "float64", "WRONG"),
+        (2.9e-10, "float64", "WRONG"),
+        (2.8e-10, "float64", "short"),
         (9e-28, "float32", "right"),
         (1e-26, "float32", "WRONG"),
     ],

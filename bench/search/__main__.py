@@ -4,8 +4,8 @@ Families of problems (linear fits, splines, circles, poses, cameras, pictures, g
 float64 x Levenberg-Marquardt and Gauss-Newton x the preconditioners, with default options otherwise. A solve is
 
 - right: a success whose objective is at most 1e-3 of the minimum above it, and what rounding adds;
-- short: a success where all residuals can be zero, above what rounding adds, but with residuals that are no more than
-  1e-8 of their summands: only in float64, by a gradient below an absolute tolerance;
+- short: a success in float64 where all residuals can be zero, above what rounding adds, but not above what rounding in
+  float32 would add: a gradient is below an absolute tolerance, and that is not zero;
 - at another minimum: a success above that, where the gradient vanishes, and from beside which no other solver comes
   lower;
 - right, no success: it is at the minimum, but says that it has not converged;

@@ -8,13 +8,10 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from bench.search.minimum import ROUNDINGS, STATIONARY
+from bench.search.minimum import STATIONARY
 
 RELATIVE = 1e-3
 """A right objective is at most so much of the minimum above it, and what rounding adds."""
-
-SHORT = 1e-8
-"""Residuals that could be zero are short of it if they are so small a part of their summands, or smaller."""
 
 Verdict = Literal["right", "short", "other minimum", "right, no success", "failed", "error", "WRONG"]
 VERDICTS: tuple[Verdict, ...] = ("right", "short", "other minimum", "right, no success", "failed", "error", "WRONG")
@@ -71,9 +68,9 @@ class Level:
         return above / tolerated if tolerated else float("inf")
 
     def is_short(self, value: float) -> bool:
-        """The minimum is zero but for rounding, and the value is what changes of 1e-8, not rounding, make of it."""
-        change = SHORT / (ROUNDINGS * float(np.finfo(self.dtype).eps) / 2)
-        return self.minimum <= self.floor and value - self.minimum <= change**2 * self.floor
+        """The minimum is zero but for rounding, and the value is one that rounding in float32 would leave."""
+        coarser = float(np.finfo(np.float32).eps / np.finfo(self.dtype).eps)
+        return self.minimum <= self.floor and value - self.minimum <= coarser**2 * self.floor
 
 
 def judge(outcome: Outcome, level: Level, nearby: Callable[[], Nearby]) -> Verdict:
