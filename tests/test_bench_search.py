@@ -20,10 +20,10 @@ def outcome(value: float, success: bool = True, is_error: bool = False) -> Outco
     return Outcome(success, value, "STATUS", 3, is_error)
 
 
-FLAT = Nearby(lowest=3.0, cosine=1e-5)
-SLOPE = Nearby(lowest=3.0, cosine=0.5)
-LOWER = Nearby(lowest=2.0, cosine=1e-5)
-BACK = Nearby(lowest=1.0, cosine=1e-5)
+FLAT = Nearby(1e-5, [3.0, 3.0])
+SLOPE = Nearby(0.5, [3.0, 3.0])
+LOWER = Nearby(1e-5, [3.0, 2.0])
+BACK = Nearby(1e-5, [1.0])
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_verdicts(made_up: Outcome, nearby: Nearby, verdict: Verdict) -> None:
     ],
 )
 def test_a_minimum_of_zero_is_measured_by_rounding(value: float, dtype: str, verdict: Verdict) -> None:
-    assert judge(outcome(value), Level(0.0, 1e-27, dtype), lambda: Nearby(0.0, 0.5)) == verdict
+    assert judge(outcome(value), Level(0.0, 1e-27, dtype), lambda: Nearby(0.5, [0.0])) == verdict
 
 
 def test_only_what_could_be_zero_is_short() -> None:
@@ -132,7 +132,7 @@ def test_a_saddle_is_no_minimum() -> None:
     R = np.array([[turn[0], -turn[1]], [turn[1], turn[0]]])
     saddle = {"pose": np.concatenate([turn, Q.mean(0) - R @ P.mean(0)])}
     assert landscape.cosine(saddle) < 1e-6
-    assert landscape.lowest_nearby(saddle) < 0.9 * landscape.value(saddle)
+    assert min(landscape.found_nearby(saddle)) < 0.9 * landscape.value(saddle)
 
 
 def test_rounding_is_that_of_the_dtype() -> None:

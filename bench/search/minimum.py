@@ -111,15 +111,17 @@ class Landscape:
     def _residuals(self, data: Data) -> Array:
         return np.concatenate([np.ravel(f) for f in self._family.energy.residuals(data).values()])
 
-    def lowest_nearby(self, x: Data) -> float:
-        """The lowest objective that other solvers find from x disturbed a little, so that a saddle is left."""
+    def found_nearby(self, x: Data) -> Iterator[float]:
+        """What other solvers make of the objective, from x and from x disturbed a little, so that a saddle is left."""
+        yield self.value(self.refined(x))
         _, J = self.linearised(x)
         lengths = np.linalg.norm(J, axis=0)
         size = np.linalg.norm(self._residuals(self._data | x)) / np.sqrt(J.shape[1])
         shift = np.random.default_rng(0).normal(size=J.shape[1]) * size
         step = 1e-3 * np.divide(shift, lengths, out=np.zeros_like(shift), where=lengths > 0)
         start = self.moved(x, step)
-        return min(self.value(self.refined(x)), self.value(self.refined(start)), self._by_scipy(start))
+        yield self.value(self.refined(start))
+        yield self._by_scipy(start)
 
     def _by_scipy(self, x: Data) -> float:
         """By BFGS, which knows nothing of residuals; in steps from x as long as the columns of J there say.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 import optpy as op
 from bench.search import fields, geometry, lines
-from bench.search.family import DTYPES, Array, Data, Family
+from bench.search.family import DTYPES, Data, Family
 from bench.search.minimum import Landscape
 from bench.search.verdict import Level, Nearby, Outcome, Run, judge
 
@@ -53,9 +54,9 @@ def _solve(family: Family, solver: op.Solver, seed: int, ways: Ways) -> Iterator
     best = landscape.refined(drawn.truth)
     lowest = min([landscape.value(best), *(outcome.value for outcome, _ in ends.values())])
     level = Level(lowest, landscape.floor(best, dtype), dtype)
-    found: dict[bytes, Nearby] = {}  # many runs end at the same bits
+    nearby = _Nearby(landscape)
     for (method, preconditioner), (outcome, x) in ends.items():
-        verdict = judge(outcome, level, lambda x=x: _nearby(landscape, x, found))  # type: ignore[misc]
+        verdict = judge(outcome, level, partial(nearby, x))
         yield Run(family.name, seed, dtype, method, preconditioner, outcome, level, verdict)
 
 
@@ -74,8 +75,31 @@ def _run(
     return Outcome(result.success, landscape.value(x), result.status.name, result.nit), x
 
 
-def _nearby(landscape: Landscape, x: dict[str, Array], found: dict[bytes, Nearby]) -> Nearby:
-    key = b"".join(value.tobytes() for value in x.values())
-    if key not in found:
-        found[key] = Nearby(landscape.lowest_nearby(x), landscape.cosine(x))
-    return found[key]
+@final
+class _Nearby:
+    """What other solvers say of the points where solves of one problem ended; many end at the same bits."""
+
+    def __init__(self, landscape: Landscape) -> None:
+        self._landscape = landscape
+        self._known: dict[bytes, Nearby] = {}
+
+    def __call__(self, x: Data) -> Nearby:
+        key = b"".join(value.tobytes() for value in x.values())
+        if key not in self._known:
+            self._known[key] = Nearby(self._landscape.cosine(x), _Remembered(self._landscape.found_nearby(x)))
+        return self._known[key]
+
+
+@final
+class _Remembered:
+    """An iterator that may be gone through again, and goes on where it was left."""
+
+    def __init__(self, source: Iterator[float]) -> None:
+        self._source = source
+        self._seen: list[float] = []
+
+    def __iter__(self) -> Iterator[float]:
+        yield from self._seen
+        for value in self._source:
+            self._seen.append(value)
+            yield value

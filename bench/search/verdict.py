@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, final
 
@@ -20,10 +20,15 @@ VERDICTS: tuple[Verdict, ...] = ("right", "short", "other minimum", "right, no s
 @final
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """What other solvers say of a point: the lowest objective that they find from there, and `Landscape.cosine`."""
+    """What other solvers say of a point.
 
-    lowest: float
+    Attributes:
+        cosine: see `Landscape.cosine`.
+        found: the objectives that they come to from there; asked for one after the other, until one decides.
+    """
+
     cosine: float
+    found: Iterable[float]
 
 
 @final
@@ -90,7 +95,7 @@ def judge(outcome: Outcome, level: Level, nearby: Callable[[], Nearby]) -> Verdi
     if level.is_short(outcome.value):
         return "short"
     around = nearby()
-    settled = level.excess(outcome.value, around.lowest) <= 1 and around.cosine <= STATIONARY
+    settled = around.cosine <= STATIONARY and all(level.excess(outcome.value, v) <= 1 for v in around.found)
     return "other minimum" if settled else "WRONG"
 
 
