@@ -19,6 +19,8 @@ ROUNDINGS = 10
 """A residual is the result of several operations, each of which rounds."""
 TRIALS = 4
 NEGLIGIBLE = 1e-9
+RANK = 1e-14
+"""Singular values below so much of the largest are 0."""
 MOST_BY_DIFFERENCES = 6
 STATIONARY = 1e-2
 """The largest cosine between the residuals and a column of J, at a minimum as solvers find it."""
@@ -73,25 +75,26 @@ class Landscape:
     # -- minima ------------------------------------------------------------------------------------------------------
 
     def refined(self, x: Data) -> Data:
-        """The minimum next to x: Levenberg-Marquardt, each step by an orthogonal factorisation of [J; sqrt(mu) D].
+        """The minimum next to x: full Gauss-Newton steps while they go down, else Levenberg-Marquardt.
 
-        Ends where a step gains no more than `NEGLIGIBLE` of the objective, or six in a row nothing.
+        Ends where a full step gains no more than `NEGLIGIBLE` of the objective, or eight steps in a row nothing. A full
+        step is asked for, since a damped one gains little along what the residuals hardly tell, however far it is.
         """
-        cost, mu, fruitless = self.value(x), 1e-8, 0
+        cost, mu, fruitless = self.value(x), 0.0, 0
         F, J = self.linearised(x)
         for _ in range(200):
             there = self.moved(x, _damped_step(F, J, mu))
             lower = self.value(there)
             if not lower < cost:
-                mu, fruitless = 10 * mu, fruitless + 1
-                if fruitless == 6:
+                mu, fruitless = max(100 * mu, 1e-10), fruitless + 1
+                if fruitless == 8:
                     break
                 continue
             gain, x, cost = cost - lower, there, lower
-            if gain <= NEGLIGIBLE * cost:
+            if gain <= NEGLIGIBLE * cost and mu == 0:
                 break
             F, J = self.linearised(x)
-            mu, fruitless = max(mu / 10, 1e-30), 0
+            mu, fruitless = (mu / 100 if mu > 1e-10 else 0.0), 0
         return x
 
     def floor(self, x: Data, dtype: str) -> float:
@@ -151,15 +154,16 @@ class Landscape:
 
 
 def _damped_step(F: Array, J: Array, mu: float) -> Array:
-    """delta of min |J delta + F|^2 + mu |D delta|^2, where D has the lengths of J's columns."""
+    """delta of min |J delta + F|^2 + mu |D delta|^2, where D has the lengths of J's columns; the shortest, if many."""
     lengths = np.linalg.norm(J, axis=0)
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    stacked = np.concatenate([J * scale, np.sqrt(mu) * np.eye(len(scale))])
-    right = np.concatenate([-F, np.zeros(len(scale))])
+    stacked, right = J * scale, -F
+    if mu:
+        stacked = np.concatenate([stacked, np.sqrt(mu) * np.eye(len(scale))])
+        right = np.concatenate([right, np.zeros(len(scale))])
     if not (np.isfinite(stacked).all() and np.isfinite(right).all()):
         return np.zeros_like(scale)
-    Q, R = np.linalg.qr(stacked)
-    return np.asarray(scale * np.linalg.solve(R, Q.T @ right))
+    return np.asarray(scale * np.linalg.lstsq(stacked, right, rcond=RANK)[0])
 
 
 def _jittered(data: Data, unit: float, rng: np.random.Generator) -> Data:
