@@ -158,8 +158,8 @@ def test_slopes_of_the_sum_of_exponentials(pair: tuple[float, float]) -> None:
     a, b = op.Array("A0", (N,))[i], op.Array("A1", (N,))[i]
     (e,) = op.logaddexp(a, b).components
     leaves = [c.components[0] for c in (a, b)]
-    derivative = Derivative([e], leaves)  # type: ignore[arg-type]
-    partials = [derivative.partial(e, leaf) for leaf in leaves]  # type: ignore[arg-type]
+    derivative = Derivative([e], leaves)
+    partials = [derivative.partial(e, leaf) for leaf in leaves]
     found = evaluate(partials, lambda key: pair[int(key.field.name[1:])])
     share = 1 / (1 + math.exp(min(pair[1] - pair[0], 700)))
     assert found == pytest.approx([share, 1 - share], abs=1e-15)

