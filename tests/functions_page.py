@@ -38,7 +38,8 @@ def row(name: str, function: Callable[..., Any]) -> str:
 
 
 def _argument(p: inspect.Parameter) -> str:
-    return {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "") + p.name
+    stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+    return stars + p.name
 
 
 def page() -> str:
