@@ -116,7 +116,7 @@ class CpuBackend:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
         bound = BoundProgram(self.program, self.compiled.library, buffers, SOLVER_SCALARS, threads)
         linear = LinearSolver(bound, energy.unknown_fields)
-        return CompiledProblem(bound, energy.residual_terms, energy.unknown_fields, linear)
+        return CompiledProblem(bound, energy, linear)
 
 
 @final
@@ -164,9 +164,7 @@ class CudaBackend:
         try:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
             bound = BoundCuda(self.library, buffers)
-            return CompiledProblem(
-                bound, energy.residual_terms, energy.unknown_fields, CudaLinearSolver(bound, energy.unknown_fields)
-            )
+            return CompiledProblem(bound, energy, CudaLinearSolver(bound, energy.unknown_fields))
         except MemoryError as error:  # free memory in pieces, or another process was faster
             free = device.free_memory()
             if needs(sizes, program.dtype) > free:

@@ -119,7 +119,7 @@ class Solver:
             **options: see ``op.SolveOptions``.
 
         Raises:
-            DataError: the data does not fit the energy, or a residual is not finite at the initial values.
+            DataError: the data does not fit the energy, or a residual, or a derivative, is not finite at the start.
             OptionError: an option is unknown, out of range or not used by the method.
         """
         return self._solve(self._request(data, options))
@@ -265,7 +265,7 @@ def solve(
         SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in.
 
     Raises:
-        DataError: the data does not fit the energy, or a residual is not finite at the initial values.
+        DataError: the data does not fit the energy, or a residual, or a derivative, is not finite at the start.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     name = _checked_dtype(energy, dtype)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .energy.binding import Bound
+from .energy.evaluation import Columns
+from .energy.non_finite import explain_gradient, explain_values
 from .energy.routines import residual_field
 from .energy.tangent import magnitudes
 from .energy.vectors import block_channel, block_channels, candidate, vector
 from .errors import DataError
-from .ir import Dim, Field, Graph, Residual, Role, Scalar, tangent
+from .ir import Dim, Field, Graph, Role, Scalar, tangent
 from .kernels.tables import Connectivity
 from .machine import Linear, Machine
 from .solver.options import Preconditioner
@@ -23,6 +26,9 @@ from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
 from .solver.rounding import cosine, rounding
 from .symbolic.traverse import variables
+
+if TYPE_CHECKING:
+    from .energy.energy import Energy
 
 _T = TypeVar("_T")
 
@@ -36,18 +42,15 @@ class CompiledProblem:
 
     Args:
         machine: the energy's routines with their memory.
-        residuals: of the energy, for messages.
-        unknowns: fields of the unknowns, in order.
+        energy: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
     """
 
-    def __init__(
-        self, machine: Machine, residuals: Sequence[Residual], unknowns: Sequence[Field], linear: Linear
-    ) -> None:
-        self._residuals = residuals
-        self._terms = list(dict.fromkeys(r.term for r in residuals))
-        self._unknowns = unknowns
+    def __init__(self, machine: Machine, energy: Energy, linear: Linear) -> None:
+        self._energy = energy
+        self._terms = list(dict.fromkeys(r.term for r in energy.residual_terms))
+        self._unknowns = energy.unknown_fields
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
@@ -55,7 +58,9 @@ class CompiledProblem:
         self._damped = False
         self._saved: list[NDArray[Any]] = []
         self._graphs: Mapping[Graph, Connectivity] = {}
+        self._params: dict[str, float] = {}
         self._bound_before = False
+        self._at_start = True  # no step has been taken since data was bound
         self._ahead = False  # what follows the linear solve has been queued with it
         self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
         self._gradient_is_news = False  # they have been computed at x ahead of being asked for
@@ -83,6 +88,7 @@ class CompiledProblem:
             self._graphs = graphs
             self._bound.set_connectivity(graphs)
         self._bound.set_params(params)
+        self._params, self._at_start = dict(params), True
         for f in self._buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self._buffers.write(f, arrays[f.name])
@@ -212,7 +218,10 @@ class CompiledProblem:
         if self._linearised != "x" or not self._gradient_is_news:
             self._linearise_anew()
         self._gradient_is_news = False
-        return self._bound.totals(self._gradient)["gradient_max"]
+        largest = self._bound.totals(self._gradient)["gradient_max"]
+        if self._at_start and not math.isfinite(largest):
+            raise DataError(self._explain_gradient())
+        return largest
 
     @property
     def _gradient(self) -> str:
@@ -353,6 +362,7 @@ class CompiledProblem:
             self._bound.queue("cost_of_step")
 
     def accept(self) -> None:
+        self._at_start = False
         ahead = self._linearised == "candidate"
         self._ahead, self._linearised = False, "nowhere"
         self._buffers.memory = self._with_candidate_as_x()
@@ -406,24 +416,22 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        self._buffers.provide(map(residual_field, self._residuals))
+        residuals = self._energy.residual_terms
+        self._buffers.provide(map(residual_field, residuals))
         self._bound.queue("evalF")
-        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in self._residuals}
+        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
 
     def _explain(self, cost: Cost) -> str:
         """Which term and which element of it is not finite."""
-        terms = cost.non_finite_terms
-        values = self.residuals()
-        for r in self._residuals:
-            bad = ~np.isfinite(values[r.label])
-            if r.term in terms and bad.any():
-                at = np.argwhere(bad)[0]
-                where = ", ".join(f"{i.dim}={n}" for i, n in zip(r.domain, at, strict=False))
-                value = values[r.label][tuple(at)]
-                line = f" (written at {r.location})" if r.location else ""
-                return (
-                    f"the residual '{r.label}'{line} is {value} at [{where}], component {at[-1]}; "
-                    f"{int(bad.sum())} of its {bad.size} values are not finite at the initial values. "
-                    "Guard the expression with op.where, or start elsewhere"
-                )
-        return f"the squares of the term(s) {', '.join(terms)} overflow {self._bound.dtype}: scale the energy"
+        return explain_values(self._energy.residual_terms, self.residuals(), cost.non_finite_terms, self._bound.dtype)
+
+    def _explain_gradient(self) -> str:
+        """Which derivative is not finite, at which element."""
+        host = self._bound.host
+        inputs = {f: host(self._buffers.read(f)) for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
+        arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
+        edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
+        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {})
+        gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
+        columns = Columns.of(self._energy, bound)
+        return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)

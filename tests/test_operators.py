@@ -98,6 +98,9 @@ def every_function() -> op.Energy:
             op.vector(op.sinh(x), op.cosh(y), op.tanh(x), op.asinh(y), op.acosh(1.5 + x * x), op.atanh(bounded)),
             op.vector(op.exp(x), op.log(1.5 + y * y), op.sqrt(1 + x * x), op.abs(x), op.sign(y) * x, op.floor(x) + y),
             op.vector(op.minimum(x, y), op.maximum(x, 2 * y), op.atan2(x, 2 + y * y), (1.5 + bounded) ** y, x**-2),
+            op.vector(
+                op.log1p(y * y), op.expm1(x), op.hypot(x, 2 * y), op.cbrt(bounded - 2), op.sinc(x), op.mod(x, 0.37)
+            ),
             op.vector(x**7, (1 + y * y) ** 1.5, (1 + x * x) ** 0.3, x * op.stop_gradient(y), v / (2 + y)),
         ],
         window=G[k] * Z[i, j + k, 0] - Y[j] * s[()],
@@ -131,6 +134,45 @@ def test_every_function_of_the_language() -> None:
     energy = every_function()
     for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 6, 2)):
         check_everything(energy, data_of_every_function(*sizes))
+
+
+def exact_functions() -> op.Energy:
+    """Functions that exist for the sake of arguments whose squares, or sums with 1, would lose or overflow them."""
+    X, Y = op.Unknown("X", (N,)), op.Unknown("Y", (N,))
+    x, y = X[n], Y[n]
+    return op.Energy(
+        fixed={Y: op.value(n) >= 0},  # its derivatives overflow
+        log1p=op.log1p(x),
+        expm1=op.expm1(x),
+        hypot=op.hypot(y, 0.75 * y),
+        cbrt=op.cbrt(y),
+        sinc=op.sinc(x),
+    )
+
+
+def check_exact_functions(dtype: Any, solver: op.Solver | None = None) -> None:
+    """Values, and where they do not overflow derivatives, to a few units in the last place."""
+    small = np.array([1e-10, -1e-10, 1e-30, -3e-7, 0.0, 1e-3, 0.1, -0.2, 0.4, -0.7, 1.5] * 20, dtype)
+    large = (np.array([1e30, -1e30, 1e-30, -1e-25, 1.0, -2.0, 3e5, 8.0, -27.0, 1e20, 1e-20] * 20)).astype(dtype)
+    energy, eps = exact_functions(), float(np.finfo(dtype).eps)
+    data = dict(X=small, Y=large)
+    x, y = small.astype(np.longdouble), large.astype(np.longdouble)
+    expected = dict(log1p=np.log1p(x), expm1=np.expm1(x), hypot=1.25 * abs(y), cbrt=np.cbrt(y), sinc=np.sinc(x))
+    ops = Operators(energy, data, dtype, solver=solver)
+    for name, found in ops.problem.residuals().items():
+        np.testing.assert_allclose(found[:, 0].astype(np.longdouble), expected[name], rtol=4 * eps, err_msg=name)
+    with np.errstate(all="ignore"):
+        sinc = np.where(abs(x) < 1e-4, -(np.pi**2) * x / 3, (np.cos(np.pi * x) - np.sinc(x)) / x)
+    slopes = np.log1p(x) / (1 + x) + np.expm1(x) * np.exp(x) + np.sinc(x) * sinc
+    ops.linearise()
+    np.testing.assert_allclose(
+        ops.get("g")[: len(x)], slopes.astype(np.float64), rtol=1e-5 if eps > 1e-10 else 1e-7, atol=8 * eps
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_are_exact_where_their_formulas_are_not(dtype: Any) -> None:
+    check_exact_functions(dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

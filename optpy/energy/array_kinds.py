@@ -1,4 +1,4 @@
-"""NumPy, PyTorch, CuPy and other DLPack arrays: in as arrays of one module, results out as they came.
+"""NumPy, PyTorch, CuPy and other DLPack arrays, SciPy's rotations: in as arrays of one module, out as they came.
 
 The module ``xp`` says where solving happens: NumPy, in main memory; or CuPy, which has NumPy's names, on the current
 GPU. Whole arrays move between the two only where what the user gave, or wants back, lies on the other side.
@@ -35,6 +35,8 @@ class Kind:
         """
         if self.library == "numpy":
             return to_host(array)
+        if self is ROTATION:
+            return _rotation_type().from_quat(to_host(array))
         if not isinstance(array, np.ndarray):
             if self.library == "cupy":
                 return array
@@ -48,6 +50,20 @@ class Kind:
 
 
 NUMPY = Kind("numpy")
+ROTATION = Kind("scipy")
+"""``scipy.spatial.transform.Rotation``, of one rotation or of a grid of them; its numbers are quaternions."""
+
+
+def is_rotation(value: Any) -> bool:
+    """Whether it is SciPy's ``Rotation``; SciPy is not imported for that."""
+    return _ROTATIONS in sys.modules and isinstance(value, _rotation_type())
+
+
+def _rotation_type() -> Any:
+    return importlib.import_module(_ROTATIONS).Rotation
+
+
+_ROTATIONS = "scipy.spatial.transform"
 
 
 def to_array(name: str, value: Any, xp: Any) -> tuple[Any, Kind]:
@@ -87,6 +103,8 @@ def first_true(mask: Any) -> tuple[int, ...]:
 def _in_main_memory(value: Any) -> tuple[NDArray[Any], Kind]:
     if isinstance(value, np.ndarray):
         return np.asarray(value), NUMPY  # memory maps and other subclasses: their methods may be their own
+    if is_rotation(value):
+        return np.asarray(value.as_quat()), ROTATION
     library = _library(value)
     if library == "torch":
         return value.detach().cpu().numpy(), Kind("torch", value.device)

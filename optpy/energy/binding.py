@@ -14,13 +14,14 @@ from numpy.typing import DTypeLike
 from .. import ir
 from ..errors import DataError
 from ..symbolic.number import nearest_float
-from .array_kinds import Kind, first_true, to_array, to_host
+from .array_kinds import Kind, first_true, is_rotation, to_array, to_host
 from .casting import cast
 from .declarations import accepted_text, shape_text
 from .expression import Source
 from .graph_binding import Edges, checked_edges, graph_array
 from .index import describe
 from .manifolds.kind import Kind as Manifold
+from .manifolds.so3 import SO3
 from .robust import check_scales, role_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64,
     may_be_empty = {g.edges for g in energy.graphs}
     as_matrices: dict[str, Manifold] = {}
     for f in energy.fields:
-        raw, kinds[f.name] = to_array(f.name, data[f.name], xp)
+        raw, kinds[f.name] = _read(f, data[f.name], xp)
         _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
         arrays[f.name] = _values(f, raw, solver, xp)
         as_matrices |= _manifold_of_matrices(f, raw)
@@ -120,7 +121,7 @@ def bind_update(
     """
     _check_known(energy, changes)
     solver = np.dtype(dtype)
-    raws = {f: to_array(f.name, changes[f.name], bound.xp) for f in energy.fields if f.name in changes}
+    raws = {f: _read(f, changes[f.name], bound.xp) for f in energy.fields if f.name in changes}
     graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in energy.graphs if g.name in changes}
     sizes = _sizes_after(energy, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
     arrays = {f.name: _values(f, raw, solver, bound.xp) for f, (raw, _) in raws.items()}
@@ -150,6 +151,16 @@ def bind_update(
         bound.xp,
     )
     return new, arrays
+
+
+def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Kind]:
+    if is_rotation(value) and f.manifold != SO3.kind:
+        raise DataError(
+            f"{f.name!r} is given as SciPy's Rotation, but is not declared as one: "
+            f"op.{'Unknown' if f.role is ir.Role.UNKNOWN else 'Array'}({f.name!r}, ..., op.SO3)",
+            f.location,
+        )
+    return to_array(f.name, value, xp)
 
 
 def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -13,9 +13,10 @@ from .. import ir
 from ..errors import EnergyError, Location
 from ..symbolic.affine import Affine, Entry
 from ..symbolic.expr import var
+from ..symbolic.traverse import variables
 from .expression import Expression
 from .graph import Slots, graphs_of, slots_text
-from .index import Dim, LoopVariable, as_affine, check_name, describe, one_or_more
+from .index import Dim, LoopVariable, as_affine, check_name, describe, is_outside, one_or_more
 from .manifolds.kind import Element, Kind, as_kind, zeros
 from .naming import shown
 from .refusal import Refusal, Refusing
@@ -63,6 +64,8 @@ class GridArray(metaclass=Refusing):
                 f"{self._example}" + (f", and {self._example}[0] for a channel" if self._has_entries else ""),
                 Location.of_caller(),
             )
+        if any(isinstance(k, Expression) for k in entries):
+            raise self._lookup_refused(entries)
         index = tuple(as_affine(k, f"axis {n} of '{f.name}'") for n, k in enumerate(entries))
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
@@ -70,10 +73,10 @@ class GridArray(metaclass=Refusing):
         return Expression((f.channels,) if f.vector else (), components, (f, *graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
-        if index.is_constant and index.constant < 0:
+        if is_outside(index, dim):
             raise EnergyError(
-                f"axis {axis} of '{self.name}' is read at {index}, which is always outside: the last element is at "
-                f"{dim} - 1",
+                f"axis {axis} of '{self.name}' is read at {shown(index)}, which is always outside: the last element is "
+                f"{self._at(axis, f'{dim} - 1')}, the first {self._at(axis, '0')}",
                 Location.of_caller(),
             )
         for a in index.atoms:
@@ -94,6 +97,41 @@ class GridArray(metaclass=Refusing):
                     "are one",
                     Location.of_caller(),
                 )
+
+    def _lookup_refused(self, entries: Sequence[Any]) -> EnergyError:
+        """The error of ``P[I[n]]``, an index that is a value."""
+        axis, value = next((n, k) for n, k in enumerate(entries) if isinstance(k, Expression))
+        what = f"axis {axis} of '{self.name}' is indexed by {shown(repr(value))}, which is a value, not an index"
+        keys = [v.key for v in variables(value.components)]
+        if not keys or not all(isinstance(k, ir.Access) and k.field.dtype in _WHOLE for k in keys):
+            cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
+            return EnergyError(f"{what}; {cure}", Location.of_caller())
+        table = keys[0].field
+        dims = ", ".join(d.name for d in self.field.dims)
+        pointed = f"({dims})" if len(self.field.dims) > 1 else dims
+        columns = len(self.field.dims)
+        if len(table.dims) == 1:
+            edges = table.dims[0].name
+            lines = f'links = op.Graph("links", {edges}, ({pointed},)); (k,) = links[{_letter(table)}]; {self.name}[k]'
+            data = f"of shape ({edges}, {columns}): the numbers in '{table.name}', as a[:, None]"
+        else:
+            source = f"({', '.join(d.name for d in table.dims)})"
+            edges = "E"
+            lines = (
+                f'E = op.dims("E"); e = op.indices(E); links = op.Graph("links", E, ({source}, {pointed})); '
+                f"p, k = links[e]; {self.name}[k], and other arrays at [p]"
+            )
+            data = f"of shape (E, {len(table.dims) + columns}): where '{table.name}' stands, and the numbers in it"
+        return EnergyError(
+            f"{what}: a lookup through an array is a graph. Use a Graph: {lines}. Its data is an integer array {data}",
+            Location.of_caller(),
+        )
+
+    def _at(self, axis: int, index: str) -> str:
+        """The text of a read with an index along one axis."""
+        letters = list("ijkl"[: len(self.field.dims)])
+        letters[axis] = index
+        return f"{self.name}[{', '.join(letters)}]"
 
     @property
     def _has_entries(self) -> bool:
@@ -245,6 +283,14 @@ def _field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str,
         )
     n = int(channels) if channels is not None else 1  # type: ignore[arg-type]
     return ir.Field(name, sizes, n, dtype, role, channels is not None, location)
+
+
+_WHOLE = ("uint8", "int32")
+"""Dtypes of arrays that may hold indices."""
+
+
+def _letter(field: ir.Field) -> str:
+    return field.dims[0].name.lower()
 
 
 def _displacement(field: ir.Field, stored: Expression) -> Expression:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from .. import ir
 from ..symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from ..symbolic.interpret import evaluate
-from ..symbolic.traverse import topological, variables
+from ..symbolic.traverse import topological
+from .at_point import AtPoint
 from .binding import Bound, bind
-from .diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite, Read
+from .diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite
 from .evaluation import Columns, Lookup, Partials, Slab, slabs
 
 if TYPE_CHECKING:
@@ -227,26 +228,5 @@ class _Finding:
             return None
         r = self._residual
         index, component, unknown, value = self._first
-        reads = tuple(_reads(r, self._bound, index))
+        reads = tuple(AtPoint(r.domain, self._bound, index).reads(r.components))
         return NonFinite(r.label, index, component, unknown, value, self._count, self._total, reads, r.location)
-
-
-def _reads(residual: ir.Residual, bound: Bound, index: Index) -> Iterator[Read]:
-    """What a residual reads at a point of its domain."""
-    sizes = tuple(bound.sizes[i.dim] for i in residual.domain)
-    slab = Slab(residual.domain, index[0], (1, *sizes[1:])) if index else Slab(residual.domain, 0, ())
-    at = (0, *index[1:]) if index else ()
-    lookup = Lookup(bound, slab)
-
-    def here(values: Any) -> Any:
-        return np.broadcast_to(values, slab.shape)[at]
-
-    for v in variables(residual.components):
-        key = v.key
-        if isinstance(key, ir.Scalar):
-            yield Read(key.name, None, None, float(here(lookup(key))))
-        elif isinstance(key, ir.Access):
-            position, inside = lookup.position(key)
-            element = tuple(int(here(n)) for n in position) if here(inside) else None
-            channel = key.channel if key.field.channels > 1 else None
-            yield Read(key.field.name, element, channel, float(here(lookup(key))))

@@ -241,17 +241,18 @@ class Partials:
 
     Attributes:
         expressions: one for each component and each read that it depends on.
+        pairs: the component and the read that each belongs to.
     """
 
     def __init__(self, residual: ir.Residual) -> None:
         reads = [v for v in variables(residual.linearised) if is_unknown(v.key)]
         derivative = Derivative(residual.linearised, reads)
         self._components = len(residual.linearised)
-        self._pairs: list[tuple[int, Var]] = []
+        self.pairs: list[tuple[int, Var]] = []
         expressions: list[Expr] = []
         for n, c in enumerate(residual.linearised):
             for v in derivative.variables(c):
-                self._pairs.append((n, v))
+                self.pairs.append((n, v))
                 expressions.append(derivative.partial(c, v))
         self.expressions = at_zero(expressions)
 
@@ -264,7 +265,7 @@ class Partials:
         expressions: Sequence[Expr] | None = None,
         evaluate: Evaluate = evaluate,
     ) -> list[tuple[Integers, Integers, Floats]]:
-        """The entries of J in a slab, by row, column and value.
+        """The entries of J in a slab, by row, column and value: those of each of the expressions.
 
         Args:
             slab: the part of the residual's domain.
@@ -277,12 +278,13 @@ class Partials:
         lookup = Lookup(bound, slab)
         points = np.arange(math.prod(slab.shape), dtype=np.int64)
         found = []
-        for (component, v), value in zip(self._pairs, evaluate(expressions or self.expressions, lookup), strict=True):
+        for (component, v), value in zip(self.pairs, evaluate(expressions or self.expressions, lookup), strict=True):
             access: ir.Access = v.key
             field = access.field
             index, inside = lookup.position(access)
             mask = columns_of.solved[field]
             if not mask.size:  # an unknown on a graph without edges
+                found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)))
                 continue
             element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
             kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()

@@ -16,11 +16,12 @@ from ..errors import EnergyError, Location
 from ..symbolic import expr as sym
 from ..symbolic.expr import Expr
 from ..symbolic.number import nearest_float
-from ..symbolic.operations import absolute, equal, less, less_equal
+from ..symbolic.operations import absolute, equal, less, less_equal, modulo
 from ..symbolic.traverse import topological
 from .index import IndexExpression, describe
 from .naming import shown
-from .refusal import Refusal, Refusing, in_place_of_numpy, instead_of, missing_attribute, numpy_refusal
+from .other_names import in_place_of
+from .refusal import Refusal, Refusing, instead_of, missing_attribute, numpy_refusal
 
 Shape = tuple[int, ...]
 Source = ir.Field | ir.Scalar | ir.Graph
@@ -85,6 +86,12 @@ class Expression(metaclass=Refusing):
 
     def __rpow__(self, other: Operand) -> Expression:
         return elementwise("**", sym.power, other, self)
+
+    def __mod__(self, other: Operand) -> Expression:
+        return elementwise("%", modulo, self, other)
+
+    def __rmod__(self, other: Operand) -> Expression:
+        return elementwise("%", modulo, other, self)
 
     def __neg__(self) -> Expression:
         return elementwise("-", sym.negate, self)
@@ -202,7 +209,7 @@ class Expression(metaclass=Refusing):
 
         def __getattr__(self, name: str) -> NoReturn:
             attributes = (".T", ".all()", ".any()", ".sum()", ".shape")
-            raise missing_attribute("an expression", name, {name: in_place_of_numpy(name)}, attributes)
+            raise missing_attribute("an expression", name, {name: in_place_of(name)}, attributes)
 
     __bool__ = Refusal(
         "an expression has no truth value while the energy is written: use op.where(condition, x, y) for if, "
@@ -213,13 +220,12 @@ class Expression(metaclass=Refusing):
     )
     __int__ = Refusal("an expression has no value while the energy is written: for its whole part write op.floor(x)")
     __index__ = Refusal("an expression is no whole number that could count or choose: indices are made by op.indices")
-    __mod__ = __rmod__ = instead_of("%", "x - y * op.floor(x / y)")
     __floordiv__ = __rfloordiv__ = instead_of("//", "op.floor(x / y), whose derivative is 0")
-    __divmod__ = __rdivmod__ = instead_of("divmod", "op.floor(x / y) and x - y * op.floor(x / y)")
-    __round__ = instead_of("round", "op.floor(x + 0.5)")
+    __divmod__ = __rdivmod__ = instead_of("divmod", "op.floor(x / y) and x % y")
+    __round__ = instead_of("round", "op.round(x)")
     __floor__ = instead_of("math.floor", "op.floor(x)")
-    __ceil__ = instead_of("math.ceil", "-op.floor(-x)")
-    __trunc__ = instead_of("math.trunc", "op.sign(x) * op.floor(op.abs(x))")
+    __ceil__ = instead_of("math.ceil", "op.ceil(x)")
+    __trunc__ = instead_of("math.trunc", "op.trunc(x)")
     __xor__ = __rxor__ = instead_of("^", "x**y for a power, a != b for conditions of which one holds")
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = instead_of("a shift", "x * 2**n")
     __array__ = Refusal("an expression is no NumPy array: vectors are made by op.vector(x, y), matrices by op.matrix")

@@ -48,6 +48,26 @@ def log(x: Operand) -> Expression:
     return _apply("log", x)
 
 
+def expm1(x: Operand) -> Expression:
+    """``exp(x) - 1``, also of a small x to all digits."""
+    return _apply("expm1", x)
+
+
+def log1p(x: Operand) -> Expression:
+    """``log(1 + x)``, also of a small x to all digits."""
+    return _apply("log1p", x)
+
+
+def cbrt(x: Operand) -> Expression:
+    """The cube root, also of negative numbers; its derivative at 0 is infinite."""
+    return _apply("cbrt", x)
+
+
+def hypot(x: Operand, y: Operand) -> Expression:
+    """``sqrt(x**2 + y**2)`` without overflow on the way; its derivatives are NaN where both are 0."""
+    return _apply("hypot", x, y)
+
+
 def sin(x: Operand) -> Expression:
     """The sine of an angle in radians."""
     return _apply("sin", x)

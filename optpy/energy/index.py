@@ -221,6 +221,33 @@ def as_affine(value: object, what: str) -> Affine:
     raise EnergyError(f"{what} is indexed by {describe(value)}; {cure}", Location.of_caller())
 
 
+def is_outside(index: Affine, dim: ir.Dim) -> bool:
+    """Whether an index is below 0 or beyond the last element, ``dim - 1``, whatever its variables and the sizes are."""
+    least, most = _extremes(index)
+    beyond = least - Affine.of(dim)
+    # Sizes are at least 1: a sum with no negative factor is least where all of them are 1, and the other way round.
+    never_less = all(c >= 0 for _, c in beyond.terms) and _where_all_are_one(beyond) >= 0
+    never_more = all(c <= 0 for _, c in most.terms) and _where_all_are_one(most) < 0
+    return never_less or never_more
+
+
+def _extremes(index: Affine) -> tuple[Affine, Affine]:
+    """The least and the largest value of an index, in terms of sizes."""
+    least = most = Affine(index.constant)
+    for atom, c in index.terms:
+        if isinstance(atom, ir.Dim):
+            least, most = least + Affine.of(atom) * c, most + Affine.of(atom) * c
+            continue
+        dim = atom.dim if isinstance(atom, LoopVariable) else ir.entry_dim(atom)  # type: ignore[arg-type]
+        end = (Affine.of(dim) - Affine(1)) * c
+        least, most = (least, most + end) if c > 0 else (least + end, most)
+    return least, most
+
+
+def _where_all_are_one(index: Affine) -> int:
+    return index.constant + sum(c for _, c in index.terms)
+
+
 def _is_slot(value: object) -> bool:
     """Whether it is an index that goes through a graph."""
     return isinstance(value, IndexExpression) and any(isinstance(a, Entry) for a in value.affine.atoms)

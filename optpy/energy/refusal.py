@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NoReturn, final
+from typing import NoReturn, final
 
 from ..errors import EnergyError, Location
+from .other_names import in_place_of, language
 
 
 @final
@@ -54,8 +55,9 @@ def missing_attribute(
     """
     if name.startswith("_"):  # Python and its libraries ask for these
         return AttributeError(f"{what} has no attribute {name!r}")
-    close = difflib.get_close_matches(name.lower(), [a.strip(".()").lower() for a in attributes], n=1)
-    meant = instead.get(name) or next((a for a in attributes if a.strip(".()").lower() in close), None)
+    own = {a.strip(".()").lower(): a for a in attributes}
+    close = difflib.get_close_matches(name.lower(), own, n=1)
+    meant = own.get(name.lower()) or instead.get(name) or (own[close[0]] if close else None)
     cure = f"write {meant}; " if meant else ""
     return MissingAttribute(f"{what} has no .{name}: {cure}it has {', '.join(attributes)}", Location.of_caller())
 
@@ -72,37 +74,25 @@ def numpy_refusal(function: str, what: str = "expressions") -> EnergyError:
         function: its name after "np.": "sin", "linalg.norm".
         what: it does not take.
     """
-    cure = in_place_of_numpy(function)
-    text = f"write {cure}" if cure else f"those of expressions are {', '.join(sorted(_language()))}"
+    cure = in_place_of(function)
+    text = f"write {cure}" if cure else f"those of expressions are {', '.join(sorted(language()))}"
     return EnergyError(f"np.{function} does not take {what}: {text}", Location.of_caller())
 
 
-def in_place_of_numpy(function: str) -> str | None:
-    """What to write for a function of NumPy, if the language has it."""
-    own = f"op.{function}" if function in _language() else None
-    return _IN_PLACE_OF_NUMPY.get(function, own)
+def missing_name(name: str, public: Sequence[str]) -> AttributeError:
+    """The error of a name that optpy itself does not have: ``op.arctangent``.
 
-
-def _language() -> set[str]:
-    """The functions of the language, by name."""
-    from . import functions
-
-    own = {name for name, f in vars(functions).items() if getattr(f, "__module__", None) == functions.__name__}
-    return {name for name in own if not name.startswith("_")}
-
-
-_IN_PLACE_OF_NUMPY: Final[dict[str, str]] = {
-    "absolute": "op.abs", "fabs": "op.abs", "arcsin": "op.asin", "arccos": "op.acos", "arctan": "op.atan",
-    "arctan2": "op.atan2", "arcsinh": "op.asinh", "arccosh": "op.acosh", "arctanh": "op.atanh",
-    "fmin": "op.minimum", "fmax": "op.maximum", "clip": "op.minimum(op.maximum(x, low), high)",
-    "ceil": "-op.floor(-x)", "rint": "op.floor(x + 0.5)", "round": "op.floor(x + 0.5)",
-    "around": "op.floor(x + 0.5)", "trunc": "op.sign(x) * op.floor(op.abs(x))", "fmod": "x - y * op.floor(x / y)",
-    "square": "x**2", "cbrt": "op.sign(x) * op.abs(x) ** (1 / 3)", "hypot": "op.sqrt(x**2 + y**2)",
-    "reciprocal": "1 / x", "log10": "op.log(x) / np.log(10)", "log2": "op.log(x) / np.log(2)",
-    "log1p": "op.log(1 + x)", "expm1": "op.exp(x) - 1", "exp2": "2**x", "deg2rad": "x * (np.pi / 180)",
-    "radians": "x * (np.pi / 180)", "logical_and": "a & b", "logical_or": "a | b", "logical_not": "~a",
-    "sum": "v.sum()", "mean": "v.sum() / len(v)", "all": "v.all()", "any": "v.any()", "transpose": "m.T",
-    "inner": "op.dot", "linalg.norm": "op.norm", "linalg.cross": "op.cross", "array": "op.vector(x, y)",
-    "stack": "op.vector(x, y), or op.matrix of rows", "concatenate": "op.vector(*a, *b)",
-    "hstack": "op.vector(*a, *b)", "vstack": "op.matrix([a, b])",
-}  # fmt: skip
+    Args:
+        name: of the attribute.
+        public: those that exist.
+    """
+    if name.startswith("_"):  # Python and its libraries ask for these
+        return AttributeError(f"module 'optpy' has no attribute {name!r}")
+    cure = in_place_of(name)
+    if cure is None:
+        exact = {known.lower(): known for known in public}
+        close = difflib.get_close_matches(name.lower(), exact, n=1)
+        text = f"did you mean op.{exact[close[0]]}?" if close else "dir(op) lists what there is"
+    else:
+        text = f"write {cure}"
+    return MissingAttribute(f"optpy has no {name!r}: {text}", Location.of_caller())

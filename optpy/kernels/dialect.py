@@ -41,6 +41,7 @@ class Dialect:
 # Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
 _C_NAMES = {
     "sin": "optpy_sin", "cos": "optpy_cos", "exp": "optpy_exp", "log": "optpy_log",
+    "expm1": "optpy_expm1", "log1p": "optpy_log1p", "hypot": "optpy_hypot", "cbrt": "cbrt",
     "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
     "pow": "pow", "abs": "fabs", "floor": "floor", "sqrt": "sqrt",

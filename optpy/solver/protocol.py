@@ -183,6 +183,10 @@ class NonlinearProblem(Protocol):
 
         Returns:
             max_i |g_i|; NaN or infinite if any g_i is.
+
+        Raises:
+            DataError: g is not finite, and no step has been accepted yet: at the starting point that is a mistake
+                of the energy or the data; names the term, the element and the operation. Later a shorter step may help.
         """
 
     def damp(self, damping: Damping) -> None:

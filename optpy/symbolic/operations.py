@@ -109,6 +109,15 @@ def _simpler_comparison(name: str) -> Callable[..., Expr | None]:
     return simplify
 
 
+def _simpler_hypot(x: Expr, y: Expr) -> Expr | None:
+    """Even in both, and the same with both exchanged: one node for all."""
+    for zero, other in ((x, y), (y, x)):
+        if zero is ZERO:
+            return absolute(other)
+    a, b = sorted((negate(e) if _starts_negative(e) else e for e in (x, y)), key=lambda e: e.digest)
+    return None if (a, b) == (x, y) else _f("hypot", a, b)
+
+
 def _simpler_power(x: Expr, y: Expr) -> Expr | None:
     return power(x, y.value) if isinstance(y, Const) else None
 
@@ -191,6 +200,27 @@ _row(
 )
 _row("exp", np.exp, lambda x: (_f("exp", x),), _REAL)
 _row("log", np.log, lambda x: (power(x, -1),), _POSITIVE)
+_row("expm1", np.expm1, lambda x: (_f("exp", x),), _REAL)
+_row("log1p", np.log1p, lambda x: (power(linear(1, [(1, x)]), -1),), (-0.9, 4.0))
+# Infinite at 0, as the slope of the square root.
+_row(
+    "cbrt",
+    np.cbrt,
+    lambda x: (linear(0, [(Fraction(1, 3), power(_f("cbrt", x), -2))]),),
+    _POSITIVE,
+    total=True,
+    simplify=_odd("cbrt"),
+)
+# NaN at (0, 0), where it has no slope, as that of the norm of a vector.
+_row(
+    "hypot",
+    np.hypot,
+    lambda x, y: (mul(x, power(_f("hypot", x, y), -1)), mul(y, power(_f("hypot", x, y), -1))),
+    (0.2, 3.0),
+    _REAL,
+    total=True,
+    simplify=_simpler_hypot,
+)
 # The guards give the limits where the formula is 0 * inf: x^0 is constant, and so is 0^y for y > 0.
 _row(
     "pow",
@@ -253,6 +283,11 @@ def sqrt(x: Expr) -> Expr:
 def absolute(x: Expr) -> Expr:
     """The absolute value."""
     return _f("abs", x)
+
+
+def modulo(x: Expr, y: Expr) -> Expr:
+    """``x - y floor(x / y)``: what is left of x, with the sign of y."""
+    return linear(0, [(1, x), (-1, mul(y, _f("floor", mul(x, power(y, -1)))))])
 
 
 def stop_gradient(x: Expr) -> Expr:

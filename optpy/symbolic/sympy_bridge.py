@@ -48,6 +48,9 @@ _SAME_NAME: Final = (
 )  # fmt: skip
 """Functions that SymPy spells as we do."""
 
+_NAME_IN_C: Final = ("expm1", "log1p", "hypot")
+"""Functions that SymPy has for the sake of C, in ``sympy.codegen.cfunctions``."""
+
 
 def real_symbol(key: Any) -> Any:
     """The default: a real symbol of the key's own name."""
@@ -213,16 +216,38 @@ def _stop_gradient() -> Any:
     return type("stop_gradient", (sympy.Function,), {"nargs": 1, "is_real": True, "fdiff": fdiff})
 
 
+@cache
+def _cube_root() -> Any:
+    """The real one; SymPy's own of a negative number is complex."""
+    import sympy
+
+    def fdiff(self: Any, argindex: int = 1) -> Any:
+        return 1 / (3 * self**2)
+
+    def as_power(self: Any, x: Any, **_: Any) -> Any:
+        return sympy.sign(x) * sympy.Abs(x) ** sympy.Rational(1, 3)
+
+    def evalf(self: Any, precision: int) -> Any:
+        return as_power(self, *self.args)._eval_evalf(precision)
+
+    methods = {"fdiff": fdiff, "_eval_rewrite_as_Pow": as_power, "_eval_evalf": evalf}
+    return type("cbrt", (sympy.Function,), {"nargs": 1, "is_real": True, **methods})
+
+
 def _function(name: str) -> Any:
     import sympy
+    from sympy.codegen import cfunctions
 
     if name in _SAME_NAME:
         return getattr(sympy, name)
+    if name in _NAME_IN_C:
+        return getattr(cfunctions, name)
     return {
         "abs": sympy.Abs,
         "minimum": sympy.Min,
         "maximum": sympy.Max,
         "pow": sympy.Pow,
+        "cbrt": _cube_root(),
         "stop_gradient": _stop_gradient(),
     }[name]
 
@@ -323,7 +348,7 @@ def _rules() -> dict[Any, Callable[..., Expr]]:
         return lambda *args: call(OPERATIONS[name], *args)
 
     return {
-        **{getattr(sympy, name): operation(name) for name in _SAME_NAME},
+        **{_function(name): operation(name) for name in (*_SAME_NAME, *_NAME_IN_C, "cbrt")},
         sympy.Add: add,
         sympy.Mul: mul,
         sympy.Pow: power,

@@ -23,6 +23,7 @@ from optpy.kernels.cuda.multigrid import multigrid_source
 from optpy.kernels.cuda.nvrtc import compile_cuda
 from optpy.kernels.cuda.program import CudaProgram
 from tests.cuda.applications import ENERGIES
+from tests.test_operators import exact_functions
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -115,3 +116,9 @@ def test_every_energy_form_and_precision_is_compiled_for_every_architecture() ->
     together = " ".join(s.name for a in ARCHITECTURES for s in chosen(a))
     for suffix, damped in PCG + MULTIGRID:
         assert f"pcg{suffix} {damped}" in together
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_functions_of_vecmath_compile(dtype: str) -> None:
+    made = derive_cuda(exact_functions(), dtype, None, False).program
+    check(iter([Source("functions", made.routines_source("int"))]), FULL)

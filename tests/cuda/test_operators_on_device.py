@@ -23,7 +23,13 @@ from tests.test_graph_operators import SIZES as GRAPH_SIZES
 from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
 from tests.test_graph_rows import ENERGIES, check_all_sizes
 from tests.test_manifolds import EVERYTHING, data_of_everything
-from tests.test_operators import SIZES, data_of_every_function, every_function
+from tests.test_operators import (
+    SIZES,
+    check_exact_functions,
+    data_of_every_function,
+    every_function,
+    exact_functions,
+)
 
 # Not shrunk where they fail: each try compiles for seconds.
 EXAMPLES = settings(
@@ -70,6 +76,11 @@ def test_every_function_of_the_language(gpu: Device) -> None:
     solver = solver_on(gpu, EVERY_FUNCTION, "float64")
     for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 33, 2), (9, 6, 1)):
         check_everything(EVERY_FUNCTION, data_of_every_function(*sizes), solver=solver)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_are_exact_where_their_formulas_are_not(gpu: Device, dtype: Any) -> None:
+    check_exact_functions(dtype, solver_on(gpu, exact_functions(), np.dtype(dtype).name))
 
 
 def stencils() -> op.Energy:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import optpy as op
+from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.traverse import variables
 
 N = op.dims("N")
 i = op.indices(N)
@@ -66,6 +69,7 @@ FORMULAS: list[tuple[Any, Any]] = [
     (op.abs(v), abs(vv)), (op.stop_gradient(v), vv), (op.vector(x, 1, w), [xv, 1, wv]),
     (op.matrix([v, [1, x]]), [vv, [1, xv]]), (op.dot(v, A2), vv @ A2), (op.norm(v), np.linalg.norm(vv)),
     (op.norm(M), np.linalg.norm(Mv)), (op.normalize(v), vv / np.linalg.norm(vv)),
+    (v % x, vv % xv), (7 % v, 7 % vv), (np.float64(3) % x, 3 % xv), (op.arctan(v), np.arctan(vv)),
     (op.cross(V3[i], W3[i]), np.cross(VALUES["V3"], VALUES["W3"])), (op.sin(0.5) * x, np.sin(0.5) * xv),
 ]  # fmt: skip
 
@@ -74,6 +78,91 @@ FORMULAS: list[tuple[Any, Any]] = [
 def test_formulas_have_numpy_values_and_shapes(e: op.Expression, expected: Any) -> None:
     assert e.shape == np.shape(expected)
     np.testing.assert_allclose(value_of(e), expected, rtol=1e-14, atol=1e-15)
+
+
+ONE_ARGUMENT = [
+    "absolute", "arcsin", "arccos", "arctan", "arcsinh", "arctanh", "cbrt", "ceil", "deg2rad", "degrees", "exp2",
+    "expm1", "fabs", "floor", "log10", "log1p", "log2", "negative", "positive", "rad2deg", "radians", "reciprocal",
+    "rint", "round", "sinc", "sqrt", "square", "trunc",
+]  # fmt: skip
+TWO_ARGUMENTS = [
+    "arctan2", "copysign", "fmax", "fmin", "fmod", "heaviside", "hypot", "logaddexp", "maximum", "minimum", "mod",
+    "pow", "power", "remainder",
+]  # fmt: skip
+
+
+def everywhere(function: Any, *columns: np.ndarray) -> Any:
+    """The values of a function of so many arguments at many points."""
+    reads = [op.Array(f"A{n}", (N,))[i] for n in range(len(columns))]
+    (component,) = function(*reads).components
+    (value,) = evaluate([component], lambda key: columns[int(key.field.name[1:])])
+    return np.broadcast_to(value, columns[0].shape)
+
+
+@pytest.mark.parametrize("name", ONE_ARGUMENT)
+def test_functions_of_one_number_have_numpys_values(name: str) -> None:
+    points = np.concatenate([np.linspace(-4, 4, 65), np.logspace(-300, 100, 101), [0.3, 1 - 1e-9, 1e-9 - 1]])
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(points)
+    if name not in ("log2", "log10"):
+        np.testing.assert_allclose(everywhere(getattr(op, name), points), expected, rtol=2e-15, atol=1e-323)
+    else:  # where they are 0
+        np.testing.assert_allclose(everywhere(getattr(op, name), points), expected, rtol=2e-15, atol=1e-16)
+
+
+@pytest.mark.parametrize("name", TWO_ARGUMENTS)
+def test_functions_of_two_numbers_have_numpys_values(name: str) -> None:
+    values = np.array([-3.25, -2.0, -0.5, 0.0, 0.3, 1.0, 2.0, 700.0])
+    x, y = (a.ravel() for a in np.meshgrid(values, values))
+    if "mod" in name or name == "remainder":
+        x, y = x[y != 0], y[y != 0]
+    numpys = getattr(np, name, np.power)  # NumPy 1 has no pow
+    with np.errstate(all="ignore"):
+        expected = numpys(x, y)
+    np.testing.assert_allclose(everywhere(getattr(op, name), x, y), expected, rtol=1e-14, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "function", [op.fmin, op.fmax, op.heaviside, op.rint, op.trunc, op.ceil, op.mod, op.log1p, op.hypot, op.clip]
+)
+def test_not_a_number_is_not_lost(function: Any) -> None:
+    two = [np.array([np.nan, np.nan, 1.0]), np.array([np.nan, 2.0, np.nan])]
+    columns = two[: 1 if function in (op.rint, op.trunc, op.ceil, op.log1p, op.clip) else 2]
+    found = everywhere(function, *columns)
+    if function in (op.fmin, op.fmax):  # which take the other one
+        np.testing.assert_array_equal(found, [np.nan, 2, 1])
+    else:
+        assert np.isnan(found[0])
+        assert np.isnan(found[1])
+
+
+def test_clip_takes_limits_on_one_side() -> None:
+    assert [float(value_of(op.clip(v, *limits)).sum()) for limits in [(), (0,), (None, 0), (-1, 0.5)]] == pytest.approx(
+        [-0.5, 0.7, -1.2, -0.5]
+    )
+
+
+@pytest.mark.parametrize("at", [0.0, 1e-30, -1e-9, 1e-4, 0.1, 0.1591549, 0.1591550, 1.0, 2.5, -7.0])
+def test_sinc_and_its_slope(at: float) -> None:
+    with mpmath.workdps(90):
+        value = mpmath.sincpi(mpmath.mpf(at))
+        slope = (mpmath.cospi(mpmath.mpf(at)) - value) / mpmath.mpf(at) if at else mpmath.mpf(0)
+    (e,) = op.sinc(x).components
+    (leaf,) = variables([e])
+    found = evaluate([e, Derivative([e], [leaf]).partial(e, leaf)], lambda key: at)
+    assert found == pytest.approx([float(value), float(slope)], rel=2e-14, abs=4e-16 if abs(at) >= 1 else 0)
+
+
+@pytest.mark.parametrize("pair", [(0.0, 0.0), (1.5, 1.5), (-3.0, 2.0), (2.0, -3.0), (900.0, 0.0), (0.0, 900.0)])
+def test_slopes_of_the_sum_of_exponentials(pair: tuple[float, float]) -> None:
+    a, b = op.Array("A0", (N,))[i], op.Array("A1", (N,))[i]
+    (e,) = op.logaddexp(a, b).components
+    leaves = [c.components[0] for c in (a, b)]
+    derivative = Derivative([e], leaves)
+    partials = [derivative.partial(e, leaf) for leaf in leaves]
+    found = evaluate(partials, lambda key: pair[int(key.field.name[1:])])
+    share = 1 / (1 + math.exp(min(pair[1] - pair[0], 700)))
+    assert found == pytest.approx([share, 1 - share], abs=1e-15)
 
 
 @given(st.data())
@@ -108,21 +197,19 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: (x > 0) and (x < 1), ["& | ~"]),
     (lambda: math.sin(x), ["op.sin"]),
     (lambda: np.sin(x), ["np.sin", "op.sin"]),
-    (lambda: np.arctan2(x, x), ["op.atan2"]),
+    (lambda: np.arctan2(x, x), ["op.arctan2"]),
     (lambda: np.dot(v, v), ["np.dot", "write op.dot"]),
     (lambda: np.linalg.norm(v), ["np.linalg.norm", "write op.norm"]),
     (lambda: np.where(x > 0, x, 0), ["np.where", "write op.where"]),
     (lambda: np.sum(v), ["np.sum", "write v.sum()"]),
-    (lambda: np.clip(x, 0, 1), ["np.clip", "op.minimum(op.maximum("]),
+    (lambda: np.clip(x, 0, 1), ["np.clip", "write op.clip"]),
     (lambda: np.i0(x), ["np.i0", "atan2", "where"]),
-    (lambda: x % 2, ["%", "x - y * op.floor(x / y)"]),
-    (lambda: np.float64(3) % x, ["%", "op.floor"]),
     (lambda: 7 // x, ["//", "op.floor(x / y)"]),
-    (lambda: divmod(x, 2), ["divmod", "op.floor"]),
-    (lambda: round(x), ["round", "op.floor(x + 0.5)"]),
+    (lambda: divmod(x, 2), ["divmod", "op.floor(x / y) and x % y"]),
+    (lambda: round(x), ["round", "op.round(x)"]),
     (lambda: math.floor(x), ["math.floor", "op.floor(x)"]),
-    (lambda: math.ceil(x), ["-op.floor(-x)"]),
-    (lambda: math.trunc(x), ["op.sign"]),
+    (lambda: math.ceil(x), ["op.ceil(x)"]),
+    (lambda: math.trunc(x), ["op.trunc(x)"]),
     (lambda: int(x), ["op.floor(x)"]),
     (lambda: float(x), ["no value while the energy is written"]),
     (lambda: complex(x), ["no value while the energy is written"]),

@@ -11,6 +11,11 @@ import optpy as op
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
 X = op.Unknown("X", (H, W))
+N, M, E = op.dims("N M E")
+m, e = op.indices(M, E)
+P, I = op.Unknown("P", (N,)), op.Array("I", (M,), dtype=np.int32)  # noqa: E741
+J = op.Array("J", (H, W), dtype=np.int32)
+links = op.Graph("links", E, (N,))
 
 
 def test_dims_and_indices_come_alone_or_in_tuples() -> None:
@@ -83,7 +88,7 @@ def test_an_index_in_a_tuple_may_span_a_grid() -> None:
 MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: X[i + 0.5, j], ["0.5", "whole numbers", "op.value(i)"]),
     (lambda: X[0.5, j], ["axis 0 of 'X'", "0.5", "whole numbers"]),
-    (lambda: X[X[i, j], j], ["axis 0 of 'X'", "Expression", "affine"]),
+    (lambda: X[X[i, j], j], ["axis 0 of 'X'", "X[i, j]", "affine"]),
     (lambda: X[i, :], ["axis 1 of 'X'", "a slice", "X[i, j]"]),
     (lambda: X[i, True], ["axis 1 of 'X'", "True"]),
     (lambda: X[i, "a"], ["axis 1 of 'X'", "'a'"]),
@@ -94,6 +99,32 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: X[i, i + 1], ["axis 1 of 'X'", "runs over W", "runs over H"]),
     (lambda: X[i, W - 1 - i + H - W], ["axis 1 of 'X'"]),
     (lambda: X[-1, j], ["axis 0 of 'X'", "-1", "always outside", "H - 1"]),
+    (lambda: X[H, j], ["axis 0 of 'X'", "is read at H", "always outside", "the last element is X[H - 1, j]"]),
+    (lambda: X[i, W + 1], ["axis 1 of 'X'", "W + 1", "always outside", "X[i, W - 1]"]),
+    (lambda: X[i + H, j], ["axis 0 of 'X'", "always outside"]),
+    (lambda: X[i - H, j], ["axis 0 of 'X'", "always outside", "the first X[0, j]"]),
+    (lambda: X[-i - 1, j], ["axis 0 of 'X'", "always outside"]),
+    (lambda: X[2 * H - 1 + i, j], ["always outside"]),
+    (lambda: X[-H, j], ["always outside"]),
+    (lambda: P[N], ["axis 0 of 'P'", "is read at N", "always outside", "the last element is P[N - 1]"]),
+    (lambda: P[links[e][0] + N], ["always outside"]),
+    (
+        lambda: P[I[m]],
+        [
+            "axis 0 of 'P'",
+            "indexed by I[m]",
+            "Use a Graph",
+            'op.Graph("links", M, (N,))',
+            "(k,) = links[m]",
+            "P[k]",
+            "(M, 1)",
+            "a[:, None]",
+        ],
+    ),
+    (lambda: P[I[m] + 1], ["indexed by 1 + I[m]", "Use a Graph"]),
+    (lambda: X[I[m], I[m + 1]], ["axis 0 of 'X'", 'op.Graph("links", M, ((H, W),))', "(M, 2)"]),
+    (lambda: P[J[i, j]], ["indexed by J[i, j]", 'op.Graph("links", E, ((H, W), N))', "p, k = links[e]", "(E, 3)"]),
+    (lambda: P[P[0]], ["indexed by P[0]", "a value, not an index", "whole numbers, affine"]),
     (lambda: X[i + 2**70, j], [str(2**70), "out of range", "op.value(i)"]),
     (lambda: X[i - 2**31, j], ["out of range"]),
     (lambda: X[2**40 * i, j], ["out of range"]),
@@ -148,6 +179,22 @@ def test_mistakes_with_indices(mistake: Callable[[], Any], parts: list[str]) -> 
 def test_strided_and_mirrored_reads_over_another_grid_are_legal() -> None:
     k = op.indices(op.dims("K"))
     assert X[2 * k, W - 1 - k].shape == ()
+
+
+@pytest.mark.parametrize(
+    "index", [H - 1, H - 1 - i, 2 * i, i - 1, 1 - i, -i, 2 * i - H, i + H - 1, H - 2, 5, W, op.dims("K"), 2 * H - W]
+)
+def test_an_index_that_may_be_inside_is_legal(index: Any) -> None:
+    assert X[index, j].shape == ()
+
+
+def test_what_is_said_of_a_lookup_is_what_one_writes() -> None:
+    """The values P[I[m]] that the message leads to."""
+    graph = op.Graph("links", M, (N,))
+    (k,) = graph[m]
+    energy = op.Energy(fit=P[k] - op.Array("A", (M,))[m])
+    data = dict(P=[1.0, 2.0, 3.0], A=np.zeros(2), links=np.array([2, 0])[:, None])
+    assert energy.residuals(data)["fit"].tolist() == [3, 1]
 
 
 def test_the_largest_numbers_of_an_index_read_outside() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import pickle
 import pydoc
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.refusal import _IN_PLACE_OF_NUMPY, Refusal
+from optpy.energy.other_names import NUMPY, OTHERS, language
+from optpy.energy.refusal import Refusal
 
 N = op.dims("N")
 i = op.indices(N)
@@ -38,7 +42,7 @@ def test_a_size_alone_is_no_list_of_sizes() -> None:
     assert not isinstance(N, Iterable)
 
 
-@pytest.mark.parametrize("name", sorted(_IN_PLACE_OF_NUMPY))
+@pytest.mark.parametrize("name", sorted(NUMPY))
 def test_every_name_is_numpys(name: str) -> None:
     found: Any = np
     for part in name.split("."):
@@ -46,9 +50,13 @@ def test_every_name_is_numpys(name: str) -> None:
     assert callable(found)
 
 
-@pytest.mark.parametrize("function", [np.cos, np.exp, np.maximum, np.absolute, np.sign, np.cross, np.arcsinh])
+@pytest.mark.parametrize(
+    "function",
+    [np.cos, np.exp, np.maximum, np.absolute, np.sign, np.cross, np.arcsinh,
+     np.clip, np.hypot, np.log1p],
+)  # fmt: skip
 def test_the_name_that_is_offered_is_one_of_the_language(function: Any) -> None:
-    arguments = [X[i]] * (2 if function in (np.maximum, np.cross) else 1)
+    arguments = [X[i]] * (3 if function is np.clip else 2 if function in (np.maximum, np.cross, np.hypot) else 1)
     with pytest.raises(op.EnergyError) as caught:
         function(*arguments)
     offered = str(caught.value).rpartition("write op.")[2]
@@ -68,3 +76,71 @@ def test_an_attribute_that_an_expression_does_not_have() -> None:
         assert "test_refusal.py" in str(caught.value)
     assert not hasattr(e, "dtype")
     assert copy.copy(e).components == e.components
+
+
+# -- names of optpy itself -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("arctangent", "did you mean op.arctan?"),
+        ("Solv", "did you mean op.solve?"),
+        ("einsum", "write a @ b"),
+        ("Max", "write op.maximum"),
+        ("Abs", "write op.abs"),
+        ("Piecewise", "write op.where(condition, x, y)"),
+        ("linalg", "write op.norm, op.dot"),
+        ("dsolve", "and op.solve"),
+        ("Rotation", "write op.SO3"),
+        ("sum", "write v.sum()"),
+        ("Func", "not there yet"),
+        ("xyzzy", "dir(op) lists what there is"),
+    ],
+)
+def test_a_name_that_optpy_does_not_have(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(op, name)
+    assert isinstance(caught.value, op.EnergyError)
+    assert f"optpy has no {name!r}: " in str(caught.value)
+    assert hint in str(caught.value)
+    assert "test_refusal.py" in str(caught.value)
+
+
+def test_an_expression_and_numpy_give_the_same_hint() -> None:
+    name = "einsum"
+    hints: list[Callable[[], Any]] = [
+        lambda: getattr(op, name), lambda: getattr(np, name)("i,i", X[i], X[i]), lambda: getattr(X[i], name),
+    ]  # fmt: skip
+    for hint in hints:
+        with pytest.raises(op.EnergyError, match=r"write a @ b, \(u \* v\)\.sum\(\)"):
+            hint()
+
+
+@pytest.mark.parametrize("name", sorted(NUMPY | OTHERS))
+def test_no_hint_for_a_name_that_there_is_and_none_to_a_name_that_there_is_not(name: str) -> None:
+    assert not hasattr(op, name)
+    for offered in re.findall(r"\bop\.(\w+)", (NUMPY | OTHERS)[name]):
+        assert offered in op.__all__
+
+
+def test_python_still_looks_into_the_module() -> None:
+    assert not hasattr(op, "xyzzy")
+    assert getattr(op, "xyzzy", None) is None
+    with pytest.raises(ImportError, match="cannot import name 'xyzzy'"):
+        exec("from optpy import xyzzy")
+    special = "__wrapped__"
+    with pytest.raises(AttributeError, match="module 'optpy' has no attribute '__wrapped__'"):
+        getattr(op, special)
+    from optpy import cli  # a part that is not imported yet
+
+    assert inspect.ismodule(cli)
+    members = dict(inspect.getmembers(op))
+    assert set(op.__all__) <= set(members)
+    assert pickle.loads(pickle.dumps(op.arctan)) is op.atan
+    assert copy.copy(op.solve) is op.solve
+    assert inspect.getdoc(op) == op.__doc__
+
+
+def test_every_function_of_the_language_is_public() -> None:
+    assert language() <= set(op.__all__)

@@ -14,12 +14,17 @@ from optpy.kernels import toolchain
 from optpy.kernels.compiler import compile_c, native_header
 
 COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
-FUNCTIONS = ("sin", "cos", "exp", "log")
+FUNCTIONS = ("sin", "cos", "exp", "log", "expm1", "log1p")
+PRECISIONS = (("f", "float"), ("", "double"))
 LOOPS = "\n".join(
     f"void loop_{name}{suffix}(const {real} *x, long n, {real} *out)"
     f" {{ for (long i = 0; i < n; i++) out[i] = optpy_{name}{suffix}(x[i]); }}"
     for name in FUNCTIONS
-    for suffix, real in (("f", "float"), ("", "double"))
+    for suffix, real in PRECISIONS
+) + "\n".join(
+    f"void loop_hypot{suffix}(const {real} *x, const {real} *y, long n, {real} *out)"
+    f" {{ for (long i = 0; i < n; i++) out[i] = optpy_hypot{suffix}(x[i], y[i]); }}"
+    for suffix, real in PRECISIONS
 )
 DTYPES = [np.float32, np.float64]
 
@@ -64,9 +69,13 @@ def samples(name: str, dtype: type[np.floating], count: int) -> Array:
     if name in ("sin", "cos"):
         turns = np.round(np.exp(sizes * 30)) * np.pi / 2  # next to zeros and extrema, out to 10^13
         x = np.concatenate([signs * np.exp(-20 + 54 * sizes), signs * turns, rng.uniform(-8, 8, count)])
-    elif name == "exp":
-        low, high = np.log([tiny, huge])
+    elif name in ("exp", "expm1"):
+        low, high = (np.log(tiny), np.log(huge)) if name == "exp" else (-60.0, np.log(huge))
         x = np.concatenate([rng.uniform(low, high, count), signs * np.exp(-40 * sizes)])
+    elif name == "log1p":
+        sizes = np.exp(np.log(tiny) + sizes * (np.log(huge) - np.log(tiny)))
+        x = np.concatenate([sizes, -np.exp(-40 * rng.uniform(size=count)), rng.uniform(-0.9, 3, count)])
+        x = x[x.astype(dtype) > -1]
     else:
         exponents = np.log(tiny) + sizes * (np.log(huge) - np.log(tiny))
         x = np.concatenate([np.exp(exponents), 1 + signs * np.exp(-1 - 30 * sizes), rng.uniform(0.3, 3, count)])
@@ -88,12 +97,38 @@ def test_within_two_units_in_the_last_place(library: ctypes.CDLL, name: str, dty
 def test_special_values_are_those_of_numpy(library: ctypes.CDLL, name: str, dtype: type[np.floating]) -> None:
     largest, tiny = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
     values = [0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, -1.0, -tiny]
-    if name in ("exp", "log"):
+    if name not in ("sin", "cos"):
         values += [largest, -largest]
     x = np.array(values * 9, dtype)  # in vectors, and in what is left over
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(x)
     np.testing.assert_allclose(call(library, name, x), expected, rtol=4 * float(np.finfo(dtype).eps), atol=0)
+
+
+def lengths(library: ctypes.CDLL, x: Array, y: Array) -> Array:
+    out = np.empty_like(x)
+    loop = library[f"loop_hypot{'f' if x.dtype == np.float32 else ''}"]
+    loop(*(a.ctypes.data_as(ctypes.c_void_p) for a in (x, y)), ctypes.c_long(x.size), ctypes.c_void_p(out.ctypes.data))
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lengths_neither_overflow_nor_vanish(library: ctypes.CDLL, dtype: type[np.floating]) -> None:
+    rng = np.random.default_rng(3)
+    low, high = np.log(float(np.finfo(dtype).smallest_normal)), np.log(float(np.finfo(dtype).max) / 2)
+    x = np.exp(rng.uniform(low, high, 20_000)) * rng.choice([-1.0, 1.0], 20_000)
+    x = x.astype(dtype)
+    y = (x * np.exp(rng.uniform(-12, 0, x.size))).astype(dtype)
+    for a, b in ((x, y), (y, x)):
+        true = np.hypot(a.astype(np.longdouble), b.astype(np.longdouble))
+        assert np.max(np.abs(lengths(library, a, b) - true) / np.spacing(true.astype(dtype))) <= 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_special_lengths_are_those_of_numpy(library: ctypes.CDLL, dtype: type[np.floating]) -> None:
+    values = np.array([0.0, -0.0, 1.0, -3.0, np.nan, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal], dtype)
+    x, y = (a.ravel().astype(dtype) for a in np.meshgrid(values, values))
+    np.testing.assert_allclose(lengths(library, x, y), np.hypot(x, y), rtol=4 * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

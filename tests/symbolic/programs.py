@@ -66,10 +66,10 @@ def boolean(name: str) -> Var:
 # -- making programs -----------------------------------------------------------------------------------------
 
 NUMBERS = st.sampled_from([0, 1, -1, 2, -2, 3, Fraction(1, 2), Fraction(-1, 3), Fraction(3, 4), 0.1])
-SMOOTH_CALLS = ("sin", "cos", "atan", "tanh", "exp")
-PARTIAL_CALLS = ("log", "asin")
+SMOOTH_CALLS = ("sin", "cos", "atan", "tanh", "exp", "expm1")
+PARTIAL_CALLS = ("log", "log1p", "asin")
 ROUGH_CALLS = ("abs", "minimum", "maximum")
-_UNARY = {"sin", "cos", "atan", "tanh", "exp", "log", "asin", "abs"}
+_UNARY = {*SMOOTH_CALLS, *PARTIAL_CALLS, "abs"}
 
 
 def linear_forms() -> st.SearchStrategy[Program]:

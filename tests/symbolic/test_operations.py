@@ -177,7 +177,7 @@ def test_constants_are_folded() -> None:
 
 
 def test_parity_makes_one_node_of_two() -> None:
-    for name in ("sin", "tan", "atan", "sinh", "tanh", "asinh", "sign"):
+    for name in ("sin", "tan", "atan", "sinh", "tanh", "asinh", "sign", "cbrt"):
         assert call(OPERATIONS[name], negate(x)) is negate(call(OPERATIONS[name], x))
     for name in ("cos", "cosh", "abs"):
         assert call(OPERATIONS[name], subtract(y, x)) is call(OPERATIONS[name], subtract(x, y))
@@ -224,6 +224,39 @@ def test_constant_exponents_are_no_calls() -> None:
 def test_power_at_the_edge_of_its_domain(point: tuple[float, float], want: tuple[float, float]) -> None:
     partials = OPERATIONS["pow"].partials(x, y)
     assert tuple(numeric(p, point) for p in partials) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "want"),
+    [
+        ("cbrt", (0.0,), (np.inf,)),
+        ("cbrt", (-8.0,), (1 / 12,)),
+        ("log1p", (0.0,), (1.0,)),
+        ("log1p", (-1.0,), (np.inf,)),
+        ("expm1", (0.0,), (1.0,)),
+        ("hypot", (0.0, 0.0), (np.nan, np.nan)),
+        ("hypot", (0.0, -2.0), (0.0, -1.0)),
+        ("hypot", (3e200, 4e200), (0.6, 0.8)),
+    ],
+)
+def test_partials_at_special_points(name: str, point: tuple[float, ...], want: tuple[float, ...]) -> None:
+    op = OPERATIONS[name]
+    found = tuple(numeric(p, point) for p in op.partials(*arguments[: op.arity]))
+    assert found == pytest.approx(want, nan_ok=True)
+
+
+def test_a_length_is_one_node() -> None:
+    hypot = OPERATIONS["hypot"]
+    assert call(hypot, x, y) is call(hypot, y, x)
+    assert call(hypot, negate(x), y) is call(hypot, x, negate(y))
+    assert call(hypot, ZERO, y) is absolute(y)
+    assert call(hypot, const(3), const(-4)) is const(5)
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1", "cbrt"])
+def test_small_arguments_lose_no_digits(name: str) -> None:
+    want = 1e-5 if name == "cbrt" else 1e-15
+    assert numeric(call(OPERATIONS[name], x), (1e-15,)) == pytest.approx(want, rel=2e-15)
 
 
 @pytest.mark.parametrize("name", ["minimum", "maximum"])

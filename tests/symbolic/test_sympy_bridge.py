@@ -150,6 +150,17 @@ def test_stopped_gradients_have_no_slope_in_sympy() -> None:
     assert to_sympy(stop_gradient(x)).func is to_sympy(stop_gradient(y)).func
 
 
+@pytest.mark.parametrize("at", [-8.0, 0.3])
+def test_functions_that_sympy_lacks_have_values_and_derivatives(at: float) -> None:
+    sx, sy = SYMBOLS["x"], SYMBOLS["y"]
+    for name, args in (("cbrt", (x,)), ("hypot", (x, y)), ("expm1", (x,)), ("log1p", (power(x, 2),))):
+        e = call(OPERATIONS[name], *args)
+        ours = values([e, Derivative([e], [real("x")]).partial(e, real("x"))], {"x": at, "y": 2.0})
+        theirs = to_sympy(e)
+        found = [float(f.subs({sx: at, sy: 2.0}).evalf()) for f in (theirs, sympy.diff(theirs, sx))]
+        assert found == pytest.approx(ours)
+
+
 def test_leaves_may_be_indexed() -> None:
     image, i, j = (
         sympy.IndexedBase("X", real=True),

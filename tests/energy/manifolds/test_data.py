@@ -188,3 +188,66 @@ def test_a_translation_that_does_not_fit_the_precision_is_named() -> None:
     far = changed(GOOD["SE3"]["X"], (1, 0, 4), 1e300)
     with pytest.raises(op.DataError, match=r"X\[1, 0, 4\] = 1e\+300 is not finite \(does not fit into float32\)"):
         bind(ENERGIES["SE3"], GOOD["SE3"] | dict(X=far), np.float32)
+
+
+# -- SciPy's rotations -----------------------------------------------------------------------------------------------
+
+V = op.dims("V")
+v = op.indices(V)
+TURNS = op.Unknown("R", (V,), op.SO3)
+MEASURED = op.Array("Q", (V,), op.SO3)
+LINE = op.Energy(fit=(MEASURED[v].inverse() @ TURNS[v]).log())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_comes_in_as_scipys_rotations_comes_out_as_such(dtype: Any) -> None:
+    start = (
+        Rotation.random(5, random_state=1) if dtype == np.float32 else Rotation.from_rotvec(np.eye(3)[[0, 1, 2, 0, 1]])
+    )
+    goal = Rotation.from_rotvec(0.1 * np.arange(15).reshape(5, 3))
+    result = op.solve(LINE, dict(R=start, Q=goal), device="cpu", dtype=dtype, max_iterations=100)
+    found = result.x["R"]
+    assert isinstance(found, Rotation)
+    assert (found.inv() * goal).magnitude() == pytest.approx(np.zeros(5), abs=1e-3)
+    as_numbers = op.solve(LINE, dict(R=start.as_quat(), Q=goal), device="cpu", dtype=dtype, max_iterations=100).x["R"]
+    assert isinstance(as_numbers, np.ndarray)
+
+
+def test_one_rotation_alone_and_in_a_session() -> None:
+    R, Q = op.Unknown("R", (), op.SO3), op.Array("Q", (), op.SO3)
+    energy = op.Energy(fit=(Q[()].inverse() @ R[()]).log())
+    start, goal = Rotation.identity(), Rotation.from_euler("xyz", [0.1, 0.2, 0.3])
+    assert energy.cost(dict(R=start, Q=goal)) == pytest.approx(0.5 * goal.magnitude() ** 2)
+    session = op.compile(energy, "cpu", np.float64).start(dict(R=start.as_quat(), Q=goal))
+    session.run()
+    assert isinstance(session["R"], np.ndarray)
+    session.update(R=start)
+    session.run()
+    assert isinstance(session["R"], Rotation)
+    assert session["R"].single
+    assert (session["R"].inv() * goal).magnitude() < 1e-6
+
+
+def test_rotations_in_a_grid_bind_where_scipy_has_them() -> None:
+    q = quaternions(np.random.default_rng(8), 2, 3)
+    try:
+        grid = Rotation.from_quat(q)
+    except ValueError:
+        pytest.skip("this SciPy has rows of rotations only")
+    bound = bind(ENERGIES["SO3"], dict(A=grid, X=grid))
+    given = bound.give_back("X", bound.arrays["X"])
+    assert isinstance(given, Rotation)
+    np.testing.assert_allclose(given.as_matrix(), matrices(q), atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [op.SO2, 4, None])
+def test_rotations_are_data_of_nothing_else(kind: Any) -> None:
+    A, x = op.Array("A", (V,), kind), op.Unknown("x", (V,))
+    read = A[v].log() if kind is op.SO2 else A[v]
+    with pytest.raises(op.DataError, match=r"'A' is given as SciPy's Rotation, .*op.Array\('A', ..., op.SO3\)"):
+        op.Energy(fit=x[v] - read).cost(dict(A=Rotation.identity(3), x=np.zeros(3)))
+
+
+def test_a_wrong_number_of_rotations() -> None:
+    with pytest.raises(op.DataError, match=r"'R' must have shape \(V=3, 4\), got \(5, 4\)"):
+        LINE.cost(dict(R=Rotation.identity(5), Q=Rotation.identity(3)))
