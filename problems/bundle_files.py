@@ -14,6 +14,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import optpy as op
+from optpy.cli.output_file import whole_file
 from problems.number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
 
 CAMERA = 9
@@ -160,4 +161,5 @@ def write_ply(path: Path, cameras: Numbers, points: Numbers) -> None:
     ]
     header = ["ply", "format ascii 1.0", f"element vertex {len(places)}", *properties, "end_header"]
     lines = (f"{x:.7g} {y:.7g} {z:.7g} {r} {g} {b}" for (x, y, z), (r, g, b) in zip(places, colours, strict=True))
-    path.write_text("\n".join([*header, *lines, ""]))
+    with whole_file(path) as file:
+        file.write("\n".join([*header, *lines, ""]).encode())

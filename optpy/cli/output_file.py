@@ -20,6 +20,7 @@ class OutputFile(click.Path):
 
     def __init__(self) -> None:
         super().__init__(readable=False, path_type=Path)
+        self.name = "file"  # what the help calls it
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -74,7 +75,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with _sigterm_as_exit():
             try:
-                with open(partial, "xb") as file:
+                with open(partial, "x+b") as file:
                     mode = _mode(target)
                     if mode is not None:  # before anything is in it
                         partial.chmod(stat.S_IMODE(mode))
