@@ -126,6 +126,7 @@ def read_bundler(path: Path) -> Bundle:
 def _rotation_vector(path: Path, row: Row, R: Numbers) -> Numbers:
     if not R.any():  # a camera that Bundler could not place
         return np.zeros(3)
+    R = np.clip(R, -2, 2)  # no rotation goes so far, and products of what does may overflow
     if np.abs(R @ R.T - np.eye(3)).max() > 1e-3 or np.linalg.det(R) < 0:
         refuse(path, row, "a rotation matrix in this line and the next two")
     return np.asarray(Rotation.from_matrix(R).as_rotvec())
@@ -134,7 +135,7 @@ def _rotation_vector(path: Path, row: Row, R: Numbers) -> Numbers:
 def _views(path: Path, row: Row, cameras: int) -> Numbers:
     what = f"the views of a point: how many, then camera (below {cameras}), key, x, y of each"
     found = numbers(path, [row], len(row.words), what)[0]
-    if len(found) != 1 + 4 * found[0]:
+    if len(found) != 1 + 4 * indices(path, [row], found[None, :1], what)[0, 0]:
         refuse(path, row, what)
     views: Numbers = found[1:].reshape(-1, 4)
     if (indices(path, [row] * len(views), views[:, :1], what) >= cameras).any():
