@@ -16,7 +16,10 @@ import click
 
 
 class OutputFile(click.Path):
-    """The type of an option that names a file to be written: whether it can be is found out now, not after a solve."""
+    """The type of an option that names a file to be written: whether it can be is found out now, not after a solve.
+
+    The path is absolute: an energy's file, which is run, may go to another folder.
+    """
 
     def __init__(self) -> None:
         super().__init__(readable=False, path_type=Path)
@@ -28,7 +31,7 @@ class OutputFile(click.Path):
             target_of(path)
         except OSError as error:
             self.fail(str(error), param, ctx)
-        return path
+        return path.absolute()
 
 
 def target_of(path: Path) -> Path:

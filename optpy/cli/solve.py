@@ -74,8 +74,9 @@ def solve(
             raise click.UsageError("the method is given twice: by --method and by --option")
         options["method"] = method
     with clear_errors():
+        data = read_data(data_file)
         energy = load_energy(energy_file, energy_name)
-        result = optpy.solve(energy, read_data(data_file), device=device, dtype=dtype, **options)
+        result = optpy.solve(energy, data, device=device, dtype=dtype, **options)
     write_arrays(out_file, result.x)
     if not quiet:
         report = result.report(table=options["verbose"] != 2)  # then the lines are there already

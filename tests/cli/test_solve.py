@@ -125,6 +125,16 @@ def test_names_in_folders_are_names_that_the_energy_has_not(folder: Path) -> Non
     assert sorted(os.listdir(folder)) == ["bad.npz", "data.npz", "smooth.py"]
 
 
+def test_an_energy_file_that_goes_elsewhere_takes_no_file_along(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "elsewhere").mkdir()
+    (folder / "smooth.py").write_text(f"import os\nos.chdir('elsewhere')\n{ENERGY}")
+    run = CliRunner().invoke(main, ["solve", "smooth.py", "--data", "data.npz", "--out", "result.npz"])
+    assert run.exit_code == 0, run.output
+    assert (folder / "result.npz").is_file()
+    assert os.listdir(folder / "elsewhere") == []
+
+
 # -- how it ends -----------------------------------------------------------------------------------------------------
 
 
