@@ -36,7 +36,7 @@ class Session:
     """Keeps an energy's data and the state of its solver; made by ``Solver.start``.
 
     ``step()`` runs one nonlinear iteration, ``run()`` all of them, ``update(...)`` changes data in place,
-    ``session["Offset"]`` and ``x()`` read. ``status`` says whether the solve goes on (``status.finished`` is False) or
+    ``session["Offset"]`` and ``x`` read. ``status`` says whether the solve goes on (``status.finished`` is False) or
     how it has ended (``status.success``: it has converged); ``result()`` has all that ``Solver.solve`` returns.
     Data is copied: when ``Solver.start`` or ``update`` returns, the user may write to it.
 
@@ -100,17 +100,19 @@ class Session:
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
         read_x = partial(_copies, problem, self._solver.energy, bound)
         precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
-        return _State(bound, problem, Minimizer(problem, options, read_x=read_x, precision=precision))
+        return _State(bound, problem, options, Minimizer(problem, options, read_x=read_x, precision=precision))
 
     def _options_from_here(self) -> SolveOptions:
         """Those of the session, with the radius reached, where that is smaller and the solve had not ended.
 
         Otherwise an update after each step could repeat one and the same rejected step for ever.
         """
-        records = self._minimizer.iterations
-        if self.status is not Status.RUNNING or not records or self._options.method != "lm":
+        if self.status is not Status.RUNNING or self._options.method != "lm":
             return self._options
-        return replace(self._options, initial_radius=min(records[-1].tr_radius, self._first_radius()))
+        state, first = self._current_state(), self._first_radius()
+        records = state.minimizer.iterations
+        reached = records[-1].tr_radius if records else state.options.initial_radius or first
+        return replace(self._options, initial_radius=min(reached, first))
 
     def _first_radius(self) -> float:
         return self._options.first_radius(is_fit=self._problem.is_fit)
@@ -238,8 +240,15 @@ class Session:
     def _end(self, error: BaseException) -> None:
         self._state, self._why_ended = None, str(error) or type(error).__name__
 
-    def x(self) -> dict[str, Any]:
-        """Copies of all unknowns, by name, of the kinds and shapes that came in."""
+    @property
+    def x(self) -> SessionUnknowns:
+        """The unknowns by name, used as the ``x`` of a result: ``session.x["Offset"]``, ``session.x.items()``.
+
+        Each is copied when it is read, as the session stands then. ``session.x()`` has copies of all, of one moment.
+        """
+        return SessionUnknowns(self)
+
+    def _copy_all(self) -> dict[str, Any]:
         with self._running():
             return _copies(self._problem, self._solver.energy, self._bound)
 
@@ -249,29 +258,34 @@ class Session:
         Raises:
             DataError: the energy has no unknown of this name.
         """
-        unknowns = self._solver.energy.unknown_fields
         with self._running():
-            for u in unknowns:
+            for u in self._solver.energy.unknown_fields:
                 if u.name == name:
                     return self._bound.give_back(name, self._problem.read(u))
-        raise DataError(f"the energy has no unknown {name!r}; it has {', '.join(repr(u.name) for u in unknowns)}")
+        raise DataError(self._no_unknown(name))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(u.name for u in self._solver.energy.unknown_fields)
+
+    def _no_unknown(self, name: str) -> str:
+        return f"the energy has no unknown {name!r}; it has {', '.join(map(repr, self._names))}"
 
     def result(self) -> SolveResult:
         """What has been reached so far: the iterations since the start or the last ``update``, and the unknowns.
 
-        Where the solve has not ended, its status is RUNNING.
+        Where the solve has not ended, its status is RUNNING. Before the first step it is the state at the start: that
+        is evaluated now, and not again by the step.
 
         Raises:
-            OptpyError: nothing yet: there was no ``step`` or ``run`` since the start or the last ``update``.
+            DataError: a residual is not finite at the initial values.
         """
         with self._running():
-            if not self._minimizer.iterations:
-                raise OptpyError("there is no result yet: call step() or run() first")
             summary = self._minimizer.summary()
             compiling = self._solver.timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
             timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
-            return summary.result(self.x(), timing, self._solver.device, self._options, self._facts())
+            return summary.result(self._copy_all(), timing, self._solver.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:
         unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)
@@ -315,6 +329,43 @@ class Session:
 
 
 @final
+class SessionUnknowns(Mapping[str, Any]):
+    """The unknowns of a session by name: a view that copies what is read, when it is read; called, copies of all."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __call__(self) -> dict[str, Any]:
+        """Copies of all unknowns, of one moment, of the kinds and shapes that came in."""
+        return self._session._copy_all()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(self._session._no_unknown(name))
+        return self._session[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._session._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._session._names  # Mapping's own would copy it
+
+    def __len__(self) -> int:
+        return len(self._session._names)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self(), **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self()}
+
+    def __repr__(self) -> str:
+        return repr(self())
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class _State:
     """What an update replaces.
@@ -322,11 +373,13 @@ class _State:
     Attributes:
         bound: the data's sizes, kinds and graphs; the arrays' values are the problem's own copies.
         problem: which holds all memory.
+        options: the session's, with the radius to begin with.
         minimizer: of that problem.
     """
 
     bound: Bound
     problem: CompiledProblem
+    options: SolveOptions
     minimizer: Minimizer
 
 

@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from problems import pictures, scatter
 from problems.bundle_files import Bundle, camera_centres, read_bundle, write_ply
-from problems.command import SolveSettings, check_folder, choice, command, solve
+from problems.command import SolveSettings, choice, command, result_option, solve
 from problems.number_files import Numbers
 from problems.pictures import Picture
 
@@ -131,23 +131,21 @@ class BundleSettings(SolveSettings):
 
     input: Path | None
     """The file of the bundle; None: see `default_bundle`."""
-    result: Path | None
-    """Where the cloud of points and cameras goes; None: beside the picture, as .ply."""
+    result: Path
+    """Where the cloud of points and cameras goes, as .ply."""
     loss: str
     scale: float | None
     """Of the loss, in pixels; None: 1."""
 
 
 LOSSES = ["linear", "huber", "soft_l1", "cauchy", "tukey", "geman_mcclure"]
-_PATH = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = [
-    click.Option(["--input"], type=_PATH, help="A file of BAL or Bundler (.out).  [default: Ladybug or synthetic]"),
     click.Option(
-        ["--result"],
-        type=_PATH,
-        callback=check_folder,
-        help="Points and cameras, as .ply.  [default: --output's name with .ply]",
+        ["--input"],
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A file of BAL or Bundler (.out).  [default: Ladybug or synthetic]",
     ),
+    result_option("Points and cameras, as .ply."),
     choice("--loss", LOSSES, "linear", "For each observation."),
     click.Option(["--scale"], type=click.FloatRange(0, min_open=True), help="Of the loss, in pixels.  [default: 1]"),
 ]
@@ -164,7 +162,7 @@ def main(settings: BundleSettings) -> None:
     else:
         result = solve(robust_energy(settings.loss), bundle.data | {"scale": settings.scale or 1.0}, settings)
     cameras, points = (np.asarray(result.x[name], np.float64) for name in ("Camera", "Point"))
-    write_ply(settings.result or settings.output.with_suffix(".ply"), cameras, points)
+    write_ply(settings.result, cameras, points)
     panels = before_and_after(bundle, Bundle(cameras, points, bundle.seen, bundle.pairs))
     pictures.save_side_by_side(settings.output, panels)
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import optpy as op
+from optpy.cli.output_file import whole_file
 from problems.number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
 
 CAMERA = 9
@@ -125,6 +126,7 @@ def read_bundler(path: Path) -> Bundle:
 def _rotation_vector(path: Path, row: Row, R: Numbers) -> Numbers:
     if not R.any():  # a camera that Bundler could not place
         return np.zeros(3)
+    R = np.clip(R, -2, 2)  # no rotation goes so far, and products of what does may overflow
     if np.abs(R @ R.T - np.eye(3)).max() > 1e-3 or np.linalg.det(R) < 0:
         refuse(path, row, "a rotation matrix in this line and the next two")
     return np.asarray(Rotation.from_matrix(R).as_rotvec())
@@ -133,7 +135,7 @@ def _rotation_vector(path: Path, row: Row, R: Numbers) -> Numbers:
 def _views(path: Path, row: Row, cameras: int) -> Numbers:
     what = f"the views of a point: how many, then camera (below {cameras}), key, x, y of each"
     found = numbers(path, [row], len(row.words), what)[0]
-    if len(found) != 1 + 4 * found[0]:
+    if len(found) != 1 + 4 * indices(path, [row], found[None, :1], what)[0, 0]:
         refuse(path, row, what)
     views: Numbers = found[1:].reshape(-1, 4)
     if (indices(path, [row] * len(views), views[:, :1], what) >= cameras).any():
@@ -160,4 +162,5 @@ def write_ply(path: Path, cameras: Numbers, points: Numbers) -> None:
     ]
     header = ["ply", "format ascii 1.0", f"element vertex {len(places)}", *properties, "end_header"]
     lines = (f"{x:.7g} {y:.7g} {z:.7g} {r} {g} {b}" for (x, y, z), (r, g, b) in zip(places, colours, strict=True))
-    path.write_text("\n".join([*header, *lines, ""]))
+    with whole_file(path) as file:
+        file.write("\n".join([*header, *lines, ""]).encode())

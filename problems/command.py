@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 import optpy as op
+from optpy.cli.output_file import OutputFile
 from problems import pictures
 
 
@@ -59,6 +60,8 @@ def command(
 ) -> Callable[[Callable[[S], None]], click.Command]:
     """Makes a `main(settings)` a program whose options are `own` ones, then those that every program has.
 
+    Its exit status is 0 if all files are written, also where the solve has not converged: a line on stderr says so.
+
     Args:
         settings_class: has a field for each option.
         own: options that only some programs have.
@@ -82,7 +85,6 @@ def command(
 
 
 def _options(output: Path, method: str, iterations: int, dtype: str) -> list[click.Parameter]:
-    path = click.Path(dir_okay=False, path_type=Path)
     return [
         choice("--device", ["auto", "cpu", "cuda"], "auto", "Where it is solved; auto: on a GPU if one is there."),
         choice("--dtype", ["float32", "float64"], dtype, "Of the solve; sums are always in float64."),
@@ -96,9 +98,10 @@ def _options(output: Path, method: str, iterations: int, dtype: str) -> list[cli
         ),
         click.Option(
             ["--output"],
-            type=path,
+            type=OutputFile(),
             default=output,
             show_default=True,
+            is_eager=True,  # before what lies beside it
             callback=_check_output,
             help="The picture of before and after.",
         ),
@@ -114,19 +117,32 @@ def choice(name: str, choices: list[str], default: str, help: str) -> click.Opti
 def _check_output(context: click.Context, parameter: click.Parameter, output: Path) -> Path:
     if not pictures.is_picture_name(output):
         raise click.BadParameter(f"{output.name!r} has no ending of a picture file, such as .png")
-    check_folder(context, parameter, output)
     return output
 
 
-def check_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
-    """A click callback: the folder of a file to be written is there. Asked now, not after the solve."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {file.absolute().parent}")
-    return file
+def result_option(what: str, check: Callable[[Path], None] = lambda file: None) -> click.Option:
+    """The option --result: a file beside the picture, with its name and .ply, unless another is given.
+
+    Args:
+        what: of the help: what is in the file.
+        check: raises `click.BadParameter` for a name that it does not take.
+    """
+
+    def callback(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path:
+        if file is None:
+            beside = context.params["output"].with_suffix(".ply")
+            file = OutputFile().convert(beside, parameter, context)
+        check(file)
+        return file
+
+    help = f"{what}  [default: --output's name with .ply]"
+    return click.Option(["--result"], type=OutputFile(), callback=callback, help=help)
 
 
 def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **options: Any) -> op.SolveResult:
     """Solves with the settings of the command line; prints each iteration, then the report, unless quiet.
+
+    Where the solve has not converged, a line on stderr says so in any case.
 
     Args:
         options: further ones of `op.solve`.
@@ -143,4 +159,6 @@ def solve(energy: op.Energy, data: dict[str, Any], settings: SolveSettings, **op
     )
     if not settings.quiet:
         click.echo(f"\n{result.report(table=False)}")
+    if not result.success:
+        click.echo(f"{result.status.name}: {result.message} What was reached is drawn.", err=True)
     return result

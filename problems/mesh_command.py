@@ -11,7 +11,7 @@ import click
 from trimesh import Trimesh
 
 from problems import mesh_picture, meshes, pictures
-from problems.command import SolveSettings, check_folder, command
+from problems.command import SolveSettings, command, result_option
 from problems.mesh_picture import Colours
 
 
@@ -21,8 +21,8 @@ class MeshSettings(SolveSettings):
 
     mesh: Path | None
     """The file of the mesh to start from; None: the problem's own."""
-    result: Path | None
-    """Where the solved mesh goes; None: beside the picture, as .ply."""
+    result: Path
+    """Where the solved mesh goes."""
 
 
 S = TypeVar("S", bound=MeshSettings)
@@ -35,21 +35,15 @@ def mesh_command(
     path = click.Path(dir_okay=False, path_type=Path)
     own = [
         click.Option(["--mesh"], type=path, help="Any mesh file that trimesh reads.  [default: the problem's own]"),
-        click.Option(
-            ["--result"],
-            type=path,
-            callback=_check_result,
-            help="The solved mesh.  [default: --output's name with .ply]",
-        ),
+        result_option("The solved mesh.", _check_result),
         *own,
     ]
     return command(settings_class, own, output=output, method=method, iterations=iterations)
 
 
-def _check_result(context: click.Context, parameter: click.Parameter, result: Path | None) -> Path | None:
-    if result is not None and result.suffix.lower() not in meshes.FORMATS:
+def _check_result(result: Path) -> None:
+    if result.suffix.lower() not in meshes.FORMATS:
         raise click.BadParameter(f"{result.name!r} has none of the endings {', '.join(meshes.FORMATS)}")
-    return check_folder(context, parameter, result)
 
 
 def leave(
@@ -60,8 +54,7 @@ def leave(
     Args:
         colours: of the faces of `before`, then of each panel.
     """
-    result = settings.result or settings.output.with_suffix(".ply")
-    meshes.write_mesh(result, panels[-1])
+    meshes.write_mesh(settings.result, panels[-1])
     pictures.save_side_by_side(settings.output, mesh_picture.draw([before, *panels], colours))
     if not settings.quiet:
-        click.echo(f"solved mesh: {result.resolve()}")
+        click.echo(f"solved mesh: {settings.result.resolve()}")

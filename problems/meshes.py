@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
+from optpy.cli.output_file import whole_file
 from problems import pictures
 
 FORMATS = (".obj", ".off", ".ply", ".stl")
@@ -66,4 +67,6 @@ def directed_edges(mesh: Trimesh) -> NDArray[np.int64]:
 
 def write_mesh(path: Path, mesh: Trimesh) -> None:
     """Writes a mesh; the ending of the name, one of `FORMATS`, chooses the format."""
-    mesh.export(path)
+    content: Any = mesh.export(file_type=path.suffix.lower().removeprefix("."))
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)

@@ -67,7 +67,7 @@ def numbers(path: Path, rows: Sequence[Row], columns: int, what: str, skip: int 
         if len(row.words) != columns + skip:
             refuse(path, row, what)
     try:
-        table = np.array([row.words[skip:] for row in rows], np.float64).reshape(-1, columns)
+        table = np.array([row.words[skip:] for row in rows], np.float64).reshape(len(rows), columns)
     except ValueError:
         refuse(path, next(row for row in rows if not all(map(_is_number, row.words[skip:]))), what)
     faulty = np.flatnonzero(~np.isfinite(table).all(axis=1))
@@ -88,10 +88,9 @@ def indices(path: Path, rows: Sequence[Row], table: Numbers, what: str) -> Indic
     """Columns of numbers as whole numbers, not below 0.
 
     Raises:
-        DataError: one is negative or broken.
+        DataError: one is negative or broken, or so large that its neighbours are the same number.
     """
-    whole = table.astype(np.int64)
-    faulty = np.flatnonzero(((whole != table) | (whole < 0)).any(axis=1))
+    faulty = np.flatnonzero(((np.floor(table) != table) | (table < 0) | (table >= 2**53)).any(axis=1))
     if faulty.size:
-        refuse(path, rows[int(faulty[0])], what)
-    return whole
+        refuse(path, rows[int(faulty[0])], f"{what}, with whole numbers from 0 to 2^53 where it counts")
+    return table.astype(np.int64)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from optpy.cli.output_file import whole_file
+
 Picture = NDArray[np.float64]
 """(H, W) grey or (H, W, C) colour, 0 black to 1 white."""
 
@@ -131,4 +133,5 @@ def save_side_by_side(path: Path, panels: Sequence[Picture]) -> None:
     gap = np.ones((coloured[0].shape[0], GAP, 3))
     row = [part for panel in coloured for part in (panel, gap)][:-1]
     pixels = np.rint(255 * np.clip(np.concatenate(row, axis=1), 0, 1)).astype(np.uint8)
-    Image.fromarray(pixels).save(path)
+    with whole_file(path) as file:
+        Image.fromarray(pixels).save(file, Image.registered_extensions().get(path.suffix.lower()))

@@ -28,7 +28,8 @@ from problems import pictures, scatter
 from problems.command import SolveSettings, choice, command, solve
 from problems.number_files import Numbers
 from problems.pictures import Picture
-from problems.pose_graph_files import PoseGraph, read_pose_graph
+from problems.pose_graph_files import INDEFINITE, Indefinite, PoseGraph, read_pose_graph
+from problems.poses import stored
 
 # ---- the energy --------------------------------------------------------------------------------------------
 
@@ -148,13 +149,6 @@ def _small(dimension: int, errors: Numbers) -> Numbers:
     return T
 
 
-def stored(T: Numbers) -> Numbers:
-    """Homogeneous matrices (N, 3, 3) or (N, 4, 4) as optpy stores poses: (N, 4) or (N, 7)."""
-    if T.shape[1] == 3:
-        return np.stack([T[:, 0, 0], T[:, 1, 0], T[:, 0, 2], T[:, 1, 2]], axis=1)
-    return np.concatenate([np.reshape(Rotation.from_matrix(T[:, :3, :3]).as_quat(), (-1, 4)), T[:, :3, 3]], axis=1)
-
-
 # ---- the program -------------------------------------------------------------------------------------------
 
 
@@ -166,6 +160,8 @@ class GraphSettings(SolveSettings):
     """The file of the graph; None: see `default_graph`."""
     dimension: str
     """Of the default graph, "2" or "3"."""
+    indefinite: Indefinite
+    """What becomes of edges of a file whose information matrix has negative eigenvalues."""
 
 
 _OPTIONS = [
@@ -175,16 +171,28 @@ _OPTIONS = [
         help="A file of g2o or TORO.  [default: M3500, sphere2500, or synthetic]",
     ),
     choice("--dimension", ["2", "3"], "2", "Of the default graph: in the plane or in space."),
+    choice(
+        "--indefinite",
+        list(INDEFINITE),
+        "error",
+        "Information matrices with negative eigenvalues: refuse the file, set these eigenvalues to 0, drop the edges.",
+    ),
 ]
 
+ITERATIONS = 5000
+"""At most: as good as no limit. Most graphs converge within 100, INTEL, which lies far from its minimum, within 904."""
 
-@command(GraphSettings, _OPTIONS, output="pose_graph.png", method="lm", iterations=100, dtype="float64")
+
+@command(GraphSettings, _OPTIONS, output="pose_graph.png", method="lm", iterations=ITERATIONS, dtype="float64")
 def main(settings: GraphSettings) -> None:
     """Finds the poses that agree best with what was measured between them; draws the walk before and after."""
     if settings.input is not None:
-        graph = read_pose_graph(settings.input)
+        graph = read_pose_graph(settings.input, settings.indefinite)
     else:
         graph = default_graph(2 if settings.dimension == "2" else 3)
+    if not settings.quiet:
+        for note in graph.notes:
+            click.echo(note)
     result = solve(energy_of(graph), graph.data, settings, **OPTIONS)
     after = np.asarray(result.x["Pose"], np.float64)[:, -graph.dimension :]
     pictures.save_side_by_side(settings.output, before_and_after(graph, after))

@@ -92,6 +92,8 @@ def room_of(file: Path) -> str:
 
 OPTPY_FILES = sorted(PACKAGE.rglob("*.py"))
 PROBLEM_FILES = sorted((ROOT / "problems").rglob("*.py"))
+OUTPUT_FILES = "optpy.cli.output_file"
+"""How all programs here leave files, in one place: the only thing of optpy without a public name that problems use."""
 
 
 def test_every_room_has_a_rule_and_every_rule_a_room() -> None:
@@ -116,7 +118,7 @@ def test_a_room_imports_only_what_it_may(file: Path) -> None:
 @pytest.mark.parametrize("file", PROBLEM_FILES, ids=lambda f: f.name)
 def test_problems_use_only_public_names_of_optpy(file: Path) -> None:
     for found in imports_of(file):
-        assert not found.module.startswith("optpy."), found
+        assert not found.module.startswith("optpy.") or found.module == OUTPUT_FILES, found
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "op":

@@ -120,8 +120,7 @@ def test_a_result_after_an_update_counts_the_steps_since_then() -> None:
         for _ in range(5):
             session.step()
         session.update(w_reg=w_reg, Angle=np.full((9, 12), 3.0))
-        with pytest.raises(op.OptpyError, match="no result yet"):
-            session.result()
+        assert session.result().nit == 0
         made = [session.step() for _ in range(6)]
         result = session.result()
         steps = result.iterations[1:]
@@ -184,3 +183,81 @@ def test_a_minimum_at_which_control_c_has_cut_a_step_short_is_one_to_the_next_st
     result = session.result()
     assert (result.status, result.message) == (whole.status, whole.message)
     assert (result.cost, session["X"]) == (whole.cost, whole.x["X"])
+
+
+def test_unknowns_are_read_as_from_a_result() -> None:
+    session = SOLVER.start(arap_data(9, 12))
+    session.run()
+    x = session.result().x
+    assert list(session.x) == list(session.x.keys()) == list(x)
+    assert len(session.x) == len(x)
+    assert "Offset" in session.x
+    assert "Mask" not in session.x
+    assert session.x.get("Mask") is None
+    for name, values in session.x.items():
+        np.testing.assert_array_equal(values, x[name])
+        np.testing.assert_array_equal(session.x[name], x[name])
+    for taken in (session.x(), dict(session.x), {**session.x}, {} | session.x, session.x | {}):
+        assert type(taken) is dict
+        assert list(taken) == list(x)
+    assert list({"w": 1.0} | session.x) == ["w", *x]
+    assert repr(session.x) == repr(x)
+    for unknowns in (session.x, x):
+        with pytest.raises(KeyError, match="Mask"):
+            unknowns["Mask"]
+    with pytest.raises(KeyError, match=r"no unknown 'Mask'.*'Offset'"):
+        session.x["Mask"]
+    with pytest.raises(TypeError):
+        session.x["Offset"] = x["Offset"]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        session.x = x  # type: ignore[misc,assignment]
+
+
+def test_an_unknown_is_copied_when_it_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    whole = CompiledProblem.read
+
+    def counting(problem: CompiledProblem, field: Any) -> Any:
+        read.append(field.name)
+        return whole(problem, field)
+
+    session = SOLVER.start(arap_data(9, 12))
+    monkeypatch.setattr(CompiledProblem, "read", counting)
+    x = session.x
+    assert ("Angle" in x, "Mask" in x, len(x)) == (True, False, 2)
+    assert not read
+    before = x["Angle"]
+    assert read == ["Angle"]
+    session.step()
+    assert (before != x["Angle"]).any()  # as the session stands now
+    kept = session.x()
+    session.update(Angle=np.zeros((9, 12)))
+    assert kept["Angle"].any()
+    assert not x["Angle"].any()
+
+
+def test_a_result_before_the_first_step_is_the_state_at_the_start() -> None:
+    data = arap_data(9, 12)
+    session = SOLVER.start(data, max_iterations=5)
+    result = session.result()
+    assert (result.status, result.nit, result.success) == (op.Status.RUNNING, 0, False)
+    assert result.cost == result.initial_cost == pytest.approx(SOLVER.energy.cost(data))
+    assert [r.iteration for r in result.iterations] == [0]
+    assert "RUNNING" in result.report()
+    np.testing.assert_array_equal(result.x["Offset"], data["Offset"])
+    assert not session.status.finished
+    records = [session.step() for _ in range(5)]
+    whole = SOLVER.solve(data, max_iterations=5)
+    assert [r.cost for r in records] == [r.cost for r in whole.iterations[1:]]
+    assert session.result().nit == whole.nit
+
+
+def test_a_result_at_a_start_that_is_not_finite_names_the_term() -> None:
+    N = op.dims("N")
+    n = op.indices(N)
+    X = op.Unknown("X", (N,))
+    session = op.compile(op.Energy(root=op.log(X[n])), device="cpu", dtype=np.float64).start(dict(X=[-1.0, 4.0]))
+    with pytest.raises(op.DataError, match="root"):
+        session.result()
+    session.update(X=[1.0, np.e])
+    assert session.result().cost == pytest.approx(0.5)

@@ -134,11 +134,36 @@ def test_the_user_s_arrays_may_change_after_the_start() -> None:
     np.testing.assert_array_equal(session["X"], twin["X"])
 
 
-def test_a_result_needs_a_step() -> None:
-    session = started()
-    assert session.result().nit == 1
-    session.update(w=2.0)
-    with pytest.raises(op.OptpyError, match=r"step\(\)"):
-        session.result()
-    session.step()
-    assert session.result().nit == 1
+def test_a_result_right_after_an_update_is_the_state_with_the_new_data() -> None:
+    session, twin = started(), started()
+    for changes in (dict(w=0.25), dict(M=holes(), X=np.zeros((4, 200)))):
+        for s in (session, twin):
+            s.update(**changes)
+        result = session.result()
+        now = data() | dict(w=0.25) | changes | session.x
+        assert (result.status, result.nit) == (op.Status.RUNNING, 0)
+        assert result.cost == result.initial_cost == pytest.approx(ENERGY.cost(now))
+        assert sum(result.cost_by_term.values()) == pytest.approx(result.cost)
+        assert session.step() == session.result().iterations[-1]
+        twin.step()
+        np.testing.assert_array_equal(session["X"], twin["X"])  # to ask has changed nothing
+
+
+def test_a_result_between_updates_changes_nothing_of_the_trust_region() -> None:
+    """A radius that a rejected step has left small stays so over two updates, asked or not."""
+    N = op.dims("N")
+    n = op.indices(N)
+    x, t = op.Unknown("x", (N,)), op.params("t")
+    solver = op.compile(op.Energy(fit=op.atan(x[n] - t)), device="cpu", dtype=np.float64)
+    radii = []
+    for asked in (True, False):
+        session = solver.start(dict(x=[3.0, 3.0], t=0.0))
+        assert not session.step().accepted
+        small = session.step().tr_radius
+        for _ in range(2):
+            session.update(t=0.0)
+            if asked:
+                session.result()
+        radii.append(session.step().tr_radius)
+        assert radii[-1] <= 3 * small
+    assert radii[0] == radii[1]

@@ -27,11 +27,13 @@ def energy_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Errors that optpy raises on purpose become one message, without a traceback."""
+    """Errors that optpy raises on purpose, and want of memory, become one message, without a traceback."""
     try:
         yield
     except OptpyError as error:
         raise click.ClickException(str(error)) from error
+    except MemoryError as error:
+        raise click.ClickException(f"there is not enough memory: {error}") from error
 
 
 def load_energy(path: Path, name: str | None) -> optpy.Energy:
@@ -49,6 +51,8 @@ def load_energy(path: Path, name: str | None) -> optpy.Energy:
     """
     if path.suffix != ".py":
         raise click.ClickException(f"{path} is no Python file: an energy is read from a file whose name ends in .py")
+    if not path.is_file():
+        raise click.ClickException(f"{path} is a device, a pipe or a socket, and no Python file")
     module = _run(path.resolve())
     energies = {key: value for key, value in vars(module).items() if isinstance(value, optpy.Energy)}
     if not energies:
@@ -74,6 +78,11 @@ def _run(path: Path) -> ModuleType:
         return importlib.import_module(".".join(names)) if len(names) > 1 else _run_alone(path)
     except OptpyError:
         raise
+    except SystemExit as error:
+        raise click.ClickException(
+            f"{path} ends the program, by sys.exit or the like, before its energy is there: what is for running it "
+            'as a program belongs under `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         raise click.ClickException(f"{path} fails:\n{_traceback_from(path, error)}") from error
 

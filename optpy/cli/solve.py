@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 import optpy
+from optpy.cli.array_file import read_data, write_arrays
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
+from optpy.cli.output_file import OutputFile
 from optpy.plan import DTYPES
+
+NOT_CONVERGED = 3
+"""The exit status; 1 is an error's, and 2 is click's for a command line that is wrong."""
 
 
 @click.command()
@@ -31,7 +32,7 @@ from optpy.plan import DTYPES
     "--out",
     "out_file",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="The .npz file to write the unknowns to, by name.",
 )
 @click.option("--method", type=click.Choice(["gn", "lm"]), help="Gauss-Newton or Levenberg-Marquardt.")
@@ -45,7 +46,9 @@ from optpy.plan import DTYPES
     help="An option of optpy.solve, as in --option max_iterations=20; may be repeated.",
 )
 @click.option("--quiet", is_flag=True, help="Neither progress nor report.")
+@click.pass_context
 def solve(
+    context: click.Context,
     energy_file: Path,
     energy_name: str | None,
     data_file: Path,
@@ -56,73 +59,31 @@ def solve(
     assignments: Sequence[str],
     quiet: bool,
 ) -> None:
-    """Minimise the energy in ENERGY_FILE; Ctrl-C keeps the best solution so far."""
+    """Minimise the energy in ENERGY_FILE; Ctrl-C keeps the best solution so far.
+
+    \b
+    Exit status:
+      0  converged
+      1  an error; nothing is written
+      2  the command line is wrong
+      3  not converged; what was reached is written, and a line on stderr says why it ended
+    """
     options = {"verbose": 0 if quiet else 2, **_parse_assignments(assignments)}
     if method is not None:
         if "method" in options:
             raise click.UsageError("the method is given twice: by --method and by --option")
         options["method"] = method
-    if not out_file.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {out_file.absolute().parent}", param_hint="--out")
     with clear_errors():
+        data = read_data(data_file)
         energy = load_energy(energy_file, energy_name)
-        result = optpy.solve(energy, read_data(data_file), device=device, dtype=dtype, **options)
+        result = optpy.solve(energy, data, device=device, dtype=dtype, **options)
     write_arrays(out_file, result.x)
     if not quiet:
         report = result.report(table=options["verbose"] != 2)  # then the lines are there already
         click.echo(f"\n{report}\nsolution: {out_file}")
-
-
-def read_data(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz file by name; arrays without axes as numbers.
-
-    Raises:
-        click.ClickException: it is no .npz file, or holds Python objects instead of arrays of numbers.
-    """
-    try:
-        with path.open("rb") as file:
-            if file.read(len(_NPY)) == _NPY:
-                raise ValueError("it holds one array without a name, as np.save writes it; use np.savez")
-        if not zipfile.is_zipfile(path):
-            raise ValueError("such files are written by np.savez(file, X=..., A=...)")
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: _read_array(archive, name) for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise click.ClickException(f"{path} is no .npz file of arrays: {error}") from error
-    return {name: array.item() if array.ndim == 0 else array for name, array in arrays.items()}
-
-
-_NPY = b"\x93NUMPY"
-"""How a file of one array begins."""
-
-
-def _read_array(archive: Any, name: str) -> NDArray[Any]:
-    try:
-        array = archive[name]
-    except ValueError:
-        raise ValueError(f"what it holds as {name!r} are Python objects, not numbers, or no whole array") from None
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"its member {name!r} is no array")
-    return array
-
-
-def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Writes an .npz file under exactly this name; a file that was there stays whole if the writing fails.
-
-    Raises:
-        click.ClickException: the folder or the disk does not take it.
-    """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # Not np.savez: it takes no array by the name of one of its own arguments, such as "file".
-        with zipfile.ZipFile(partial, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise click.ClickException(f"{path} cannot be written: {error}") from error
+    if not result.success:
+        click.echo(f"{result.status.name}: {result.message} What was reached is written to {out_file}.", err=True)
+        context.exit(NOT_CONVERGED)
 
 
 _LITERALS = {"none": "None", "true": "True", "false": "False"}

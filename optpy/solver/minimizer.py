@@ -141,7 +141,7 @@ class Minimizer:
             raise
         return self._iterations[-1]
 
-    def _step(self) -> None:
+    def _step(self, *, iterate: bool = True) -> None:
         """A step with the clock running; Ctrl-C goes through."""
         self._entered = time.perf_counter()
         cut_short, self._cut_short = self._cut_short, True
@@ -150,7 +150,7 @@ class Minimizer:
                 self._begin()
             elif cut_short:
                 self._go_on()
-            if not self.status.finished:
+            if iterate and not self.status.finished:
                 self._iterate()
             self._cut_short = False
             if self._return_best():
@@ -176,8 +176,10 @@ class Minimizer:
         return at_minimum or self._criteria.limit(len(self._iterations) - 1, self._now()) or _RUNNING
 
     def summary(self) -> Summary:
-        """The solve so far; at least one `step` must have been made."""
-        assert self._initial is not None, "no step has been made"
+        """The solve so far; before the first step the starting point is evaluated, as that step would."""
+        if not self._iterations:
+            self._step(iterate=False)
+        assert self._initial is not None
         seconds = self._problem.seconds
         timing = Timing(
             residual=seconds["residual"],

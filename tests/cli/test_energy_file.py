@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +111,24 @@ def test_a_module_of_a_package_may_import_its_package(tmp_path: Path) -> None:
 def test_the_main_part_of_the_file_does_not_run(tmp_path: Path) -> None:
     file = write(tmp_path / "main.py", ONE + "if __name__ == '__main__':\n    raise SystemExit('ran')\n")
     assert isinstance(load_energy(file, None), op.Energy)
+
+
+@pytest.mark.parametrize("leave", ["sys.exit()", "sys.exit(0)", "sys.exit('no')", "raise SystemExit(3)", "quit()"])
+def test_a_file_that_ends_the_program_is_a_mistake(tmp_path: Path, leave: str) -> None:
+    file = write(tmp_path / "leaves.py", f"import sys\n{leave}\n{ONE}")
+    with pytest.raises(click.ClickException, match=r"leaves\.py ends the program.*__main__"):
+        load_energy(file, None)
+
+
+@pytest.mark.parametrize("text", ["x = 1\0", "\xff = '", "(" * 10_000, "def f(): f()\ndef f(): return f()\nf()\n"])
+def test_a_file_that_python_cannot_take_is_one_message(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.py"
+    file.write_bytes(text.encode("latin1"))
+    with pytest.raises(click.ClickException, match=r"bad\.py fails:"):
+        load_energy(file, None)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(click.ClickException, match="no Python file"):
+        load_energy(tmp_path / "pipe.py", None)

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from optpy.cli import main
-from optpy.cli.solve import read_data, write_arrays
 
 ENERGY = """
 import optpy as op
@@ -53,7 +52,7 @@ def test_quiet_prints_nothing(folder: Path) -> None:
 
 def test_options_reach_the_solver(folder: Path) -> None:
     run = solve(folder, "--method", "gn", "--dtype", "float64", "--option", "max_iterations=0")
-    assert run.exit_code == 0, run.output
+    assert run.exit_code == 3, run.output
     assert "MAX_ITERATIONS" in run.output
     with np.load(folder / "result.npz") as result:
         np.testing.assert_array_equal(result["X"], 0)
@@ -115,36 +114,73 @@ def test_a_missing_folder_for_the_result_is_found_before_the_solve(folder: Path)
     assert "iter" not in run.output
 
 
-def test_data_files_that_are_none(tmp_path: Path) -> None:
-    (tmp_path / "text.npz").write_text("no")
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    np.savez(tmp_path / "objects.npz", A=np.array([{}], dtype=object))
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
-        archive.writestr("letter.txt", "no")
-    for name, message in (
-        ("text.npz", r"no \.npz file of arrays: such files are written by np\.savez"),
-        ("one.npy", "without a name"),
-        ("objects.npz", "'A' are Python objects"),
-        ("other.zip", "'letter.txt' is no array"),
-    ):
-        with pytest.raises(click.ClickException, match=message) as caught:
-            read_data(tmp_path / name)
-        assert "pickle" not in str(caught.value)
+def test_names_in_folders_are_names_that_the_energy_has_not(folder: Path) -> None:
+    with np.load(folder / "data.npz") as data, zipfile.ZipFile(folder / "bad.npz", "w") as archive:
+        for name in ("X", "A", "w"):
+            with archive.open(f"../deep/{name}.npy", "w") as member:
+                np.lib.format.write_array(member, data[name])
+    run = solve(folder, data="bad.npz")
+    assert run.exit_code == 1
+    assert "'../deep/X'" in run.output
+    assert sorted(os.listdir(folder)) == ["bad.npz", "data.npz", "smooth.py"]
 
 
-def test_numbers_come_as_numbers(tmp_path: Path) -> None:
-    np.savez(tmp_path / "data.npz", w=2.5, A=np.ones(3))
-    data = read_data(tmp_path / "data.npz")
-    assert data["w"] == 2.5
-    assert isinstance(data["w"], float)
-    assert data["A"].shape == (3,)
+def test_an_energy_file_that_goes_elsewhere_takes_no_file_along(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "elsewhere").mkdir()
+    (folder / "smooth.py").write_text(f"import os\nos.chdir('elsewhere')\n{ENERGY}")
+    run = CliRunner().invoke(main, ["solve", "smooth.py", "--data", "data.npz", "--out", "result.npz"])
+    assert run.exit_code == 0, run.output
+    assert (folder / "result.npz").is_file()
+    assert os.listdir(folder / "elsewhere") == []
 
 
-def test_any_name_can_be_written_and_nothing_else_is_left(tmp_path: Path) -> None:
-    arrays = {"file": np.arange(3.0), "allow_pickle": np.eye(2, dtype=np.float32)}
-    write_arrays(tmp_path / "result", arrays)
-    assert os.listdir(tmp_path) == ["result"]
-    with np.load(tmp_path / "result") as archive:
-        assert set(archive.files) == {"file", "allow_pickle"}
-        np.testing.assert_array_equal(archive["file"], [0, 1, 2])
-        assert archive["allow_pickle"].dtype == np.float32
+# -- how it ends -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_solve_that_does_not_converge_writes_what_it_has_and_says_so(folder: Path, quiet: bool) -> None:
+    run = solve(folder, "--option", "max_iterations=1", *(["--quiet"] if quiet else []))
+    assert run.exit_code == 3
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("MAX_ITERATIONS: Not converged: iteration limit reached")
+    assert line.endswith(f"What was reached is written to {folder / 'result.npz'}.")
+    assert (run.stdout == "") is quiet
+    with np.load(folder / "result.npz") as result:
+        assert result["X"].any()
+
+
+def test_the_help_tells_the_statuses(folder: Path) -> None:
+    run = CliRunner().invoke(main, ["solve", "--help"])
+    for line in ("0  converged", "1  an error", "2  the command line is wrong", "3  not converged"):
+        assert line in run.output
+
+
+def test_a_place_for_the_result_that_is_no_file_is_found_before_the_solve(folder: Path) -> None:
+    (folder / "smooth.py").write_text("raise RuntimeError('the file was run')")
+    for out in ("/dev/full", str(folder)):
+        run = solve(folder, out=out)
+        assert run.exit_code == 2
+        assert "Invalid value for '--out'" in run.output
+        assert "was run" not in run.output
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_the_result_goes_through_a_link_into_a_file_that_keeps_its_mode(folder: Path) -> None:
+    (folder / "real.npz").write_bytes(b"")
+    (folder / "real.npz").chmod(0o600)
+    (folder / "result.npz").symlink_to("real.npz")
+    assert solve(folder).exit_code == 0
+    assert (folder / "result.npz").is_symlink()
+    assert stat.S_IMODE((folder / "real.npz").stat().st_mode) == 0o600
+    with np.load(folder / "real.npz") as result:
+        assert result.files == ["X"]
+
+
+def test_a_solve_that_finds_no_memory_is_one_clear_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def solve_nothing(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 8.00 EiB")
+
+    monkeypatch.setattr("optpy.solve", solve_nothing)
+    run = solve(folder)
+    assert (run.exit_code, run.output) == (1, "Error: there is not enough memory: Unable to allocate 8.00 EiB\n")

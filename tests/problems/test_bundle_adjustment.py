@@ -160,6 +160,14 @@ def test_a_file_of_bundler_is_the_same_bundle(tmp_path: Path) -> None:
         (27, "1 2 x", "scene.out:28: expected the three coordinates of a point"),
         (29, "1 9 0 1 1", r"scene.out:30: expected the views of a point: how many, then camera \(below 5\)"),
         (29, "2 0 0 1 1", "scene.out:30: expected the views"),
+        (29, "0.25 3", "scene.out:30: expected the views"),
+        (29, "-1", "scene.out:30: expected the views"),
+        (29, "nan 0 0 1 1", "scene.out:30: expected the views.*all finite"),
+        (29, "1 1e300 0 1 1", "scene.out:30: expected the views"),
+        (3, "1e200 -1e200 1e200", "scene.out:4: expected a rotation matrix"),
+        (1, "1e300 2", "scene.out:2: expected the numbers of cameras and points"),
+        (1, "-5 30", "scene.out:2: expected the numbers of cameras and points"),
+        (1, "1000000000000 30", "points of three announced"),
     ],
 )
 def test_mistakes_in_a_file_of_bundler_are_named(tmp_path: Path, line: int, text: str, message: str) -> None:

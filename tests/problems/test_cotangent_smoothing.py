@@ -166,5 +166,5 @@ def test_the_program_leaves_a_mesh_and_a_picture(tmp_path: Path) -> None:
 def test_the_program_starts_from_a_mesh_of_its_own(tmp_path: Path) -> None:
     arguments = ["--output", str(tmp_path / "out.png"), "--iterations", "1", "--quiet"]
     run = CliRunner().invoke(cotangent_smoothing.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
-    assert (run.exit_code, run.output) == (0, "")
+    assert (run.exit_code, run.stdout) == (0, "")
     assert len(meshes.read_mesh(tmp_path / "out.ply").vertices) == len(meshes.pebble().vertices)

@@ -122,7 +122,7 @@ def test_the_program_draws_before_and_after(tmp_path: Path) -> None:
 def test_the_program_can_be_quiet(tmp_path: Path) -> None:
     arguments = ["--size", "16", "--quiet", "--output", str(tmp_path / "warp.png")]
     run = CliRunner().invoke(image_warping.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
-    assert (run.exit_code, run.output) == (0, "")
+    assert (run.exit_code, run.stdout) == (0, "")
     assert (tmp_path / "warp.png").is_file()
 
 

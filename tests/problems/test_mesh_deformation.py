@@ -128,7 +128,7 @@ def test_the_program_starts_from_a_mesh_of_its_own(tmp_path: Path) -> None:
         "--quiet",
     ]
     run = CliRunner().invoke(mesh_deformation.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
-    assert (run.exit_code, run.output) == (0, "")
+    assert (run.exit_code, run.stdout) == (0, "")
     assert len(meshes.read_mesh(tmp_path / "else.obj").vertices) == len(meshes.pebble().vertices)
     assert (tmp_path / "out.png").is_file()
     assert not (tmp_path / "out.ply").exists()

@@ -29,7 +29,7 @@ def settings(tmp_path: Path, **changes: Any) -> AlignmentSettings:
         output=tmp_path / "out.png",
         quiet=True,
         mesh=None,
-        result=None,
+        result=tmp_path / "out.ply",
     )
     return AlignmentSettings(**(usual | dict(target=None) | changes))
 
@@ -152,7 +152,7 @@ def test_the_program_leaves_a_mesh_and_a_picture(tmp_path: Path) -> None:
 def test_the_program_starts_from_meshes_of_its_own(tmp_path: Path) -> None:
     arguments = ["--output", str(tmp_path / "out.png"), "--iterations", "2", "--quiet"]
     run = CliRunner().invoke(nonrigid_alignment.main, arguments, env={"OPTPY_DATA": ""}, catch_exceptions=False)
-    assert (run.exit_code, run.output) == (0, "")
+    assert (run.exit_code, run.stdout) == (0, "")
     assert len(meshes.read_mesh(tmp_path / "out.ply").vertices) == len(meshes.pebble(3).vertices)
 
 

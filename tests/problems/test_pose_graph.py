@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import optpy as op
 from problems import pictures, pose_graph
 from problems.pose_graph import energy_of, synthetic_walk
 from problems.pose_graph_files import PoseGraph, read_pose_graph
+from problems.poses import matrices
 
 Real = NDArray[np.float64]
 Dimension = Literal[2, 3]
@@ -166,7 +168,15 @@ def test_information_of_rank_one_has_a_root(tmp_path: Path) -> None:
         (PLANE, "VERTEX_SE2 7", "VERTEX_SE2 -7", "graph.g2o:2: expected VERTEX_SE2"),
         (PLANE, "VERTEX_SE2 7", "VERTEX_SE2 3", "graph.g2o:3: expected a vertex that is not there yet"),
         (PLANE, "EDGE_SE2 3 7", "EDGE_SE2 3 8", "graph.g2o:4: expected vertices that the file has"),
-        (PLANE, "EDGE_SE2 3 7", "EDGE_SE2 3 7.5", "graph.g2o:4: expected vertices that the file has"),
+        (PLANE, "EDGE_SE2 3 7", "EDGE_SE2 3 7.5", "graph.g2o:4: expected EDGE_SE2.*whole numbers from 0 to 2.53"),
+        (PLANE, "EDGE_SE2 3 7", "EDGE_SE2 -3 7", "graph.g2o:4: expected EDGE_SE2.*whole numbers"),
+        (PLANE, "EDGE_SE2 3 7", "EDGE_SE2 nan 7", "graph.g2o:4: .*all finite"),
+        (PLANE, "VERTEX_SE2 7", "VERTEX_SE2 1e300", "graph.g2o:2: expected VERTEX_SE2.*whole numbers"),
+        (PLANE, "VERTEX_SE2 7", "VERTEX_SE2 9007199254740992", "graph.g2o:2: expected VERTEX_SE2.*whole numbers"),
+        (PLANE, "4 1 0 9 0 1", "1e308 1e308 1e308 1e308 1e308 1e308", "graph.g2o:4: .*eigenvalues do not overflow"),
+        (PLANE, "# a comment", "FIX", "graph.g2o:1: expected FIX and numbers of vertices, got 'FIX'"),
+        (PLANE, "# a comment", "FIX 3 -1", "graph.g2o:1: expected FIX and numbers of vertices"),
+        (SPACE, "0 0 1 0 4", "0 0 1e300 0 4", "graph.g2o:3: expected a quaternion of length 1"),
         (PLANE, "4 1 0 9 0 1", "4 1 0 9 0", "graph.g2o:4: expected EDGE_SE2, two vertices, .* 6 of its information"),
         (PLANE, "4 1 0 9 0 1", "4 9 0 9 0 1", "graph.g2o:4: expected an information matrix without negative"),
         (PLANE, "# a comment", "VERTEX_XY 1 2 3", "graph.g2o:1: expected VERTEX_SE2, EDGE_SE2 or FIX, got 'VERTEX_XY"),
@@ -181,9 +191,119 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, old: str, new: 
 
 
 def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:
-    for text, message in (("", "no line that begins with one of"), ("EDGE_SE2 0 1 0 0 0 1 0 0 1 0 1", "no VERTEX_SE2")):
-        with pytest.raises(op.DataError, match=message):
+    for text in ("", "FIX 0", "EQUIV 0 1", "# nothing"):
+        with pytest.raises(op.DataError, match="no line that begins with one of"):
             read_pose_graph(written(tmp_path, text))
+
+
+# -- files without vertices: poses are chained -----------------------------------------------------------------------
+
+
+def edge_text(graph: PoseGraph, number: Sequence[int]) -> str:
+    """The edges of a graph as lines of g2o, with unit information, and none of its vertices."""
+    name = "EDGE_SE2" if graph.dimension == 2 else "EDGE_SE3:QUAT"
+    n = 3 if graph.dimension == 2 else 6
+    unit = ["1" if a == b else "0" for a in range(n) for b in range(a, n)]
+    lines = []
+    for (a, b), z in zip(graph.edges, graph.measured.tolist(), strict=True):
+        pose = [z[2], z[3], float(np.arctan2(z[1], z[0]))] if graph.dimension == 2 else [*z[4:], *z[:4]]
+        lines.append(" ".join([name, str(number[a]), str(number[b]), *map(repr, pose), *unit]))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_exact_edges_alone_give_the_walk_from_its_first_pose(tmp_path: Path, dimension: Dimension) -> None:
+    """Edges are gone along in both directions, whatever the order and the numbers of the vertices."""
+    walk = small(dimension, noise=0)
+    rng = np.random.default_rng(3)
+    number = 10 + np.sort(rng.choice(1000, len(walk.truth), replace=False))
+    lines = edge_text(walk.graph, number.tolist()).splitlines()
+    rng.shuffle(lines)
+    graph = read_pose_graph(written(tmp_path, "\n".join(lines)))
+    T = matrices(walk.truth)
+    np.testing.assert_allclose(matrices(graph.poses), np.linalg.inv(T[0]) @ T, atol=1e-9)
+    np.testing.assert_array_equal(graph.fixed, np.arange(len(T)) == 0)
+    assert energy_of(graph).cost(graph.data) < 1e-12
+    (note,) = graph.notes
+    assert "has no VERTEX" in note
+    assert "chained along its edges" in note
+
+
+def test_chains_are_as_short_as_can_be(tmp_path: Path) -> None:
+    """Along 0-1-2-3 the angles add up; the edge 0-3 is the shorter way."""
+    unit = "1 0 0 1 0 1"
+    steps = [f"EDGE_SE2 {n} {n + 1} 1 0 0.1 {unit}" for n in range(3)]
+    graph = read_pose_graph(written(tmp_path, "\n".join([*steps, f"EDGE_SE2 0 3 2 5 0 {unit}"])))
+    np.testing.assert_allclose(graph.poses[3], [1, 0, 2, 5], atol=1e-12)
+    np.testing.assert_allclose(graph.poses[2, 2:], [1 + np.cos(0.1), np.sin(0.1)], atol=1e-12)
+
+
+def test_the_vertex_that_stays_is_the_origin(tmp_path: Path) -> None:
+    edge = "EDGE_SE2 4 8 1 2 0 1 0 0 1 0 1"
+    graph = read_pose_graph(written(tmp_path, f"{edge}\nFIX 8"))
+    np.testing.assert_allclose(graph.poses, np.array([[1, 0, -1, -2], [1, 0, 0, 0]]), atol=1e-12)
+    np.testing.assert_array_equal(graph.fixed, [False, True])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("EDGE_SE2 5 6 1 2 0 1 0 0 1 0 1", "no path of edges joins vertex 5 to vertex 0: nothing says where it is"),
+        ("EDGE_SE2 7 7 1 2 0 1 0 0 1 0 1", "no path of edges joins vertex 7 to vertex 0"),
+        ("FIX 0 1", "fixes 2 vertices, and has no lines of vertices"),
+        ("FIX 9", "g2o:2: expected vertices that the file has"),
+        ("EDGE_SE2 1 2 1e308 0 0 1 0 0 1 0 1\nEDGE_SE2 2 3 1e308 0 0 1 0 0 1 0 1", "poses overflow"),
+    ],
+)
+def test_what_cannot_be_chained_is_refused(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(op.DataError, match=message):
+        read_pose_graph(written(tmp_path, f"EDGE_SE2 0 1 1e308 2 0 1 0 0 1 0 1\n{more}"))
+
+
+def test_a_file_of_edges_alone_converges_to_the_minimum_of_the_whole_file(tmp_path: Path) -> None:
+    path = pictures.data_file("pose_graph/pose2example.txt")
+    if path is None:
+        pytest.skip("the data folder is not there")
+    whole = read_pose_graph(path)
+    edges = [line for line in path.read_text().splitlines() if line.startswith("EDGE")]
+    alone = read_pose_graph(written(tmp_path, "\n".join(edges)))
+    costs = [op.solve(energy_of(g), g.data, "cpu", np.float64, max_iterations=200).cost for g in (whole, alone)]
+    assert costs[1] == pytest.approx(costs[0], rel=1e-4)
+
+
+# -- indefinite information ------------------------------------------------------------------------------------------
+
+INDEFINITE = PLANE.replace("4 1 0 9 0 1", "1 2 0 1 0 5") + "EDGE_SE2 7 3 0 0 0 1 0 0 1 0 1\n"
+"""The first edge's information has the eigenvalues 3 and -1 in x and y, and 5."""
+
+
+def test_indefinite_information_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(op.DataError, match=r"g2o:4: .* \(here -1; --indefinite clip .* --indefinite drop ") as caught:
+        read_pose_graph(written(tmp_path, INDEFINITE))
+    assert "\n" not in str(caught.value)
+
+
+def test_indefinite_information_is_replaced_by_the_nearest_that_is_none(tmp_path: Path) -> None:
+    graph = read_pose_graph(written(tmp_path, INDEFINITE), "clip")
+    np.testing.assert_allclose(information_of(graph), [[1.5, 1.5, 0.0], [1.5, 1.5, 0.0], [0.0, 0.0, 5.0]], atol=1e-12)
+    (note,) = graph.notes
+    assert note.endswith(
+        "graph.g2o: edges whose information has negative eigenvalues have these set to 0: 1, in line 4."
+    )
+
+
+def test_edges_of_indefinite_information_are_left_out(tmp_path: Path) -> None:
+    graph = read_pose_graph(written(tmp_path, INDEFINITE), "drop")
+    np.testing.assert_array_equal(graph.edges, [[1, 0]])
+    assert (len(graph.measured), len(graph.root), len(graph.poses)) == (1, 1, 2)
+    (note,) = graph.notes
+    assert note.endswith("graph.g2o: edges whose information has negative eigenvalues are left out: 1, in line 4.")
+
+
+def test_many_lines_are_not_all_named(tmp_path: Path) -> None:
+    edge = "EDGE_SE2 3 7 1 2 0.5 1 2 0 1 0 5\n"
+    (note,) = read_pose_graph(written(tmp_path, PLANE + 20 * edge), "clip").notes
+    assert note.endswith(": 20, in lines 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, ....")
 
 
 # -- the program -----------------------------------------------------------------------------------------------------
@@ -204,3 +324,29 @@ def test_the_program_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     run = CliRunner().invoke(pose_graph.main, ["--input", str(written(tmp_path, "nothing"))])
     assert run.exit_code == 1
     assert "no line that begins with" in run.output
+
+
+def test_the_program_says_how_it_read_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "EDGE_SE2 0 1 1 2 0 1 2 0 1 0 5\nEDGE_SE2 0 1 1 2 0 1 0 0 1 0 1\n")
+    arguments = ["--input", str(path), "--output", str(tmp_path / "walk.png")]
+    run = CliRunner().invoke(pose_graph.main, arguments)
+    assert run.exit_code == 1
+    assert "graph.g2o:1: expected an information matrix" in run.output
+    for indefinite, done in (("clip", "set to 0: 1, in line 1."), ("drop", "left out: 1, in line 1.")):
+        run = CliRunner().invoke(pose_graph.main, [*arguments, "--indefinite", indefinite], catch_exceptions=False)
+        assert run.exit_code == 0
+        assert done in run.output
+        assert "has no VERTEX_SE2: the poses to start from are chained along its edges." in run.output
+
+
+def test_the_usual_limit_lets_a_far_start_converge(tmp_path: Path) -> None:
+    """INTEL begins far from its minimum, and goes there in small steps."""
+    path = pictures.data_file("pose_graph/INTEL.g2o")
+    if path is None:
+        pytest.skip("the data folder is not there")
+    arguments = ["--input", str(path), "--output", str(tmp_path / "walk.png"), "--quiet"]
+    run = CliRunner().invoke(pose_graph.main, arguments, catch_exceptions=False)
+    assert (run.exit_code, run.output) == (0, "")
+    short = CliRunner().invoke(pose_graph.main, [*arguments, "--iterations", "100"], catch_exceptions=False)
+    assert short.exit_code == 0
+    assert short.stderr.startswith("MAX_ITERATIONS: Not converged: iteration limit reached: 100.")

@@ -260,3 +260,14 @@ def test_the_cost_belongs_to_x_however_often_control_c_comes(run: bool) -> None:
     assert minimizer.cost == minimizer.summary().final == problem.evaluate() != minimizer.summary().initial
     assert minimizer.run().status.success
     np.testing.assert_allclose(problem.x, 1.2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("call", ["evaluate", "linearise"])
+def test_control_c_while_the_start_is_evaluated_for_a_summary(call: str) -> None:
+    minimizer = Minimizer(InterruptedAfter(pit(), (call, 1)), SolveOptions(initial_radius=1.0))
+    with pytest.raises(KeyboardInterrupt):
+        minimizer.summary()
+    assert minimizer.status is Status.RUNNING
+    assert minimizer.summary().nit == 0
+    expected = Minimizer(pit(), SolveOptions(initial_radius=1.0)).run()
+    assert minimizer.run().final == expected.final
