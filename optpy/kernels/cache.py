@@ -113,7 +113,6 @@ class Cache:
     def publish(self, built: Entry, key: str) -> Entry:
         """Moves a finished build into place in one step; if another process was first, returns its entry."""
         _digest_file(built).write_text(_digest(built.library))
-        disown(built.library.parent)
         for file in built.library.parent.iterdir():
             file.chmod(0o600)
         target = self.root / key
@@ -128,15 +127,16 @@ class Cache:
                     raise
                 self._retire(target)
             else:
+                disown(target)
                 return self._entry(target)
 
     def keep_failed(self, built: Entry, key: str) -> Path:
         """Keeps a source that did not compile for its author to read; returns where."""
-        disown(built.source.parent)
         target = self.root / (_FAILED + key)
         if target.exists():
             self._retire(target)
         os.rename(built.source.parent, target)
+        disown(target)
         return target / built.source.name
 
     def discard(self, key: str) -> None:
@@ -162,8 +162,19 @@ class Cache:
             remove(folder)
         return len(left), size
 
-    def check_room(self) -> None:
-        """Raises the OSError that a compiler meets which writes here; it itself would only tell in its own words."""
+    def check_room(self, said: str = "") -> None:
+        """Raises the OSError that a compiler meets which writes here, of which it tells in its own words if at all.
+
+        Args:
+            said: those words; they are put with the error.
+        """
+        try:
+            self._check_room()
+        except OSError as error:
+            error.add_note(said)
+            raise
+
+    def _check_room(self) -> None:
         if shutil.disk_usage(self.root).free < _ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -23,9 +23,7 @@ from optpy.kernels.ownership import has_lost_its_owner, owned, remove
 CACHE_VARIABLE = "OPTPY_CACHE_DIR"
 
 _PRIVATE = "optpy-cache-"
-_CURE = (
-    f"set {CACHE_VARIABLE} to a folder that you can write to, that has space, and from which libraries can be loaded"
-)
+CURE = f"set {CACHE_VARIABLE} to a folder that you can write to, that has space, and from which libraries can be loaded"
 _REASONS = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "your quota on its disk is used up",
@@ -59,7 +57,22 @@ def cache_folder() -> Path:
 
 
 def open_folder() -> Path:
-    """The user's cache folder, made where it is not there.
+    """The user's cache folder, see `make_folder`, or, with a warning, a private one.
+
+    Raises:
+        CompileError: other users could put code into the folder; or neither can be used.
+    """
+    root = cache_folder()
+    try:
+        make_folder(root)  # one that was refused too: what is in it can still be used
+    except OSError as error:
+        _refuse(root, reason_of(error))
+        return _in_private(root, lambda private: private)
+    return root
+
+
+def make_folder(root: Path) -> None:
+    """Make the cache folder where it is not there.
 
     It is readable by its owner only; the platform's folder is made so again where it has become readable by others,
     while one that `OPTPY_CACHE_DIR` names keeps its permissions, since its user may share it, or keep other things
@@ -67,13 +80,19 @@ def open_folder() -> Path:
 
     Raises:
         CompileError: other users could put code into the folder.
+        OSError: it cannot be made.
     """
-    root = cache_folder()
-    try:
-        return _open(root)  # one that was refused too: what is in it can still be used
-    except OSError as error:
-        _refuse(root, reason_of(error))
-    return _in_private(root, lambda private: private)
+    if not root.is_absolute():
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder")
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = root.stat()
+    _refuse_foreign(root, status)
+    requested = os.environ.get(CACHE_VARIABLE, "").strip()
+    if not requested and status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        with suppress(OSError):
+            root.chmod(0o700)
+    with suppress(OSError):  # made here, since compilers make theirs with the permissions of the umask
+        (root / "zig").mkdir(mode=0o700, exist_ok=True)
 
 
 def with_fallback(root: Path, work: Callable[[Path], _Made]) -> _Made:
@@ -100,10 +119,11 @@ def _in_private(root: Path, work: Callable[[Path], _Made]) -> _Made:
         return work(private)
     except OSError as error:
         first = cache_folder() if root == private else root
-        raise CompileError(
+        refusal = (
             f"optpy cannot use its cache folder {first}: {_refused.get(first, 'see the warning')}; nor {private} in "
-            f"its place: {reason_of(error)}. {_CURE[0].upper()}{_CURE[1:]}"
-        ) from error
+            f"its place: {reason_of(error)}. {CURE[0].upper()}{CURE[1:]}"
+        )
+        raise CompileError("\n".join([refusal, *getattr(error, "__notes__", [])])) from error
 
 
 def reason_of(error: OSError) -> str:
@@ -117,26 +137,11 @@ def _refuse(root: Path, reason: str) -> None:
     if root in _refused:
         return
     warnings.warn(
-        f"optpy cannot use its cache folder {root}: {reason}. Kernels are compiled again in every process; {_CURE}",
+        f"optpy cannot use its cache folder {root}: {reason}. Kernels are compiled again in every process; {CURE}",
         RuntimeWarning,
         stacklevel=3,
     )
     _refused[root] = reason
-
-
-def _open(root: Path) -> Path:
-    if not root.is_absolute():
-        raise FileNotFoundError(errno.ENOENT, "there is no home folder")
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = root.stat()
-    _refuse_foreign(root, status)
-    requested = os.environ.get(CACHE_VARIABLE, "").strip()
-    if not requested and status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        with suppress(OSError):
-            root.chmod(0o700)
-    with suppress(OSError):  # made here, since compilers make theirs with the permissions of the umask
-        (root / "zig").mkdir(mode=0o700, exist_ok=True)
-    return root
 
 
 def _refuse_foreign(root: Path, status: os.stat_result) -> None:

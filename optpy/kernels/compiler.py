@@ -74,7 +74,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, kernels: int = 1)
         with told(f"compiling {kernels} kernel{'s' * (kernels != 1)} for the CPU"):
             return _build(writable, key, toolchain, source, werror)
 
-    (entry, library), hit = find_or_build(cache, key, _load, build)
+    (entry, library), hit = find_or_build(cache, key, load_library, build)
     return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
 
 
@@ -109,7 +109,13 @@ def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
     )
 
 
-def _load(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+    """The library of an entry, in this process.
+
+    Raises:
+        NothingLoadsError: its folder is at fault.
+        CompileError: the library is.
+    """
     try:
         return entry, ctypes.CDLL(str(entry.library))
     except OSError as error:
@@ -129,10 +135,11 @@ def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bo
             raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
         if done.returncode == 0 and built.library.exists():
             return cache.publish(built, key)
-        cache.check_room()
+        said = done.stderr.strip() or done.stdout.strip() or "(it printed nothing)"
+        cache.check_room(said)
         kept = cache.keep_failed(built, key)
         raise CompileError(
             f"{shlex.join(toolchain.command)} ended with status {done.returncode} on {kept}\n"
-            f"{done.stderr.strip() or done.stdout.strip() or '(it printed nothing)'}\n"
+            f"{said}\n"
             f"command, in {kept.parent}: {shlex.join(command)}"
         )

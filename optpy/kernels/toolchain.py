@@ -208,8 +208,8 @@ def _compile_trial(cache: Cache, command: tuple[str, ...]) -> None:
         compiling = [*command, *compile_flags(werror=False), place.source.name, "-o", place.library.name, *link_flags()]
         done = _run(compiling, cache.root, place.source.parent, _TRIAL_SECONDS)
         if done.returncode != 0 or not place.library.exists():
-            cache.check_room()
             said = done.stderr.strip() or done.stdout.strip() or "nothing"
+            cache.check_room(said)
             raise _UnusableError(f"it compiles no library (status {done.returncode}), and says: {said}")
 
 
