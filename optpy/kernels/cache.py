@@ -31,6 +31,7 @@ LIMIT_VARIABLE = "OPTPY_CACHE_MAX"
 _LIMIT = 512 * 2**20
 _LOCK_SECONDS = 300.0
 _ABANDONED_SECONDS = 3600.0  # no compilation takes this long
+_FRESH_SECONDS = 60.0  # within which an entry that was built, or found, is loaded
 _ROOM = 64 * 2**20  # bytes: what zig's runtime takes, and a library
 _PROBE = 2**20
 _FAILED = "failed."  # with a dot, which no key has
@@ -148,9 +149,9 @@ class Cache:
         """Removes what killed compilations have left, and the entries used longest ago beyond the limit."""
         self.remove_left_overs()
         total = 0
-        for _, folder in sorted(self._used(_is_entry), reverse=True):
+        for used, folder in sorted(self._used(_is_entry), reverse=True):
             total += _size(folder)
-            if total > self.limit:
+            if total > self.limit and abs(time.time() - used) > _FRESH_SECONDS:
                 with suppress(OSError):
                     self._retire(folder)
 

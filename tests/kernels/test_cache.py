@@ -9,6 +9,7 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
@@ -16,7 +17,7 @@ import pytest
 
 from optpy.errors import CompileError
 from optpy.kernels import toolchain
-from optpy.kernels.cache import Cache, Entry, make_key, open_cache
+from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.compiler import compile_c
 from optpy.kernels.ownership import unfinished_name
 from tests.kernels.compilers import ADD, Counter, wait_for
@@ -253,11 +254,49 @@ def test_a_cache_beyond_its_limit_keeps_what_was_just_compiled(
     counter: Counter, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPTPY_CACHE_MAX", "1")
-    first, second = compile_c(ADD, name="add"), compile_c(ADD, name="other")
+    first = compile_c(ADD, name="add")
+    os.utime(first.path.parent, (0, 0))
+    second, third = compile_c(ADD, name="other"), compile_c(ADD, name="third")
     assert not first.path.exists()
     assert first.library.add(20, 22) == 42  # what is loaded stays so
-    assert second.path.exists()
+    assert second.path.exists()  # other processes may be about to load what is as new as this
+    assert third.path.exists()
     assert compile_c(ADD, name="other").cache_hit
+
+
+def build_again_and_again(root: Path, process: int, answers: Queue[int]) -> None:
+    """With entries that are no longer fresh, and no room for any."""
+    cache = Cache(root, limit=0)
+    built = 0
+    for turn in range(150):
+        key = key_of(f"{process} {turn % 3}")
+        content, hit = find_or_build(cache, key, read, partial(build, key=key, content=b"whole" * 1000))
+        assert content == b"whole" * 1000
+        built += not hit
+        with suppress(FileNotFoundError):
+            os.utime(root / key, (0, 0))
+    answers.put(built)
+
+
+def read(entry: Entry) -> bytes:
+    try:
+        return entry.library.read_bytes()
+    except OSError as error:
+        raise CompileError("it has gone") from error
+
+
+def test_many_processes_evict_what_others_use(root: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers: Queue[int] = context.Manager().Queue()
+    folder = open_cache().root
+    processes = [context.Process(target=build_again_and_again, args=(folder, k, answers)) for k in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert sum(answers.get() for _ in processes) > 9  # some had gone
+    assert not list(root.glob("tmp.*"))
 
 
 def test_failed_source_is_kept_once(root: Path) -> None:

@@ -201,6 +201,25 @@ def test_whatever_else_is_wrong_with_it(
     falls_back(reason, root)
 
 
+def test_images_for_a_gpu_that_cannot_be_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from optpy.kernels.cuda.nvrtc import compile_cuda
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        if root in path.parents:
+            raise OSError(errno.ENOSPC, "no space")
+        return write(path, data)
+
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    source = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }\n'
+    with pytest.warns(RuntimeWarning, match="its disk is full"):
+        compiled = compile_cuda(source, "sm_90")
+    assert root not in compiled.path.parents
+    assert compile_cuda(source, "sm_90").cache_hit
+    assert not list(root.glob("tmp.*"))
+
+
 def test_hits_in_a_folder_that_is_only_read_are_silent(
     counter: Counter, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
