@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shutil
 import stat
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 import click
 from rich.table import Table
@@ -20,8 +21,9 @@ from rich.text import Text
 import optpy
 from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
-from optpy.kernels.cache import CACHE_VARIABLE, Cache, cache_folder, open_cache
-from optpy.kernels.compiler import compile_c, describe_toolchain
+from optpy.kernels.cache import LIMIT_VARIABLE, Cache, open_cache
+from optpy.kernels.cache_folder import CACHE_VARIABLE, CURE, cache_folder, make_folder, reason_of
+from optpy.kernels.compiler import Compiled, compile_c, describe_toolchain, load_library
 from optpy.kernels.cuda.available import describe_cuda, find_device
 
 _TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
@@ -97,12 +99,11 @@ def _version(package: str) -> str:
 
 
 def _examine_compiler() -> Iterator[Finding]:
-    with _cache_warnings("ignore"):
+    with _cache_warnings_ignored():
         described = describe_toolchain()
     error = described.pop("error", None)
     for subject, detail in described.items():
-        if not subject.startswith("cache"):
-            yield Finding(subject, Verdict.FACT, detail)
+        yield Finding(subject, Verdict.FACT, detail)
     if error is not None:
         yield Finding("compiler", Verdict.BROKEN, error)
     else:
@@ -110,17 +111,21 @@ def _examine_compiler() -> Iterator[Finding]:
 
 
 @contextmanager
-def _cache_warnings(action: Literal["ignore", "error"]) -> Iterator[None]:
+def _cache_warnings_ignored() -> Iterator[None]:
     """That the cache cannot be used is a warning elsewhere; here it is a row of its own, once."""
     with warnings.catch_warnings():
-        warnings.simplefilter(action, RuntimeWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
         yield
+
+
+def _compile_trial() -> Compiled:
+    with _cache_warnings_ignored():
+        return compile_c(_TRIAL, name="doctor")
 
 
 def _try_to_compile() -> Finding:
     try:
-        with _cache_warnings("ignore"):
-            compiled = compile_c(_TRIAL, name="doctor")
+        compiled = _compile_trial()
     except CompileError as error:
         return Finding("trial", Verdict.BROKEN, str(error))
     how = "found in the cache" if compiled.cache_hit else "compiled"
@@ -131,24 +136,56 @@ def _examine_cache() -> Iterator[Finding]:
     folder = cache_folder()
     yield Finding("folder", Verdict.FACT, f"{folder} (another one: {CACHE_VARIABLE})")
     try:
-        with _cache_warnings("error"):
-            cache = open_cache()
+        make_folder(folder)
+        cache = open_cache()
     except CompileError as error:
         yield Finding("access", Verdict.BROKEN, str(error))
         return
-    except RuntimeWarning as warning:
-        yield Finding("access", Verdict.LIMITED, str(warning))
+    except OSError as error:
+        yield _refused("access", reason_of(error))
         return
-    entries, size = cache.size()
-    yield Finding("size", Verdict.FACT, f"{entries} libraries, {size / 2**20:.1f} MiB")
+    yield Finding("free space", Verdict.FACT, _mebibytes(shutil.disk_usage(folder).free))
     yield _examine_access(cache)
+    yield _examine_loading(cache)
+    entries, size = cache.size()
+    limit = f"of at most {_mebibytes(cache.limit)} (another limit: {LIMIT_VARIABLE})"
+    yield Finding("size", Verdict.FACT, f"{entries} libraries, {_mebibytes(size)} {limit}")
+    left, size = cache.remove_left_overs()
+    yield Finding(
+        "left over", Verdict.FACT, f"{left} of killed compilations, {_mebibytes(size)}, removed" if left else "nothing"
+    )
+
+
+def _refused(subject: str, reason: str) -> Finding:
+    return Finding(subject, Verdict.LIMITED, f"{reason}. Every process compiles again; {CURE}")
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
 
 
 def _examine_access(cache: Cache) -> Finding:
-    permissions = stat.filemode(Path(cache.root).stat().st_mode)
-    if not cache.is_writable():
-        return Finding("access", Verdict.LIMITED, f"{permissions}: not writable, every process compiles again")
+    permissions = stat.filemode(cache.root.stat().st_mode)
+    try:
+        os.listdir(cache.root)
+        cache.check_room()
+    except OSError as error:
+        return _refused("access", f"{permissions}: {reason_of(error)}")
     return Finding("access", Verdict.WORKS, f"{permissions}: readable and writable")
+
+
+def _examine_loading(cache: Cache) -> Finding:
+    """Loads a library from this folder, where those that are compiled may be in a private one."""
+    try:
+        compiled = _compile_trial()
+        with cache.workspace("trial-0") as place:
+            shutil.copyfile(compiled.path, place.library)
+            load_library(place)
+    except CompileError:
+        return Finding("loading", Verdict.FACT, "not tried, since nothing could be compiled")
+    except OSError as error:
+        return _refused("loading", reason_of(error))
+    return Finding("loading", Verdict.WORKS, "a library was loaded from it")
 
 
 def _examine_cuda() -> Iterator[Finding]:

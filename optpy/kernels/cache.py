@@ -1,4 +1,4 @@
-"""The folder of compiled libraries: shared by processes that may be killed at any moment.
+"""Compiled libraries on disk: shared by processes that may be killed at any moment.
 
 One entry is one folder (source, library, digest of the library). It is built in a folder of its own and
 renamed into place, so an entry is there whole or not at all; what a crash of the machine may still have cut
@@ -8,15 +8,13 @@ only spares work: correctness never depends on it.
 
 from __future__ import annotations
 
-import functools
+import errno
 import hashlib
 import os
+import re
+import resource
 import shutil
-import stat
-import tempfile
 import time
-import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,16 +22,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from optpy.errors import CompileError
+from optpy.kernels.cache_folder import open_folder, with_fallback
+from optpy.kernels.ownership import disown, has_lost_its_owner, is_unfinished, owned, remove, unfinished_name
+from optpy.kernels.progress import told
 
-CACHE_VARIABLE = "OPTPY_CACHE_DIR"
-SIZE_LIMIT = 512 * 2**20  # bytes of entries; what was used longest ago goes first
+LIMIT_VARIABLE = "OPTPY_CACHE_MAX"
 
+_LIMIT = 512 * 2**20
 _LOCK_SECONDS = 300.0
-_ABANDONED_SECONDS = 3600.0  # no compilation takes this long: whoever made the workspace is gone
-# With a dot, which no key has.
-_WORKSPACE = "tmp."
-_FAILED = "failed."
-_OWN_FILES = frozenset({"zig", "locks", "compilers.json"})
+_ABANDONED_SECONDS = 3600.0  # no compilation takes this long
+_FRESH_SECONDS = 60.0  # within which an entry that was built, or found, is loaded
+_ROOM = 64 * 2**20  # bytes: what zig's runtime takes, and a library
+_PROBE = 2**20
+_FAILED = "failed."  # with a dot, which no key has
+# Nothing else is ever removed: the folder may be one in which a user keeps other things.
+_ENTRY = re.compile(r"(failed\.)?\w+-[0-9a-f]{64}")
 
 _Loaded = TypeVar("_Loaded")
 
@@ -56,6 +59,8 @@ class Cache:
     root: Path
     source_suffix: str = ".c"
     library_suffix: str = ".so"
+    limit: int = _LIMIT
+    """Bytes of entries; what was used longest ago goes first."""
 
     def find(self, key: str) -> Entry | None:
         """The entry, or None where there is none or its library is not, byte for byte, what was built."""
@@ -70,16 +75,6 @@ class Cache:
             os.utime(entry.library.parent)
         return entry
 
-    def is_writable(self) -> bool:
-        """Whether an entry could be added; asked by trying, since a disk may be full or read-only."""
-        try:
-            probe = self.root / _unique_name()
-            probe.mkdir(mode=0o700)
-            probe.rmdir()
-        except OSError:
-            return False
-        return True
-
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
         """Held while `key` is built, so that of many processes one compiles; ends with its process."""
@@ -92,17 +87,29 @@ class Cache:
         lock = FileLock(folder / f"{bucket}.lock", timeout=_LOCK_SECONDS, mode=0o600)
         # A disk without locks, or a holder that hangs: then both compile, and the first to finish is kept.
         with suppress(OSError, NotImplementedError):
-            lock.acquire(poll_interval=0.01)
+            try:
+                lock.acquire(timeout=0)
+            except TimeoutError:
+                with told("waiting for another process that compiles"):
+                    lock.acquire(poll_interval=0.01)
         try:
             yield
         finally:
             lock.release()
 
-    def workspace(self, key: str) -> Entry:
-        """An empty folder to build `key` in: write to the two paths, then `publish` or `keep_failed`."""
-        folder = self.root / _unique_name()
+    @contextmanager
+    def workspace(self, key: str) -> Iterator[Entry]:
+        """An empty folder to build `key` in: write to the two paths, then `publish` or `keep_failed`.
+
+        It goes at the end, or, where this process is killed, by the `evict` of another.
+        """
+        folder = self.root / unfinished_name()
         folder.mkdir(mode=0o700)
-        return self._entry(folder, _name(key))
+        try:
+            with owned(folder):
+                yield self._entry(folder, _name(key))
+        finally:
+            remove(folder)
 
     def publish(self, built: Entry, key: str) -> Entry:
         """Moves a finished build into place in one step; if another process was first, returns its entry."""
@@ -115,12 +122,13 @@ class Cache:
                 os.rename(built.library.parent, target)
             except OSError:
                 if (entry := self.find(key)) is not None:
-                    _remove(built.library.parent)
+                    remove(built.library.parent)
                     return entry
                 if not target.exists():
                     raise
                 self._retire(target)
             else:
+                disown(target)
                 return self._entry(target)
 
     def keep_failed(self, built: Entry, key: str) -> Path:
@@ -129,6 +137,7 @@ class Cache:
         if target.exists():
             self._retire(target)
         os.rename(built.source.parent, target)
+        disown(target)
         return target / built.source.name
 
     def discard(self, key: str) -> None:
@@ -136,41 +145,71 @@ class Cache:
         with suppress(FileNotFoundError):
             self._retire(self.root / key)
 
-    def evict(self, limit: int = SIZE_LIMIT) -> None:
-        """Removes abandoned workspaces, and the entries used longest ago beyond `limit` bytes."""
+    def evict(self) -> None:
+        """Removes what killed compilations have left, and the entries used longest ago beyond the limit."""
+        self.remove_left_overs()
         total = 0
-        for used, folder in sorted(self._folders(), reverse=True):
-            if folder.name.startswith(_WORKSPACE):
-                if time.time() - used > _ABANDONED_SECONDS:
-                    _remove(folder)
-                continue
+        for used, folder in sorted(self._used(_is_entry), reverse=True):
             total += _size(folder)
-            if total > limit:
-                with suppress(FileNotFoundError):
+            if total > self.limit and abs(time.time() - used) > _FRESH_SECONDS:
+                with suppress(OSError):
                     self._retire(folder)
+
+    def remove_left_overs(self) -> tuple[int, int]:
+        """Removes the workspaces that no living process owns: how many, and their bytes together."""
+        left = [folder for used, folder in self._used(is_unfinished) if _is_abandoned(folder, used)]
+        size = sum(_size(folder) for folder in left)
+        for folder in left:
+            remove(folder)
+        return len(left), size
+
+    def check_room(self, said: str = "") -> None:
+        """Raises the OSError that a compiler meets which writes here, of which it tells in its own words if at all.
+
+        Args:
+            said: those words; they are put with the error.
+        """
+        try:
+            self._check_room()
+        except OSError as error:
+            error.add_note(said)
+            raise
+
+    def _check_room(self) -> None:
+        if shutil.disk_usage(self.root).free < _ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if longest != resource.RLIM_INFINITY and longest < _ROOM:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        probe = self.root / unfinished_name()
+        try:
+            probe.write_bytes(bytes(_PROBE))  # quotas and permissions
+        finally:
+            remove(probe)
 
     def size(self) -> tuple[int, int]:
         """Number of entries and their bytes together."""
-        sizes = [_size(folder) for _, folder in self._folders() if not folder.name.startswith(_WORKSPACE)]
+        sizes = [_size(folder) for _, folder in self._used(_is_entry)]
         return len(sizes), sum(sizes)
 
     def _entry(self, folder: Path, name: str | None = None) -> Entry:
         name = _name(folder.name) if name is None else name
         return Entry(source=folder / (name + self.source_suffix), library=folder / (name + self.library_suffix))
 
-    def _folders(self) -> list[tuple[float, Path]]:
-        found = []
-        for item in self.root.iterdir():
-            if item.name not in _OWN_FILES:
-                with suppress(FileNotFoundError):
+    def _used(self, is_meant: Callable[[Path], bool]) -> list[tuple[float, Path]]:
+        """When each was used last, and where it is."""
+        found: list[tuple[float, Path]] = []
+        with suppress(OSError):  # a folder that cannot be listed; a build will say what is wrong with it
+            for item in filter(is_meant, self.root.iterdir()):
+                with suppress(OSError):  # just removed by another process
                     found.append((item.stat().st_mtime, item))
         return found
 
     def _retire(self, folder: Path) -> None:
         # Renamed first: nobody must find an entry that is half removed.
-        away = self.root / _unique_name()
+        away = self.root / unfinished_name()
         os.rename(folder, away)
-        _remove(away)
+        remove(away)
 
 
 def make_key(name: str, *parts: str) -> str:
@@ -185,30 +224,32 @@ def find_or_build(
 ) -> tuple[_Loaded, bool]:
     """What is loaded from an entry, which is built if it is not there or does not load; whether it was there.
 
-    Of many processes one builds while the others wait. Where nothing can be written, the entry is built in a private
-    cache, with a warning.
+    Of many processes one builds while the others wait. Where nothing can be written or loaded, the entry is built in
+    a private cache, with a warning.
 
     Args:
-        load: raises CompileError for an entry that is damaged, or that has gone.
-        build: makes the entry in the cache that it is given.
+        load: raises CompileError for an entry that is damaged, or that has gone; OSError where the folder is at fault.
+        build: makes the entry in the cache that it is given; raises OSError where the folder is at fault.
 
     Raises:
-        CompileError: of `build`, or of `load` for the entry that was built.
+        CompileError: of `build`, or of `load` for the entry that was built; or there is no folder to build in.
     """
-    loaded = _load_found(cache, key, load)
-    if loaded is None and not cache.is_writable():
-        cache = replace(cache, root=temporary_cache(cache.root).root)
-        loaded = _load_found(cache, key, load)
-    if loaded is not None:
-        return loaded, True
+    with suppress(OSError):
+        if (loaded := _load_found(cache, key, load)) is not None:
+            return loaded, True
+    return with_fallback(cache.root, lambda root: _build_once(replace(cache, root=root), key, load, build))
+
+
+def _build_once(
+    cache: Cache, key: str, load: Callable[[Entry], _Loaded], build: Callable[[Cache], Entry]
+) -> tuple[_Loaded, bool]:
     with cache.lock(key):
         loaded = _load_found(cache, key, load)  # another process may have built it while this one waited
-        hit = loaded is not None
-        if loaded is None:
-            cache.discard(key)  # damaged, or of a C library that is no longer there
-            loaded = load(build(cache))
-    cache.evict()
-    return loaded, hit
+        if loaded is not None:
+            return loaded, True
+        cache.discard(key)  # damaged, or of a C library that is no longer there
+        cache.evict()  # before, so that there is room
+        return load(build(cache)), False
 
 
 def _load_found(cache: Cache, key: str, load: Callable[[Entry], _Loaded]) -> _Loaded | None:
@@ -220,71 +261,32 @@ def _load_found(cache: Cache, key: str, load: Callable[[Entry], _Loaded]) -> _Lo
 
 
 def open_cache() -> Cache:
-    """The user's cache: the folder `OPTPY_CACHE_DIR`, else the platform's cache folder for optpy.
-
-    It is made readable by its owner only; the platform's folder is made so again where it has become readable by
-    others, while one that `OPTPY_CACHE_DIR` names keeps its permissions, since its user may share it, or keep other
-    things there. A folder that cannot be made is replaced, with a warning, by one that lasts as long as this process.
+    """The user's cache, see `open_folder`.
 
     Raises:
-        CompileError: other users could put code into the folder.
+        CompileError: other users could put code into its folder, or OPTPY_CACHE_MAX is no size.
     """
-    root = cache_folder()
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = root.stat()
-    except OSError as error:
-        return temporary_cache(root, str(error))
-    _refuse_foreign(root, status)
-    if not _requested_folder() and status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        with suppress(OSError):
-            root.chmod(0o700)
-    with suppress(OSError):  # made here, since compilers make theirs with the permissions of the umask
-        (root / "zig").mkdir(mode=0o700, exist_ok=True)
-    return Cache(root)
+    return Cache(open_folder(), limit=_limit())
 
 
-def cache_folder() -> Path:
-    """Where the cache is, whether or not it exists yet."""
-    if requested := _requested_folder():
-        return Path(requested).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("optpy"))
-
-
-def _requested_folder() -> str:
-    return os.environ.get(CACHE_VARIABLE, "").strip()
+def _limit() -> int:
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return _LIMIT
+    match = re.fullmatch(r"(\d+)([KMGT]?)", text.upper())
+    if match is None:
+        raise CompileError(f"{LIMIT_VARIABLE} is a number of bytes, 2G or 500M for short, and not {text!r}; correct it")
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
 
 
-def temporary_cache(instead_of: Path, reason: str = "it is not writable") -> Cache:
-    """A private cache for this process alone, removed when the process ends; says so in a warning."""
-    warnings.warn(
-        f"optpy cannot use its cache folder {instead_of}: {reason}. Kernels are compiled again in every "
-        f"process; set {CACHE_VARIABLE} to a folder you can write to",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return Cache(Path(_temporary_folder().name))
+def _is_entry(folder: Path) -> bool:
+    return _ENTRY.fullmatch(folder.name) is not None
 
 
-@functools.cache
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True)
-
-
-def _refuse_foreign(root: Path, status: os.stat_result) -> None:
-    # What lies in this folder is loaded into the process and run.
-    if status.st_uid not in (os.geteuid(), 0):
-        raise CompileError(
-            f"the cache folder {root} belongs to another user (uid {status.st_uid}), who could put code into "
-            f"it; set {CACHE_VARIABLE} to a folder of your own"
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CompileError(
-            f"the cache folder {root} can be written by other users ({stat.filemode(status.st_mode)}), who "
-            f"could put code into it; `chmod go-w {root}`, or set {CACHE_VARIABLE} to another folder"
-        )
+def _is_abandoned(workspace: Path, used: float) -> bool:
+    lost = has_lost_its_owner(workspace)
+    # Where it cannot be told (no locks on this disk), its age tells; a clock may have been wrong by years.
+    return abs(time.time() - used) > _ABANDONED_SECONDS if lost is None else lost
 
 
 def _name(key: str) -> str:
@@ -300,18 +302,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _unique_name() -> str:
-    return _WORKSPACE + uuid.uuid4().hex
-
-
 def _size(folder: Path) -> int:
     with suppress(OSError):
-        return sum(file.stat().st_size for file in folder.iterdir())
+        return sum(file.lstat().st_size for file in folder.rglob("*"))
     return 0
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

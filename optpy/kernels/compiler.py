@@ -6,20 +6,19 @@ import ctypes
 import platform
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
-from optpy.kernels.cache import Cache, Entry, cache_folder, find_or_build, make_key, open_cache
+from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.cache_folder import NothingLoadsError
+from optpy.kernels.compiler_process import CompilerStartError, run_compiler
 from optpy.kernels.progress import told
 from optpy.kernels.toolchain import (
     Toolchain,
     compile_flags,
-    compiler_environment,
     find_toolchain,
     link_flags,
     processor_identity,
@@ -75,18 +74,15 @@ def compile_c(source: str, *, name: str, werror: bool = False, kernels: int = 1)
         with told(f"compiling {kernels} kernel{'s' * (kernels != 1)} for the CPU"):
             return _build(writable, key, toolchain, source, werror)
 
-    (entry, library), hit = find_or_build(cache, key, _load, build)
+    (entry, library), hit = find_or_build(cache, key, load_library, build)
     return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
 
 
 def describe_toolchain() -> dict[str, str]:
-    """What `optpy doctor` shows: compiler, flags, processor, cache; an error is under "error", not raised."""
-    described = {"processor": processor_identity().splitlines()[0], "cache folder": str(cache_folder())}
+    """What `optpy doctor` shows: compiler, flags, processor; an error is under "error", not raised."""
+    described = {"processor": processor_identity().splitlines()[0]}
     try:
-        cache = open_cache()
-        entries, size = cache.size()
-        described["cache"] = f"{entries} libraries, {size / 2**20:.1f} MiB"
-        toolchain = find_toolchain(cache.root)
+        toolchain = find_toolchain(open_cache().root)
     except CompileError as error:
         return {**described, "error": str(error)}
     return {
@@ -113,44 +109,37 @@ def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
     )
 
 
-def _load(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+    """The library of an entry, in this process.
+
+    Raises:
+        NothingLoadsError: its folder is at fault.
+        CompileError: the library is.
+    """
     try:
         return entry, ctypes.CDLL(str(entry.library))
     except OSError as error:
+        if "failed to map segment" in str(error):  # whole, as its digest says, and still the system refuses it
+            raise NothingLoadsError(f"no library can be loaded from it (is it mounted noexec? {error})") from error
         raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
 
 
 def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bool) -> Entry:
-    built = cache.workspace(key)
-    folder = built.source.parent
-    built.source.write_text(source, encoding="utf-8")
-    command = [
-        *toolchain.command,
-        *compile_flags(werror=werror),
-        built.source.name,
-        "-o",
-        built.library.name,
-        *link_flags(),
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=compiler_environment(cache.root, folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-    except OSError as error:  # removed since it told its version, or no memory is left
-        raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
-    shutil.rmtree(folder / "zig", ignore_errors=True)
-    if done.returncode != 0 or not built.library.exists():
+    with cache.workspace(key) as built:
+        built.source.write_text(source, encoding="utf-8")
+        flags = compile_flags(werror=werror)
+        command = [*toolchain.command, *flags, built.source.name, "-o", built.library.name, *link_flags()]
+        try:
+            done = run_compiler(command, cache.root, built.source.parent)
+        except CompilerStartError as error:  # removed since it told its version, or no memory is left
+            raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
+        if done.returncode == 0 and built.library.exists():
+            return cache.publish(built, key)
+        said = done.stderr.strip() or done.stdout.strip() or "(it printed nothing)"
+        cache.check_room(said)
         kept = cache.keep_failed(built, key)
         raise CompileError(
             f"{shlex.join(toolchain.command)} ended with status {done.returncode} on {kept}\n"
-            f"{done.stderr.strip() or done.stdout.strip() or '(it printed nothing)'}\n"
+            f"{said}\n"
             f"command, in {kept.parent}: {shlex.join(command)}"
         )
-    return cache.publish(built, key)

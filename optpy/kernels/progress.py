@@ -1,11 +1,16 @@
-"""What users are told while they wait for a compiler, if they have asked for it by ``verbose``."""
+"""What users are told while they wait for a compiler: at once if they ask for it by ``verbose``, else after a while."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import TextIO
+
+_PATIENCE = 2.0  # seconds for which a terminal may be silent
 
 _asked: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
 
@@ -22,15 +27,58 @@ def telling(asked: bool) -> Iterator[None]:
 
 @contextmanager
 def told(work: str) -> Iterator[None]:
-    """One line on stdout: what is done, and when it is done the seconds that it took."""
-    if not _asked.get():
+    """One line: what is done, and when it is done the seconds that it took.
+
+    On stdout where it is asked for. Else on stderr, if that is a terminal and the work takes more than two seconds:
+    whoever sits there should know what is waited for.
+    """
+    if _asked.get():
+        with _Line(sys.stdout, work).standing(from_the_beginning=True):
+            yield
+    elif _is_terminal(sys.stderr):
+        with _Line(sys.stderr, work).standing(from_the_beginning=False):
+            yield
+    else:
         yield
-        return
-    print(f"{work} ...", end="", flush=True)
-    started = time.perf_counter()
-    done = " failed after"
-    try:
-        yield
-        done = ""
-    finally:
-        print(f"{done} {time.perf_counter() - started:.1f} s", flush=True)
+
+
+class _Line:
+    def __init__(self, stream: TextIO, work: str) -> None:
+        self._stream = stream
+        self._work = work
+        self._begun = False
+
+    @contextmanager
+    def standing(self, *, from_the_beginning: bool) -> Iterator[None]:
+        started = time.perf_counter()
+        patience = threading.Timer(_PATIENCE, self._begin)
+        patience.daemon = True
+        done = " failed after"
+        try:
+            if from_the_beginning:
+                self._begin()
+            else:
+                patience.start()
+            yield
+            done = ""
+        finally:
+            if patience.is_alive():
+                patience.cancel()
+                patience.join()
+            if self._begun:
+                self._print(f"{done} {time.perf_counter() - started:.1f} s\n")
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._print(f"{self._work} ...")
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a terminal that has gone stops no compilation
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError):  # closed
+        return stream is not None and stream.isatty()
+    return False

@@ -22,6 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
+from optpy.kernels.cache import Cache
+from optpy.kernels.cache_folder import with_fallback
+from optpy.kernels.compiler_process import CompilerStartError, run_compiler
+from optpy.kernels.ownership import remove, unfinished_name
 from optpy.kernels.progress import told
 
 CC_VARIABLE = "OPTPY_CC"
@@ -90,17 +94,6 @@ def link_flags() -> tuple[str, ...]:
     return ("-shared", *(_LINUX_LINK_FLAGS if sys.platform == "linux" else ()), *_LINK_FLAGS)
 
 
-def compiler_environment(root: Path, scratch: Path) -> dict[str, str]:
-    """The environment for a compiler process.
-
-    Args:
-        root: our cache folder; zig keeps there the runtime that it builds at its first use (about 4 s).
-        scratch: where zig may leave its intermediate files; the caller removes it.
-    """
-    zig = {"ZIG_GLOBAL_CACHE_DIR": str(root / "zig"), "ZIG_LOCAL_CACHE_DIR": str(scratch / "zig")}
-    return {**os.environ, **zig, "LC_ALL": "C"}  # LC_ALL: errors in English, whoever reads the report
-
-
 def find_toolchain(root: Path) -> Toolchain:
     """The first compiler, in the order above, that makes a library; `OPTPY_CC` only has to run.
 
@@ -166,7 +159,7 @@ def _version(command: tuple[str, ...], root: Path, search_path: str) -> str:
     key = json.dumps([_file_identity(word, search_path) for word in command])
     known = _read_versions(store)
     if key not in known:
-        known[key] = _ask_version(command, root)
+        known[key] = _ask_version(command)
         _write_versions(store, known)
     return known[key]
 
@@ -179,29 +172,23 @@ def _file_identity(word: str, search_path: str) -> list[str | int]:
     return [word, os.path.realpath(path), status.st_mtime_ns, status.st_size]
 
 
-def _run(command: list[str], root: Path, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run a compiler in a folder, for so long at most."""
+def _ask_version(command: tuple[str, ...]) -> str:
     try:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            env=compiler_environment(root, folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _UnusableError(str(error)) from error
-
-
-def _ask_version(command: tuple[str, ...], root: Path) -> str:
-    done = _run([*command, "--version"], root, root, _PROBE_SECONDS)
+        # Not in our folder, which may be one that is only read.
+        with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name:
+            done = _run([*command, "--version"], Path(name), Path(name), _PROBE_SECONDS)
+    except OSError as error:
+        raise _UnusableError(f"`--version` cannot run in a temporary folder: {error}") from error
     if done.returncode != 0:
         raise _UnusableError(f"`--version` ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
+
+
+def _run(command: list[str], root: Path, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return run_compiler(command, root, folder, seconds)
+    except (CompilerStartError, subprocess.TimeoutExpired) as error:
+        raise _UnusableError(str(error)) from error
 
 
 def _try(command: tuple[str, ...], root: Path, search_path: str) -> None:
@@ -211,18 +198,18 @@ def _try(command: tuple[str, ...], root: Path, search_path: str) -> None:
     key = json.dumps(["compiles", [_file_identity(word, search_path) for word in command], flags])
     if key not in _read_versions(store):
         with told(f"trying the compiler {shlex.join(command)}"):
-            _compile_trial(command, root)
+            with_fallback(root, lambda usable: _compile_trial(Cache(usable), command))
         _write_versions(store, {**_read_versions(store), key: "yes"})
 
 
-def _compile_trial(command: tuple[str, ...], root: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "trial.c").write_text(_TRIAL)
-        compiling = [*command, *compile_flags(werror=False), "trial.c", "-o", "trial.so", *link_flags()]
-        done = _run(compiling, root, folder, _TRIAL_SECONDS)
-        if done.returncode != 0 or not (folder / "trial.so").exists():
+def _compile_trial(cache: Cache, command: tuple[str, ...]) -> None:
+    with cache.workspace("trial-0") as place:
+        place.source.write_text(_TRIAL)
+        compiling = [*command, *compile_flags(werror=False), place.source.name, "-o", place.library.name, *link_flags()]
+        done = _run(compiling, cache.root, place.source.parent, _TRIAL_SECONDS)
+        if done.returncode != 0 or not place.library.exists():
             said = done.stderr.strip() or done.stdout.strip() or "nothing"
+            cache.check_room(said)
             raise _UnusableError(f"it compiles no library (status {done.returncode}), and says: {said}")
 
 
@@ -237,10 +224,13 @@ def _read_versions(store: Path) -> dict[str, str]:
 def _write_versions(store: Path, known: dict[str, str]) -> None:
     # Only a memory: where it cannot be written, the next process asks the compiler again.
     with suppress(OSError):
-        descriptor, name = tempfile.mkstemp(dir=store.parent, prefix="tmp.")
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(known, file)
-        os.replace(name, store)
+        unfinished = store.with_name(unfinished_name())
+        try:
+            unfinished.touch(mode=0o600)
+            unfinished.write_text(json.dumps(known))
+            unfinished.replace(store)
+        finally:
+            remove(unfinished)
 
 
 @functools.cache

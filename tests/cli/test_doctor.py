@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
+import re
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from optpy.cli import main
 from optpy.errors import CompileError
+from optpy.kernels.ownership import owned, unfinished_name
+from tests.kernels.compilers import make_counter
 
 DOCTOR = sys.modules["optpy.cli.doctor"]
 """The module; in its package the command has the same name."""
@@ -20,6 +25,17 @@ def doctor() -> Result:
     return CliRunner().invoke(main, ["doctor"])
 
 
+def words(run: Result) -> str:
+    """What was printed, without its lines."""
+    return " ".join(run.output.split())
+
+
+@pytest.fixture(autouse=True)
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose runtime is built already."""
+    monkeypatch.setenv("OPTPY_CC", str(make_counter(tmp_path)[1]))
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "kernels"
@@ -27,7 +43,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_healthy_machine(cache: Path) -> None:
+def test_a_healthy_machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPTPY_CC")
     run = doctor()
     assert run.exit_code == 0, run.output
     assert "optpy can solve here" in run.output
@@ -68,10 +85,53 @@ def test_a_cache_that_others_may_write_to(cache: Path) -> None:
 def test_a_cache_that_cannot_be_made_is_a_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("OPTPY_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    output = words(doctor())
+    assert "access limited a file stands in its path. Every process compiles again; set OPTPY_CACHE_DIR" in output
+    assert "optpy can solve here" in output
+
+
+def test_a_cache_of_no_size(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_CACHE_MAX", "much")
+    run = doctor()
+    assert run.exit_code == 1
+    assert "OPTPY_CACHE_MAX is a number of bytes" in words(run)
+
+
+def test_what_the_cache_has(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_CACHE_MAX", "2G")
+    output = words(doctor())
+    assert re.search(r"size 1 libraries, \d\.\d MiB of at most 2048\.0 MiB \(another limit: OPTPY_CACHE_MAX\)", output)
+    assert re.search(r"free space \d+\.\d MiB", output)
+    assert "loading works a library was loaded from it" in output
+    assert "left over nothing" in output
+    dead = cache / unfinished_name()
+    dead.mkdir()
+    with owned(dead):
+        assert "left over nothing" in words(doctor())
+    (dead / "x.o").write_bytes(bytes(3 * 2**20))
+    assert "left over 1 of killed compilations, 3.0 MiB, removed" in words(doctor())
+    assert not dead.exists()
+
+
+def test_a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(100, 99, 2**20))
+    output = words(doctor())
+    assert "free space 1.0 MiB" in output
+    assert "access limited drwx------: its disk is full. Every process compiles again; set OPTPY_CACHE_DIR" in output
+
+
+def test_a_folder_from_which_nothing_is_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(path: str) -> ctypes.CDLL:
+        if cache in Path(path).parents:
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return real(path)
+
+    real = ctypes.CDLL
+    monkeypatch.setattr("optpy.kernels.compiler.ctypes.CDLL", load)
     run = doctor()
     assert run.exit_code == 0, run.output
-    assert "limited" in run.output
-    assert "cannot use its cache folder" in run.output
+    assert "loading limited no library can be loaded from it (is it mounted noexec?" in words(run)
 
 
 def test_without_a_gpu_the_reason_and_the_cure_are_given(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

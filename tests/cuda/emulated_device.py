@@ -14,8 +14,6 @@ import functools
 import hashlib
 import platform
 import shlex
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -31,8 +29,9 @@ from numpy.typing import NDArray
 from optpy.errors import CompileError
 from optpy.kernels.cache import Cache, Entry, open_cache
 from optpy.kernels.compiler import compile_c
+from optpy.kernels.compiler_process import run_compiler
 from optpy.kernels.cuda.device import Kernel, Mark, Module
-from optpy.kernels.toolchain import Toolchain, compiler_environment, find_toolchain, processor_identity
+from optpy.kernels.toolchain import Toolchain, find_toolchain, processor_identity
 
 _COMPILE_FLAGS = (
     "-x",
@@ -280,25 +279,17 @@ def _compile(source: str) -> tuple[ctypes.CDLL, bool]:
 def _build(cache: Cache, key: str, toolchain: Toolchain, text: str) -> Entry:
     """Compile and link, in two steps: the checks of the emulator stand in for the library of the sanitizer."""
     cache.discard(key)
-    built = cache.workspace(key)
-    folder = built.source.parent
-    built.source.write_text(text, encoding="utf-8")
-    compiling = [*toolchain.command, *_COMPILE_FLAGS, "-c", built.source.name, "-o", "kernels.o"]
-    linking = [*toolchain.command, "-shared", "kernels.o", "-o", built.library.name, "-lm"]
-    for command in (compiling, linking):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=compiler_environment(cache.root, folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if done.returncode != 0:
-            kept = cache.keep_failed(built, key)
-            raise CompileError(f"{shlex.join(command)} ended with status {done.returncode} on {kept}\n{done.stderr}")
-    shutil.rmtree(folder / "zig", ignore_errors=True)
-    (folder / "kernels.o").unlink()
-    return cache.publish(built, key)
+    with cache.workspace(key) as built:
+        folder = built.source.parent
+        built.source.write_text(text, encoding="utf-8")
+        compiling = [*toolchain.command, *_COMPILE_FLAGS, "-c", built.source.name, "-o", "kernels.o"]
+        linking = [*toolchain.command, "-shared", "kernels.o", "-o", built.library.name, "-lm"]
+        for command in (compiling, linking):
+            done = run_compiler(command, cache.root, folder)
+            if done.returncode != 0:
+                kept = cache.keep_failed(built, key)
+                raise CompileError(
+                    f"{shlex.join(command)} ended with status {done.returncode} on {kept}\n{done.stderr}"
+                )
+        (folder / "kernels.o").unlink()
+        return cache.publish(built, key)

@@ -6,12 +6,10 @@ import multiprocessing
 import os
 import signal
 import stat
-import tempfile
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
@@ -19,55 +17,10 @@ import pytest
 
 from optpy.errors import CompileError
 from optpy.kernels import toolchain
-from optpy.kernels.cache import Cache, Entry, open_cache
+from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.compiler import compile_c
-from optpy.kernels.toolchain import compiler_environment, find_toolchain
-
-ADD = "int add(int a, int b) { return a + b; }\n"
-NOBODY = 65534
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A compiler that writes down each compilation, and can be made to hang."""
-
-    log: Path
-    hang: Path  # while this file exists, compilations do not come to an end
-
-    def compilations(self) -> int:
-        return len(self.processes())
-
-    def processes(self) -> list[int]:
-        """Process identifiers of the compilers, in the order in which they began."""
-        return [int(line.split()[-1]) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own for the test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("OPTPY_CACHE_DIR", str(folder))
-    return folder
-
-
-@pytest.fixture
-def counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """The compiler of this machine behind a script. Before `root`: its runtime is built already."""
-    user_cache = open_cache().root
-    command = " ".join(f"'{word}'" for word in find_toolchain(user_cache).command)
-    zig_cache = compiler_environment(user_cache, user_cache)["ZIG_GLOBAL_CACHE_DIR"]
-    made = Counter(tmp_path / "log", tmp_path / "hang")
-    script = tmp_path / "counting-cc"
-    script.write_text(
-        "#!/bin/sh\n"
-        f'if [ "$1" = --version ]; then exec {command} --version; fi\n'
-        f"echo compiled by $$ >> '{made.log}'\n"
-        f"while [ -e '{made.hang}' ]; do sleep 0.02; done\n"
-        f"ZIG_GLOBAL_CACHE_DIR='{zig_cache}' exec {command} \"$@\"\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("OPTPY_CC", str(script))
-    return made
+from optpy.kernels.ownership import unfinished_name
+from tests.kernels.compilers import ADD, Counter, wait_for
 
 
 def compile_and_add(answers: Queue[tuple[int, bool]]) -> None:
@@ -75,12 +28,23 @@ def compile_and_add(answers: Queue[tuple[int, bool]]) -> None:
     answers.put((compiled.library.add(20, 22), compiled.cache_hit))
 
 
-def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> Entry:
-    """An entry without any compiler."""
-    built = cache.workspace(key)
+def place(built: Entry, content: bytes = b"library") -> Entry:
     built.source.write_text("source")
     built.library.write_bytes(content)
-    entry = cache.publish(built, key)
+    return built
+
+
+def key_of(name: str) -> str:
+    return make_key("name", name)
+
+
+KEY = key_of("one")
+
+
+def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> Entry:
+    """An entry without any compiler."""
+    with cache.workspace(key) as built:
+        entry = cache.publish(place(built, content), key)
     if used is not None:
         os.utime(entry.library.parent, (used, used))
     return entry
@@ -136,24 +100,45 @@ def test_killed_in_the_middle_of_a_compilation(counter: Counter, root: Path) -> 
     process = context.Process(target=compile_and_add, args=(context.Manager().Queue(),))
     process.start()
     wait_for(lambda: counter.compilations() == 1)
+    (workspace,) = root.glob("tmp.*")
+    open_cache().evict()
+    assert workspace.exists()  # its owner is at work
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
-    # The compiler with it, as where a whole machine or a job's group goes: alone, it would still write its library.
-    (compiler,) = counter.processes()
-    os.kill(compiler, signal.SIGKILL)
     process.join(60)
     counter.hang.unlink()
+    assert workspace.exists()
     compiled = compile_c(ADD, name="add")  # its lock went with it
     assert not compiled.cache_hit
     assert compiled.library.add(20, 22) == 42
-    (abandoned,) = root.glob("tmp.*")
-    open_cache().evict()
-    assert abandoned.exists()  # for all we know its owner is still at work
-    long_ago = time.time() - 7200
-    os.utime(abandoned, (long_ago, long_ago))
-    open_cache().evict()
-    assert not abandoned.exists()
+    assert not list(root.glob("tmp.*"))
     assert compile_c(ADD, name="add").cache_hit
+
+
+@pytest.mark.parametrize("years", [-40, 40])
+def test_left_overs_go_and_owned_ones_stay_whatever_the_clock_says(
+    years: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = open_cache()
+    left = root / unfinished_name()
+    left.mkdir()
+    now = time.time()
+    assert cache.remove_left_overs() == (0, 0)  # young, and of a disk without locks for all we know
+    with cache.workspace(KEY) as built:
+        built.source.write_text("source")
+        monkeypatch.setattr("time.time", lambda: now + years * 365.25 * 86400)
+        assert cache.remove_left_overs()[0] == 1
+        assert built.source.exists()
+        cache.publish(place(built), KEY)
+    assert not left.exists()
+    assert cache.find(KEY) is not None
+
+
+def test_what_fails_while_it_is_built_leaves_nothing(root: Path) -> None:
+    cache = open_cache()
+    with pytest.raises(FileNotFoundError), cache.workspace(KEY) as built:
+        cache.publish(built, KEY)  # without a library
+    assert [item.name for item in root.iterdir()] == ["zig"]
 
 
 def truncate(entry: Path) -> None:
@@ -217,167 +202,128 @@ def test_only_the_owner_can_enter(counter: Counter, root: Path) -> None:
     assert mode(root / "compilers.json") == 0o600
 
 
-@pytest.mark.parametrize("bits", [0o770, 0o702, 0o777])
-def test_folder_that_others_can_write_is_refused(bits: int, root: Path) -> None:
-    root.mkdir()
-    root.chmod(bits)
-    with pytest.raises(CompileError, match=r"can be written by other users(?s:.*)chmod go-w"):
-        compile_c(ADD, name="add")
-    root.chmod(0o755)  # others may read
-    assert open_cache().root == root
-    assert mode(root) == 0o755
-
-
-@pytest.mark.parametrize("bits", [0o755, 0o750, 0o711])
-def test_the_platforms_folder_is_made_private_again(bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tmp_path / "optpy"
-    own.mkdir()
-    own.chmod(bits)
-    monkeypatch.delenv("OPTPY_CACHE_DIR", raising=False)
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
-    assert open_cache().root == own
-    assert mode(own) == 0o700
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_folder_of_another_user_is_refused(root: Path) -> None:
-    root.mkdir(mode=0o700)
-    os.chown(root, NOBODY, NOBODY)
-    with pytest.raises(CompileError, match=r"belongs to another user(?s:.*)OPTPY_CACHE_DIR"):
-        compile_c(ADD, name="add")
-
-
-def test_folder_that_cannot_be_made_gives_a_warning_and_works(
-    counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("OPTPY_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.warns(RuntimeWarning, match=r"cannot use its cache folder .*file/cache.*OPTPY_CACHE_DIR"):
-        compiled = compile_c(ADD, name="add")
-    assert compiled.library.add(20, 22) == 42
-    assert mode(compiled.path.parents[1]) == 0o700
-
-
-@contextmanager
-def unprivileged() -> Iterator[None]:
-    """As a user whom permissions bind."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def read_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache its owner may not write to; not under tmp_path, which only root can enter."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="optpy-test-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        cache = folder / "cache"
-        cache.mkdir(mode=0o500)
-        if os.geteuid() == 0:
-            os.chown(cache, NOBODY, NOBODY)
-        monkeypatch.setenv("OPTPY_CACHE_DIR", str(cache))
-        yield cache
-        cache.chmod(0o700)
-
-
-def test_read_only_folder_is_told_from_a_writable_one(read_only: Path) -> None:
-    with unprivileged():
-        assert not Cache(read_only).is_writable()
-        read_only.chmod(0o700)
-        assert Cache(read_only).is_writable()
-        assert list(read_only.iterdir()) == []
-
-
-def test_read_only_folder_gives_hits_silently_and_misses_with_a_warning(
-    counter: Counter, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = compile_c(ADD, name="add")
-    monkeypatch.setattr(Cache, "is_writable", lambda self: self.root != root)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert compile_c(ADD, name="add").path == first.path
-    other = ADD.replace("+", "-")
-    with pytest.warns(RuntimeWarning, match="not writable"):
-        missed = compile_c(other, name="subtract")
-    assert missed.library.add(5, 3) == 2
-    assert root not in missed.path.parents
-    with pytest.warns(RuntimeWarning, match="not writable"):
-        assert compile_c(other, name="subtract").cache_hit  # within this process
-
-
 def test_first_of_two_builds_is_kept(root: Path) -> None:
     cache = open_cache()
-    late = cache.workspace("name-1")
-    late.source.write_text("source")
-    late.library.write_bytes(b"late")
-    first = build(cache, "name-1", b"first")
-    assert cache.publish(late, "name-1") == first
+    with cache.workspace(KEY) as late:
+        place(late, b"late")
+        first = build(cache, KEY, b"first")
+        assert cache.publish(late, KEY) == first
     assert first.library.read_bytes() == b"first"
     assert not list(root.glob("tmp.*"))
 
 
 def test_publish_replaces_a_damaged_entry(root: Path) -> None:
     cache = open_cache()
-    build(cache, "name-1", b"first").library.write_bytes(b"fir")
-    assert cache.find("name-1") is None
-    assert build(cache, "name-1", b"second").library.read_bytes() == b"second"
-    assert cache.find("name-1") is not None
+    build(cache, KEY, b"first").library.write_bytes(b"fir")
+    assert cache.find(KEY) is None
+    entry = build(cache, KEY, b"second")
+    assert entry.library.read_bytes() == b"second"
+    assert cache.find(KEY) is not None
+    assert sorted(file.suffix for file in entry.library.parent.iterdir()) == [".c", ".sha256", ".so"]
     assert not list(root.glob("tmp.*"))
 
 
 def test_eviction_takes_what_was_used_longest_ago(root: Path) -> None:
     cache = open_cache()
     now = time.time()
-    for age in range(5):
-        build(cache, f"name-{age}", bytes(1000), used=now - 100 * age)
-    assert cache.find("name-4") is not None  # used now
-    cache.evict(limit=3300)
-    assert {folder.name for folder in root.glob("name-*")} == {"name-4", "name-0", "name-1"}
+    keys = [key_of(str(age)) for age in range(5)]
+    for age, key in enumerate(keys):
+        build(cache, key, bytes(1000), used=now - 100 * age)
+    (root / "of the user").write_bytes(bytes(10_000))  # who may keep other things here
+    assert cache.find(keys[4]) is not None  # used now
+    replace(cache, limit=3300).evict()
+    assert {folder.name for folder in root.glob("name-*")} == {keys[4], keys[0], keys[1]}
     assert (root / "zig").exists()
+    assert (root / "of the user").exists()
     count, size = cache.size()
     assert count == 3
     assert 3000 < size <= 3300
 
 
+@pytest.mark.parametrize(("text", "limit"), [("", 512 * 2**20), ("0", 0), ("70000", 70000), ("2g", 2**31), ("5 K", 0)])
+def test_the_limit_is_the_users(text: str, limit: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTPY_CACHE_MAX", text)
+    if " " in text:
+        with pytest.raises(CompileError, match=r"OPTPY_CACHE_MAX is a number of bytes, .* not '5 K'"):
+            open_cache()
+    else:
+        assert open_cache().limit == limit
+
+
+def test_a_cache_beyond_its_limit_keeps_what_was_just_compiled(
+    counter: Counter, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPTPY_CACHE_MAX", "1")
+    first = compile_c(ADD, name="add")
+    os.utime(first.path.parent, (0, 0))
+    second, third = compile_c(ADD, name="other"), compile_c(ADD, name="third")
+    assert not first.path.exists()
+    assert first.library.add(20, 22) == 42  # what is loaded stays so
+    assert second.path.exists()  # other processes may be about to load what is as new as this
+    assert third.path.exists()
+    assert compile_c(ADD, name="other").cache_hit
+
+
+def build_again_and_again(root: Path, process: int, answers: Queue[int]) -> None:
+    """With entries that are no longer fresh, and no room for any."""
+    cache = Cache(root, limit=0)
+    built = 0
+    for turn in range(150):
+        key = key_of(f"{process} {turn % 3}")
+        content, hit = find_or_build(cache, key, read, partial(build, key=key, content=b"whole" * 1000))
+        assert content == b"whole" * 1000
+        built += not hit
+        with suppress(FileNotFoundError):
+            os.utime(root / key, (0, 0))
+    answers.put(built)
+
+
+def read(entry: Entry) -> bytes:
+    try:
+        return entry.library.read_bytes()
+    except OSError as error:
+        raise CompileError("it has gone") from error
+
+
+def test_many_processes_evict_what_others_use(root: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers: Queue[int] = context.Manager().Queue()
+    folder = open_cache().root
+    processes = [context.Process(target=build_again_and_again, args=(folder, k, answers)) for k in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert sum(answers.get() for _ in processes) > 9  # some had gone
+    assert not list(root.glob("tmp.*"))
+
+
 def test_failed_source_is_kept_once(root: Path) -> None:
     cache = open_cache()
     for text in ("first", "second"):
-        built = cache.workspace("name-1")
-        built.source.write_text(text)
-        kept = cache.keep_failed(built, "name-1")
+        with cache.workspace(KEY) as built:
+            built.source.write_text(text)
+            kept = cache.keep_failed(built, KEY)
     assert kept.read_text() == "second"
-    assert cache.find("name-1") is None
-    assert [folder.name for folder in root.glob("*name*")] == ["failed.name-1"]
+    assert cache.find(KEY) is None
+    assert [folder.name for folder in root.glob("*name*")] == [f"failed.{KEY}"]
 
 
 def test_lock_keeps_others_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from filelock import FileLock, Timeout
 
     cache = open_cache()
-    with cache.lock("name-1"):
+    with cache.lock(KEY):
         (file,) = (root / "locks").iterdir()
         with pytest.raises(Timeout):
             FileLock(file, timeout=0.05).acquire()
     with suppress(Timeout), FileLock(file, timeout=5):
         monkeypatch.setattr("optpy.kernels.cache._LOCK_SECONDS", 0.05)
-        with cache.lock("name-1"):  # a holder that hangs delays, and does not stop
+        with cache.lock(KEY):  # a holder that hangs delays, and does not stop
             entered = True
     assert entered
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def wait_for(condition: object, seconds: float = 60) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)

@@ -246,8 +246,7 @@ def test_description_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPTPY_CC", raising=False)
     described = describe_toolchain()
     assert set(described) == {
-        "processor", "cache folder", "cache",
-        "compiler", "compiler command", "compiler found as", "compiler flags",
+        "processor", "compiler", "compiler command", "compiler found as", "compiler flags",
     }  # fmt: skip
     assert "-fno-math-errno" in described["compiler flags"]
     assert "finite-math" not in described["compiler flags"]

@@ -176,19 +176,19 @@ class _Compiler:
 
     def build(self, cache: Cache, key: str, source: str) -> Entry:
         """The image in the cache."""
-        built = cache.workspace(key)
-        built.source.write_text(source, encoding="utf-8")
-        image, log = self._without_spilling(source, built.source.name)
-        # NVRTC has no option that makes its warnings errors.
-        if image is None or (self.werror and log.strip()):
-            kept = cache.keep_failed(built, key)
-            raise CompileError(
-                f"NVRTC {self.version[0]}.{self.version[1]} refuses {kept}\n"
-                f"{log.strip() or '(it said nothing)'}\n"
-                f"options: {' '.join(self.options)}"
-            )
-        built.library.write_bytes(image)
-        return cache.publish(built, key)
+        with cache.workspace(key) as built:
+            built.source.write_text(source, encoding="utf-8")
+            image, log = self._without_spilling(source, built.source.name)
+            # NVRTC has no option that makes its warnings errors.
+            if image is None or (self.werror and log.strip()):
+                kept = cache.keep_failed(built, key)
+                raise CompileError(
+                    f"NVRTC {self.version[0]}.{self.version[1]} refuses {kept}\n"
+                    f"{log.strip() or '(it said nothing)'}\n"
+                    f"options: {' '.join(self.options)}"
+                )
+            built.library.write_bytes(image)
+            return cache.publish(built, key)
 
     def _without_spilling(self, source: str, file_name: str) -> tuple[bytes | None, str]:
         """As `compile`, and again with looser bounds for kernels that keep registers in local memory."""

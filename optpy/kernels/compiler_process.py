@@ -1,0 +1,95 @@
+"""Runs a compiler that ends with this process, in whatever way this process ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# The pipe's other end is in this process alone: it is closed when this process dies, by SIGKILL too. Group 0 is the
+# group of who asks.
+_KILLS_ITS_GROUP_IN_THE_END = "read _; kill -KILL 0"
+
+
+class CompilerStartError(Exception):
+    """It could not be started; the text says why."""
+
+
+def run_compiler(
+    command: Sequence[str], root: Path, folder: Path, seconds: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler in a folder to its end, which Ctrl-C, SIGTERM and SIGKILL of this process bring about at once.
+
+    Args:
+        root: our cache folder, see `compiler_environment`.
+        folder: where it runs; what it leaves there besides its output is removed.
+        seconds: how long at most.
+
+    Raises:
+        CompilerStartError: there is no such command, or no memory is left.
+        subprocess.TimeoutExpired: it took longer.
+        OSError: nothing can be written in the folder.
+    """
+    scratch = folder / "scratch"
+    scratch.mkdir(mode=0o700)
+    try:
+        with _mortal_group() as group:
+            return subprocess.run(
+                command,
+                cwd=folder,
+                env=compiler_environment(root, scratch),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+                process_group=group,
+            )
+    except OSError as error:
+        raise CompilerStartError(str(error)) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def compiler_environment(root: Path, scratch: Path) -> dict[str, str]:
+    """The environment for a compiler process.
+
+    Args:
+        root: our cache folder; zig keeps there the runtime that it builds at its first use.
+        scratch: where compilers may leave their intermediate files; the caller removes it.
+    """
+    zig = {"ZIG_GLOBAL_CACHE_DIR": str(root / "zig"), "ZIG_LOCAL_CACHE_DIR": str(scratch / "zig")}
+    # LC_ALL: errors in English, whoever reads the report.
+    return {**os.environ, **zig, "TMPDIR": str(scratch), "LC_ALL": "C"}
+
+
+@contextmanager
+def _mortal_group() -> Iterator[int | None]:
+    """A process group that is killed at the end of the block, and where this process dies within it.
+
+    A compiler starts others (clang its linker, a script the compiler itself), so that it is not enough to kill the
+    one that was started. A terminal's Ctrl-C does not reach the group. None where there is no shell to watch over it.
+    """
+    shell = shutil.which("sh", path=os.defpath)
+    if shell is None:
+        yield None
+        return
+    watcher = subprocess.Popen(
+        [shell, "-c", _KILLS_ITS_GROUP_IN_THE_END],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    with watcher:
+        try:
+            yield watcher.pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(watcher.pid, signal.SIGKILL)
