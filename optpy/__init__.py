@@ -57,6 +57,7 @@ from .errors import (
     InternalError,
     OptionError,
     OptpyError,
+    PrecisionWarning,
 )
 from .plan import Solver, compile, solve
 from .session import Session
@@ -87,6 +88,7 @@ __all__ = [
     "OptionError",
     "OptpyError",
     "Param",
+    "PrecisionWarning",
     "Session",
     "SolveOptions",
     "SolveResult",

@@ -172,12 +172,12 @@ def test_updates_stay_on_the_device(xp: StrictCupy) -> None:
     bound = bind(on_host.ENERGY, on_device(on_host.good(), xp), np.float32, xp)
     before = xp.uploaded
     changes = {"A": xp.wrap(np.full((3, 4), 5.0)), "w": 7}
-    new, changed = bind_update(on_host.ENERGY, bound, changes, np.float32)
+    new, changed = bind_update(on_host.ENERGY, bound, changes)
     assert (xp.uploaded, new.xp, new.params) == (before, xp, {"w": 7.0})
     assert isinstance(changed["A"], Array)
     assert new.arrays["X"] is bound.arrays["X"]
     with pytest.raises(op.DataError, match=r"A\[0, 0\] = nan"):
-        bind_update(on_host.ENERGY, bound, {"A": xp.wrap(np.full((3, 4), np.nan))}, np.float32)
+        bind_update(on_host.ENERGY, bound, {"A": xp.wrap(np.full((3, 4), np.nan))})
 
 
 # -- other libraries, other GPUs -------------------------------------------------------------------------------------

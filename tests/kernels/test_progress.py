@@ -12,6 +12,7 @@ import pytest
 
 import optpy as op
 from optpy import plan
+from optpy.backend import Backend
 from optpy.kernels.compiler import compile_c
 from optpy.kernels.progress import telling, told
 from optpy.linear.solver import LinearSolver
@@ -52,12 +53,12 @@ def test_what_is_compiled_is_told_and_what_is_found_is_not(capfd: pytest.Capture
 def test_a_solve_and_a_session_tell_it_as_verbose_asks(
     verbose: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def building(*args: Any, **options: Any) -> op.Solver:
+    def building(*args: Any, **options: Any) -> Backend:
         with told("building"):
             return build(*args, **options)
 
-    build = plan.build
-    monkeypatch.setattr(plan, "build", building)
+    build = plan.build_backend
+    monkeypatch.setattr(plan, "build_backend", building)
     monkeypatch.setattr(LinearSolver, "prepare", lambda *_, **__: told("preparing").__enter__())
     N = op.dims("N")
     X = op.Unknown("X", (N,))
