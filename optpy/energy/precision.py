@@ -7,7 +7,7 @@ spent on an offset that all values share, as with times in seconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ TOLERATED = 0.1
 SAME = 2.0**-40
 """Values whose relative difference is less are one value, but for the rounding of what computed them in float64."""
 
-SAMPLE = 1024
-"""So many elements tell whether an array has to be looked at in full."""
+SAMPLE, SORTED = 2**10, 2**16
+"""So many elements tell whether an array has to be looked at in full; and so many whether values become equal there."""
 
 DIGITS, WRITTEN_DIGITS = 7, 15
 """Decimal digits that float32 holds; and the most of a number that somebody wrote: what was computed has up to 17."""
@@ -60,42 +60,61 @@ def warn_of_lost_values(f: Field, wide: Any, narrow: Any, xp: Any) -> None:
     rounded = narrow.reshape(-1, f.channels)
     first = f.channels - f.manifold.translation if isinstance(f.manifold, Kind) else 0
     channels = range(first, f.channels)
-    crowded = _crowded(rounded[:: max(len(rounded) // SAMPLE, 1)], channels)
-    if not crowded or bool((wide == narrow).all()):
+    if not _crowded(_bounds(rounded[:: _stride(rounded, SAMPLE)], channels)):
         return
     given = wide.reshape(-1, f.channels)
-    for k in _crowded(rounded, crowded):
+    bounds = _bounds(given, channels)
+    for k in _crowded(bounds):
         name = f"{f.name}[..., {k}]" if f.vector else f.name
-        _warn_of_channel(f, name, given[:, k], rounded[:, k], xp)
+        loss = _loss_of_values(repr(name), given[:, k], rounded[:, k], bounds[k], xp)
+        if loss:
+            warn(f"{loss}{_cure(f)}", PrecisionWarning)
 
 
-def _crowded(a: Any, channels: Sequence[int]) -> list[int]:
-    """The channels of (n, channels) whose steps in float32 are large beside what the array varies by."""
-    bounds = {k: (float(a[:, k].min()), float(a[:, k].max())) for k in channels}
+def _stride(a: Any, most: int) -> int:
+    """Of the elements that are looked at where so many are enough."""
+    return max(len(a) // most, 1)
+
+
+Bounds = tuple[float, float]
+"""The smallest and the largest value."""
+
+
+def _bounds(a: Any, channels: Sequence[int]) -> dict[int, Bounds]:
+    return {k: (float(a[:, k].min()), float(a[:, k].max())) for k in channels}
+
+
+def _crowded(bounds: Mapping[int, Bounds]) -> list[int]:
+    """The channels whose steps in float32 are large beside what the array varies by."""
     spread = max((high - low for low, high in bounds.values()), default=0.0)
     return [k for k, (low, high) in bounds.items() if spread < FEW_STEPS * _step(low, high)]
 
 
 def _step(low: float, high: float) -> float:
     """What float32 tells apart at the larger of two magnitudes; NaN, which is less than nothing, if that is none."""
-    largest = np.float32(max(abs(low), abs(high)))
+    with np.errstate(over="ignore"):
+        largest = np.float32(max(abs(low), abs(high)))
     return float(np.spacing(largest)) if np.isfinite(largest) else np.nan
 
 
-def _warn_of_channel(f: Field, name: str, wide: Any, narrow: Any, xp: Any) -> None:
-    low, high = float(wide.min()), float(wide.max())
+def _loss_of_values(name: str, wide: Any, narrow: Any, bounds: Bounds, xp: Any) -> str:
+    """What a channel has lost; nothing where it has not."""
+    low, high = bounds
     if high - low <= SAME * max(abs(low), abs(high)):
         loss = _loss(low)
-        if loss:
-            warn(f"{name!r} is {loss}{_cure(f)}", PrecisionWarning)
-        return
+        return f"{name} is {loss}" if loss else ""
+    stride = _stride(wide, SORTED)
+    wide, narrow = wide[::stride], narrow[::stride]
+    if bool((wide == narrow).all()):
+        return ""
     before, after = int(xp.unique(wide).size), int(xp.unique(narrow).size)
-    if after < (1 - TOLERATED) * before:
-        warn(
-            f"{before:,} distinct values of {name!r} become {after:,} in float32: they lie from {low!r} to {high!r}, "
-            f"where its steps are {_step(low, high):.3g}{_cure(f)}",
-            PrecisionWarning,
-        )
+    if after >= (1 - TOLERATED) * before:
+        return ""
+    looked_at = f" (in one element of {stride})" if stride > 1 else ""
+    return (
+        f"{before:,} distinct values of {name}{looked_at} become {after:,} in float32: they lie from {low!r} to "
+        f"{high!r}, where its steps are {_step(low, high):.3g}"
+    )
 
 
 def _cure(f: Field) -> str:
