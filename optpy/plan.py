@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -80,14 +81,16 @@ class Solver:
         self._place = place
         self._dtype = dtype
         self._backends = backends
+        self._compiling = threading.Lock()  # threads that solve at once compile once
         self._connectivity: dict[Graph, Connectivity] = {}
 
     def backend(self, dtype: DTypeLike) -> Backend:
         """The energy compiled for one precision: now, if it has not been before."""
         name = np.dtype(dtype).name
-        if name not in self._backends:
-            self._backends[name] = build_backend(self.energy, name, self._place)
-        return self._backends[name]
+        with self._compiling:
+            if name not in self._backends:
+                self._backends[name] = build_backend(self.energy, name, self._place)
+            return self._backends[name]
 
     @property
     def device(self) -> str:

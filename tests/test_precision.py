@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -108,6 +110,21 @@ def test_a_solver_compiles_each_precision_when_it_is_first_met(monkeypatch: pyte
     assert compiled == ["float32", "float64"]  # shared by all solvers of an energy
     single, double = (op.compile(energy, "cpu", dtype).timing.total for dtype in compiled)
     assert solver.timing.total == pytest.approx(single + double)
+
+
+def test_threads_that_solve_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def slowly(energy: Energy, dtype: str, *arguments: Any) -> Backend:
+        compiled.append(dtype)
+        time.sleep(0.05)
+        return cpu_backend(energy, dtype, *arguments)
+
+    monkeypatch.setattr("optpy.plan.cpu_backend", slowly)
+    solver = op.compile(fit(), device="cpu")
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: solver.solve(values(np.zeros(3))).success, range(4)))
+    assert (found, compiled) == ([True] * 4, ["float64"])
 
 
 def test_before_there_is_data_the_code_to_look_at_is_that_in_float64() -> None:
