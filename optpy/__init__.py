@@ -102,6 +102,7 @@ from .errors import (
     InternalError,
     OptionError,
     OptpyError,
+    PrecisionWarning,
 )
 from .plan import Solver, compile, solve
 from .session import Session
@@ -132,6 +133,7 @@ __all__ = [
     "OptionError",
     "OptpyError",
     "Param",
+    "PrecisionWarning",
     "Session",
     "SolveOptions",
     "SolveResult",

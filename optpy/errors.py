@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -39,6 +40,18 @@ def callers_frame() -> FrameType:
 
 class OptpyError(Exception):
     """Base of every error that optpy raises on purpose."""
+
+
+class PrecisionWarning(UserWarning):
+    """Float32 makes distinct values of an array equal, or shifts a param by more than ordinary rounding."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """``warnings.warn`` at the line of the user's own code that is running."""
+    frame = callers_frame()
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__")
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
 class _Located(OptpyError):

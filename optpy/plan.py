@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import re
+import threading
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .backend import Backend, CompileTiming, cpu_backend, cuda_backend, on_one_grid
+from .backend import Backend, CompileTiming, Listing, cpu_backend, cuda_backend
 from .energy.binding import Bound, bind
 from .energy.declarations import shape_text
 from .energy.edge_form import EdgeForm
 from .energy.energy import Energy
-from .energy.index import describe
 from .energy.problem_routines import Scatter
 from .errors import OptionError
 from .ir import Graph, Routine
 from .kernels.capacity import room_for
-from .kernels.cuda import available
-from .kernels.cuda.device import Device
 from .kernels.progress import telling
 from .kernels.tables import Connectivity
+from .place import CPU, DeviceName, Place, place_of
 from .problem import CompiledProblem
 from .session import Session
-from .solver.options import CPU_ONLY, SolveOptions, refuse_on_gpu
+from .solver.options import SolveOptions
 from .solver.result import SolveResult
 
-DeviceName = Literal["auto", "cpu", "cuda"]
 DTYPES = ("float32", "float64")
 """What is solved in."""
 
@@ -49,8 +46,12 @@ class _Request:
     """For binding the data."""
 
     @classmethod
-    def of(cls, energy: Energy, data: Mapping[str, Any], dtype: DTypeLike, options: Mapping[str, Any], xp: Any) -> Self:
+    def of(
+        cls, energy: Energy, data: Mapping[str, Any], dtype: str | None, options: Mapping[str, Any], xp: Any
+    ) -> Self:
         """Check everything that can be wrong in what the user gives; arrays are made those of the module ``xp``.
+
+        Where ``dtype`` is None, the data says in which precision it is solved for: ``bound.dtype``.
 
         A GPU must be the current one meanwhile.
 
@@ -66,36 +67,58 @@ class _Request:
 
 @final
 class Solver:
-    """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``."""
+    """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``.
 
-    def __init__(self, energy: Energy, backend: Backend, reason: str) -> None:
+    Args:
+        energy: what to minimise.
+        place: where it runs.
+        dtype: "float32" or "float64"; None: for each solve or session, that which its data asks for.
+        backends: what has been compiled there so far, by dtype; more is added when it is needed.
+    """
+
+    def __init__(self, energy: Energy, place: Place, dtype: str | None, backends: dict[str, Backend]) -> None:
         self.energy = energy
-        self.device_reason = reason
-        """Which device it is, and why that one."""
-        self._backend = backend
+        self._place = place
+        self._dtype = dtype
+        self._backends = backends
+        self._compiling = threading.Lock()  # threads that solve at once compile once
         self._connectivity: dict[Graph, Connectivity] = {}
+
+    def backend(self, dtype: DTypeLike) -> Backend:
+        """The energy compiled for one precision: now, if it has not been before."""
+        name = np.dtype(dtype).name
+        with self._compiling:
+            if name not in self._backends:
+                self._backends[name] = build_backend(self.energy, name, self._place)
+            return self._backends[name]
 
     @property
     def device(self) -> str:
         """ "cpu" or "cuda"."""
-        return self._backend.device
+        return "cpu" if self._place.gpu is None else "cuda"
+
+    @property
+    def device_reason(self) -> str:
+        """Which device it is, and why that one."""
+        return self._place.reason
 
     @property
     def timing(self) -> CompileTiming:
-        """What compiling has taken so far; on a GPU, conjugate gradients are compiled when they are first needed."""
-        return self._backend.timing
+        """What compiling has taken so far, in every precision of this solver: nothing yet where no data has chosen one.
 
-    def _because(self, reason: str) -> Solver:
-        """The same solver with another reason for its device."""
-        return Solver(self.energy, self._backend, reason)
+        On a GPU, conjugate gradients are compiled when they are first needed.
+        """
+        taken = [b.timing for name, b in list(self._backends.items()) if self._dtype in (name, None)]
+        return CompileTiming(sum(t.derive for t in taken), sum(t.build for t in taken), all(t.cache_hit for t in taken))
 
     def __repr__(self) -> str:
         unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
         terms = ", ".join(self.energy.terms)
-        return f"<Solver of {unknowns} on {self.device} in {self.dtype.name}; terms {terms}>"
+        precision = self._dtype or "the precision of the data"
+        return f"<Solver of {unknowns} on {self.device} in {precision}; terms {terms}>"
 
     def __copy__(self) -> Solver:
-        return self  # it never changes
+        return self  # whatever it compiles serves all
 
     def __deepcopy__(self, memo: object) -> Solver:
         return self
@@ -107,9 +130,12 @@ class Solver:
         )
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision of the unknowns and of everything computed from them; sums are float64."""
-        return np.dtype(self._backend.program.dtype)
+    def dtype(self) -> np.dtype[Any] | None:
+        """The precision of the unknowns and of everything computed from them; None: it follows the data.
+
+        Sums are float64.
+        """
+        return None if self._dtype is None else np.dtype(self._dtype)
 
     def solve(self, data: Mapping[str, Any], **options: Any) -> SolveResult:
         """Minimise the energy from the initial values in the data.
@@ -126,7 +152,7 @@ class Solver:
 
     def _request(self, data: Mapping[str, Any], options: Mapping[str, Any]) -> _Request:
         with self.current():
-            return _Request.of(self.energy, data, self.dtype, options, self._backend.xp)
+            return _Request.of(self.energy, data, self._dtype, options, self._place.xp)
 
     def _solve(self, request: _Request) -> SolveResult:
         session = self._start(request)
@@ -145,15 +171,17 @@ class Solver:
         return self._start(self._request(data, options))
 
     def _start(self, request: _Request) -> Session:
+        with telling(request.options.verbose > 0):
+            self.backend(request.bound.dtype)  # now: compiling is no part of binding
         return Session(self, request.bound, request.options, request.seconds)
 
     def current(self) -> AbstractContextManager[None]:
         """Within it, the solver's device is the current one of this thread."""
-        return self._backend.current()
+        return self._place.current()
 
     def problem(self, bound: Bound, threads: int) -> CompiledProblem:
-        """The energy with memory for the sizes of some data."""
-        return self._backend.problem(self.energy, bound.sizes, threads)
+        """The energy with memory for the sizes of some data, in its precision."""
+        return self.backend(bound.dtype).problem(self.energy, bound.sizes, threads)
 
     def connectivity(self, bound: Bound) -> dict[Graph, Connectivity]:
         """The tables of the graphs in the data; those of the last data where the edges are the same."""
@@ -175,14 +203,22 @@ class Solver:
     # -- looking inside ------------------------------------------------------------------------------------------------
 
     @property
+    def _listing(self) -> Listing:
+        """The program to look at: where the data chooses the precision, that of float64, whatever data there was."""
+        return self.backend(self._dtype or np.float64).program
+
+    @property
     def routines(self) -> dict[str, tuple[Routine, ...]]:
         """The routines by group: "evalF", "evalJTF", "applyJTJ", "cost", ..."""
-        p = self._backend.program
+        p = self._listing
         return {group: tuple(p.routine(n) for n in numbers) for group, numbers in p.groups.items()}
 
     def source(self, name: str | None = None) -> str:
-        """The generated C, or CUDA C++, of a group of routines ("applyJTJ"), or of the whole energy."""
-        return self._backend.program.source if name is None else self.dump(name, stage="source")
+        """The generated C, or CUDA C++, of a group of routines ("applyJTJ"), or of the whole energy.
+
+        Where the precision follows the data, it is that in float64; ``compile`` with a dtype to see the other.
+        """
+        return self._listing.source if name is None else self.dump(name, stage="source")
 
     def dump(self, name: str, stage: Stage = "routine") -> str:
         """A group of routines as they stand after a stage of the compiler.
@@ -195,7 +231,7 @@ class Solver:
         Raises:
             OptionError: there is no such group or stage.
         """
-        p = self._backend.program
+        p = self._listing
         if name not in p.groups:
             raise OptionError(f"no routine {name!r}; there are: {', '.join(sorted(p.groups))}")
         if stage == "routine":
@@ -208,15 +244,20 @@ class Solver:
 
 
 def compile(
-    energy: Energy, device: DeviceName = "auto", dtype: DTypeLike = np.float32, deterministic: bool = False
+    energy: Energy, device: DeviceName = "auto", dtype: DTypeLike | None = None, deterministic: bool = False
 ) -> Solver:
     """Differentiate an energy, generate its routines and compile them (or find them in the cache).
+
+    Where the precision follows the data, all this is done when data first asks for a precision: by ``Solver.solve``
+    or ``Solver.start``.
 
     Args:
         energy: what to minimise.
         device: "cpu"; "cuda", CuPy's current GPU; "auto", that GPU where CUDA works, else the CPU (the solver's
             ``device_reason`` says which and why).
-        dtype: float32 or float64: of the unknowns and of everything computed from them. Sums are always float64.
+        dtype: np.float32 or np.float64: of the unknowns and of everything computed from them. Sums are always float64.
+            None: for each solve or session, float32 if that holds all initial values of the unknowns (of dtype float32,
+            float16, bool, or integers of up to 16 bits), else float64 (lists and Python numbers are, too).
         deterministic: on a GPU, no additions by atomics, whose order differs from run to run: residuals over graphs
             are gathered at each point instead, also where that costs more. On the CPU this is always so: the same
             bits for any number of threads.
@@ -227,19 +268,17 @@ def compile(
         CompileError: there is no C compiler, or a compiler fails.
     """
     name = _checked_dtype(energy, dtype)
-    return _compile(energy, name, _place(device, deterministic))
+    solver = _solver(energy, name, place_of(device, deterministic))
+    if name is not None:
+        solver.backend(name)
+    return solver
 
 
-def _compile(energy: Energy, dtype: str, place: _Place) -> Solver:
-    key, asked = (place.key, dtype), (place.key, dtype, place.reason)
-    solver = energy.compiled.get(asked)
-    if solver is None:
-        other = energy.compiled.get(key)  # "auto" and a device's name may mean the same, and have other reasons
-        solver = build(energy, dtype, place=place) if other is None else other._because(place.reason)
-        energy.compiled[key] = energy.compiled[asked] = solver
+def _solver(energy: Energy, dtype: str | None, place: Place) -> Solver:
+    """That which was made before, if any. "auto" and a device's name may mean the same: they share what is compiled."""
+    backends = energy.compiled.setdefault(place.key, {})
+    solver = energy.compiled.setdefault((place.key, dtype, place.reason), Solver(energy, place, dtype, backends))
     assert isinstance(solver, Solver)
-    if solver.device_reason != place.reason:  # the same device, come to in another way
-        solver = energy.compiled[key] = Solver(energy, solver._backend, place.reason)
     return solver
 
 
@@ -247,7 +286,7 @@ def solve(
     energy: Energy,
     data: Mapping[str, Any],
     device: DeviceName = "auto",
-    dtype: DTypeLike = np.float32,
+    dtype: DTypeLike | None = None,
     deterministic: bool = False,
     **options: Any,
 ) -> SolveResult:
@@ -269,93 +308,15 @@ def solve(
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     name = _checked_dtype(energy, dtype)
-    place = _place(device, deterministic, options.get("preconditioner"), energy)
+    place = place_of(device, deterministic, options.get("preconditioner"), energy)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with place.current():
         request = _Request.of(energy, data, name, options, place.xp)
-    with telling(request.options.verbose > 0):
-        solver = _compile(energy, name, place)
-    return solver._solve(request)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a solver shall run.
-
-    Attributes:
-        gpu: the device; None for the CPU.
-        reason: which that is, and why.
-        deterministic: whether a GPU may not add by atomics.
-    """
-
-    gpu: Device | None
-    reason: str
-    deterministic: bool = False
-
-    @property
-    def key(self) -> str:
-        if self.gpu is None:
-            return "cpu"
-        return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
-
-    @property
-    def xp(self) -> Any:
-        return np if self.gpu is None else self.gpu.xp
-
-    def current(self) -> AbstractContextManager[None]:
-        """Within it, a GPU is the current one of this thread."""
-        return nullcontext() if self.gpu is None else self.gpu.current()
-
-
-_CPU = _Place(None, "the CPU, as asked")
-
-
-def _place(device: object, deterministic: bool, preconditioner: object = None, energy: Energy | None = None) -> _Place:
-    """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
-
-    Args:
-        device, deterministic: see ``compile``.
-        preconditioner: what is asked for already.
-        energy: what it is asked for.
-
-    Raises:
-        OptionError: there is none, or CUDA cannot run here.
-    """
-    if not isinstance(deterministic, bool):
-        raise OptionError(f"'deterministic' must be True or False, not {deterministic!r}")
-    if device == "cpu":
-        return _CPU
-    if device == "cuda":
-        refuse_on_gpu(preconditioner)
-        gpu = available.find_device()
-        return _Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
-    if device == "auto" and isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
-        return _Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
-    if device == "auto":
-        found, reason = available.cuda_or_reason()
-        if found and preconditioner == "multigrid" and energy is not None and not on_one_grid(energy):
-            return _Place(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
-        return _Place(found, reason if found else f"the CPU; {reason}", deterministic)
-    asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
-    raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")
-
-
-def _device_cure(device: object) -> str:
-    """What was probably meant by what is no device."""
-    if isinstance(device, Mapping):
-        return ". Data is given to the solver, op.compile(energy).solve(data), or to op.solve(energy, data)"
-    if not isinstance(device, str):
-        return ""
-    if device.lower() in ("cpu", "cuda", "auto", "gpu"):
-        return f"; did you mean {device.lower().replace('gpu', 'cuda')!r}?"
-    if re.fullmatch(r"cuda:\d+", device):
-        return f"; 'cuda' is CuPy's current GPU: with cupy.cuda.Device({device[5:]}): ..."
-    return ". Options are given by name: method='gn'" if device in ("lm", "gn") else ""
+    return _solver(energy, name, place)._solve(request)
 
 
 def build(
-    energy: Energy, dtype: str, form: EdgeForm | None = None, place: _Place = _CPU, scatter: Scatter | None = None
+    energy: Energy, dtype: str, form: EdgeForm | None = None, place: Place = CPU, scatter: Scatter | None = None
 ) -> Solver:
     """A new solver of an energy.
 
@@ -369,22 +330,31 @@ def build(
     Raises:
         EnergyError, CompileError
     """
+    return Solver(energy, place, dtype, {dtype: build_backend(energy, dtype, place, form, scatter)})
+
+
+def build_backend(
+    energy: Energy, dtype: str, place: Place, form: EdgeForm | None = None, scatter: Scatter | None = None
+) -> Backend:
+    """Compile an energy in one precision; the arguments are those of ``build``.
+
+    Raises:
+        EnergyError, CompileError
+    """
     if place.gpu is None:
-        return Solver(energy, cpu_backend(energy, dtype, form), place.reason)
+        return cpu_backend(energy, dtype, form)
     chosen = not place.deterministic if scatter is None else scatter
-    return Solver(energy, cuda_backend(energy, dtype, place.gpu, form, chosen), place.reason)
+    return cuda_backend(energy, dtype, place.gpu, form, chosen)
 
 
-def _checked_dtype(energy: Energy, dtype: DTypeLike) -> str:
-    """The name of the dtype, if it is supported and the energy is one."""
+def _checked_dtype(energy: Energy, dtype: DTypeLike | None) -> str | None:
+    """The name of the dtype, if there is one, it is supported and the energy is one."""
     if not isinstance(energy, Energy):
         raise TypeError(f"an op.Energy is needed, not {type(energy).__name__}")
-    return _real_dtype(dtype)
+    return None if dtype is None else _real_dtype(dtype)
 
 
 def _real_dtype(dtype: DTypeLike) -> str:
-    if dtype is None:  # NumPy's default, which is not ours
-        raise OptionError("dtype=None; use np.float32 or np.float64")
     try:
         name = np.dtype(dtype).name
     except TypeError as error:

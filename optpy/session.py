@@ -99,7 +99,7 @@ class Session:
         bound.release()
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
         read_x = partial(_copies, problem, self._solver.energy, bound)
-        precision = _STANDSTILL * float(np.finfo(self._solver.dtype).eps)
+        precision = _STANDSTILL * float(np.finfo(bound.dtype).eps)
         return _State(bound, problem, options, Minimizer(problem, options, read_x=read_x, precision=precision))
 
     def _options_from_here(self) -> SolveOptions:
@@ -124,7 +124,7 @@ class Session:
             )
         facts, records = self._facts(), self._minimizer.iterations
         so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
-        solver = f"{self._options.method}, {self._solver.device}, {self._solver.dtype.name}"
+        solver = f"{self._options.method}, {self._solver.device}, {self._bound.dtype.name}"
         return f"<Session of {facts['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
 
     def __reduce__(self) -> NoReturn:
@@ -176,6 +176,8 @@ class Session:
 
         A trust region that has become smaller than the initial one stays, unless the solve had ended.
         A size changes where everything that has it is given: the edges of a graph with the arrays over them.
+        The precision stays that in which the session started, whatever the dtype of new values of the unknowns: they
+        are converted, with an ``op.PrecisionWarning`` where that makes distinct values equal.
 
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
@@ -188,7 +190,7 @@ class Session:
         started = time.perf_counter()
         with self._running():
             with room_for(data, self._bound.xp):
-                bound, changed = bind_update(self._solver.energy, self._bound, data, self._solver.dtype)
+                bound, changed = bind_update(self._solver.energy, self._bound, data)
             options = self._options_from_here()
             if bound.sizes == self._bound.sizes:
                 rewired = any(g.name in data for g in self._solver.energy.graphs)
@@ -282,7 +284,7 @@ class Session:
         """
         with self._running():
             summary = self._minimizer.summary()
-            compiling = self._solver.timing
+            compiling = self._solver.backend(self._bound.dtype).timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
             timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
             return summary.result(self._copy_all(), timing, self._solver.device, self._options, self._facts())
@@ -294,7 +296,7 @@ class Session:
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
             "Device": self._solver.device_reason,
             "Preconditioners used": self._problem.preconditioners,
-            "Precision": f"{self._solver.dtype.name}, sums in float64",
+            "Precision": f"{self._bound.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",
         }
 
@@ -323,8 +325,9 @@ class Session:
             seconds = self._problem.benchmark_pcg(repeat)
             self._problem.set_preconditioner(options.preconditioner)
             return seconds
-        if routine not in self._solver.routines:
-            raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(self._solver.routines))}")
+        groups = self._solver.backend(self._bound.dtype).program.groups
+        if routine not in groups:
+            raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
         return self._problem.benchmark(routine, repeat)
 
 

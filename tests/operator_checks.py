@@ -38,7 +38,7 @@ class Operators:
     ) -> None:
         solver = solver or op.compile(energy, "cpu", dtype)
         self.energy = energy
-        self.bound = bind(energy, data, dtype, solver._backend.xp)
+        self.bound = bind(energy, data, dtype, solver._place.xp)
         self._on_gpu = solver.device == "cuda"
         on_host = bind(energy, data, dtype) if self._on_gpu else self.bound
         self._solved = {u: solved_elements(energy, u, on_host) for u in energy.unknown_fields}

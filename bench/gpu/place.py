@@ -11,12 +11,12 @@ import numpy as np
 
 from bench.case import Case, Data
 from bench.gpu.counting import CountingDevice, Counts
-from optpy.backend import cuda_backend
 from optpy.energy.vectors import vector
 from optpy.ir import tangent
 from optpy.kernels.cuda.bound import BoundCuda
 from optpy.kernels.cuda.device import Device
-from optpy.plan import Solver
+from optpy.place import Place
+from optpy.plan import Solver, build
 from optpy.problem import CompiledProblem
 from optpy.session import Session
 from optpy.solver.options import SolveOptions
@@ -25,7 +25,7 @@ from optpy.solver.protocol import Damping, LinearLimits
 
 def gpu_solver(case: Case, dtype: str, device: Device, deterministic: bool = False) -> Solver:
     """The case compiled for a device; what `op.compile` does for the one that it finds."""
-    return Solver(case.energy, cuda_backend(case.energy, dtype, device, scatter=not deterministic), device.name)
+    return build(case.energy, dtype, place=Place(device, device.name, deterministic))
 
 
 @final

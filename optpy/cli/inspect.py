@@ -38,7 +38,7 @@ FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "eva
     metavar="ROUTINE",
     help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
 def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():

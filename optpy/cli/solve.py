@@ -36,7 +36,9 @@ NOT_CONVERGED = 3
     help="The .npz file to write the unknowns to, by name.",
 )
 @click.option("--method", type=click.Choice(["gn", "lm"]), help="Gauss-Newton or Levenberg-Marquardt.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True)
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), help="Of the solve.  [default: what holds the unknowns in the data]"
+)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option(
     "--option",
@@ -54,7 +56,7 @@ def solve(
     data_file: Path,
     out_file: Path,
     method: str | None,
-    dtype: str,
+    dtype: str | None,
     device: Literal["auto", "cpu", "cuda"],
     assignments: Sequence[str],
     quiet: bool,

@@ -22,6 +22,7 @@ from .graph_binding import Edges, checked_edges, graph_array
 from .index import describe
 from .manifolds.kind import Kind as Manifold
 from .manifolds.so3 import SO3
+from .precision import precision_for, warn_of_lost_values, warn_of_shifted_param
 from .robust import check_scales, role_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Bound:
         kinds: of each array as it came in, by name.
         edges: of each graph, by name: every index inside what its slot points into.
         shapes: of each array, by name, also once they have been released.
+        dtype: the solver's, float32 or float64.
         as_matrices: the manifolds of those that came in as matrices, by name; ``arrays`` has them as they are stored.
         xp: the module of ``arrays`` and ``edges``: NumPy, or CuPy.
     """
@@ -51,6 +53,7 @@ class Bound:
     kinds: dict[str, Kind]
     edges: dict[str, Edges]
     shapes: dict[str, tuple[int, ...]]
+    dtype: np.dtype[Any]
     as_matrices: dict[str, Manifold] = field(default_factory=dict)
     xp: Any = np
 
@@ -71,14 +74,15 @@ class Bound:
         return self.kinds[name].give(array)
 
 
-def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64, xp: Any = np) -> Bound:
+def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> Bound:
     """Check the data and bring it into shape.
 
     Args:
         energy: what the data is for.
         data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for
             params.
-        dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own.
+        dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own; None: float32 if that
+            holds all values of the unknowns, by their dtypes, else float64.
         xp: the module of the arrays that solving works on: NumPy; or CuPy, to check the data on the current GPU, where
             it stays if it lies there, and is copied to once if it does not.
 
@@ -88,14 +92,15 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64,
             another GPU.
     """
     _check_names(energy, data)
-    solver = np.dtype(dtype)
+    unknowns = {u.name: _read(u, data[u.name], xp) for u in energy.unknown_fields}
+    solver = precision_for(raw.dtype for raw, _ in unknowns.values()) if dtype is None else np.dtype(dtype)
     sizes: dict[ir.Dim, int] = {}
     bound_by: BoundBy = {}
     arrays, kinds = {}, {}
     may_be_empty = {g.edges for g in energy.graphs}
     as_matrices: dict[str, Manifold] = {}
     for f in energy.fields:
-        raw, kinds[f.name] = _read(f, data[f.name], xp)
+        raw, kinds[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
         _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
         arrays[f.name] = _values(f, raw, solver, xp)
         as_matrices |= _manifold_of_matrices(f, raw)
@@ -105,13 +110,11 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike = np.float64,
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, energy.scales)) for p in energy.params}
     check_scales(energy.scales, params, solver)
-    return Bound(sizes, arrays, params, kinds, edges, _shapes(arrays), as_matrices, xp)
+    return Bound(sizes, arrays, params, kinds, edges, _shapes(arrays), solver, as_matrices, xp)
 
 
-def bind_update(
-    energy: Energy, bound: Bound, changes: Mapping[str, Any], dtype: DTypeLike
-) -> tuple[Bound, dict[str, Any]]:
-    """Change some of the data; sizes may change where all arrays that have them are given.
+def bind_update(energy: Energy, bound: Bound, changes: Mapping[str, Any]) -> tuple[Bound, dict[str, Any]]:
+    """Change some of the data; sizes may change where all arrays that have them are given. The precision stays.
 
     Returns:
         The data after the change, and the changed arrays alone.
@@ -120,7 +123,7 @@ def bind_update(
         DataError: as ``bind``.
     """
     _check_known(energy, changes)
-    solver = np.dtype(dtype)
+    solver = bound.dtype
     raws = {f: _read(f, changes[f.name], bound.xp) for f in energy.fields if f.name in changes}
     graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in energy.graphs if g.name in changes}
     sizes = _sizes_after(energy, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
@@ -147,6 +150,7 @@ def bind_update(
         {**bound.kinds, **kinds},
         {**bound.edges, **edges},
         {**bound.shapes, **_shapes(arrays)},
+        bound.dtype,
         as_matrices,
         bound.xp,
     )
@@ -308,6 +312,7 @@ def _on_manifold(f: ir.Field, manifold: Manifold, raw: Any, target: np.dtype[Any
         stored = manifold.checked(f, wide, 4 * float(np.finfo(target).eps), xp)
     with np.errstate(over="ignore"):
         array = xp.ascontiguousarray(stored.astype(target))
+    warn_of_lost_values(f, stored, array, xp)
     _check_finite(f, stored, array, xp)
     return array
 
@@ -335,6 +340,8 @@ def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any], role: str) -> float
             reason = f"does not fit into {solver}" if exact or np.isfinite(number) else "is not finite"
             given = describe(value) if exact else number
             raise DataError(f"the param {p.name!r} is {given}, which {reason}{role}", p.location)
+    if solver == np.float32:
+        warn_of_shifted_param(p, number)
     return number
 
 

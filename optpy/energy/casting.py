@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..ir import Field
+from ..ir import REAL, Field
+from .precision import warn_of_lost_values
 
 
 def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
     """The array of ``xp`` in the target dtype, C-contiguous; no copy if it already is.
 
-    Floats may be rounded to the precision of other floats. Whole numbers become floats or other whole numbers only
+    Floats may be rounded to the precision of other floats, with a ``PrecisionWarning`` where that loses what tells them
+    apart. Whole numbers become floats or other whole numbers only
     exactly, and bool where uint8, or 0 and 1.
 
     Raises:
@@ -35,10 +37,15 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
     if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
             f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} "
-            f"cannot hold exactly; convert it yourself, {_conversion(target)}",
+            f"cannot hold exactly; {_wider(f, target)}convert it yourself, {_conversion(target)}",
             f.location,
         )
+    warn_of_lost_values(f, raw, array, xp)
     return array
+
+
+def _wider(f: Field, target: np.dtype[Any]) -> str:
+    return "solve with dtype=np.float64, or " if f.dtype == REAL and target == np.float32 else ""
 
 
 def _conversion(target: np.dtype[Any]) -> str:

@@ -172,12 +172,35 @@ def test_updates_stay_on_the_device(xp: StrictCupy) -> None:
     bound = bind(on_host.ENERGY, on_device(on_host.good(), xp), np.float32, xp)
     before = xp.uploaded
     changes = {"A": xp.wrap(np.full((3, 4), 5.0)), "w": 7}
-    new, changed = bind_update(on_host.ENERGY, bound, changes, np.float32)
+    new, changed = bind_update(on_host.ENERGY, bound, changes)
     assert (xp.uploaded, new.xp, new.params) == (before, xp, {"w": 7.0})
     assert isinstance(changed["A"], Array)
     assert new.arrays["X"] is bound.arrays["X"]
     with pytest.raises(op.DataError, match=r"A\[0, 0\] = nan"):
-        bind_update(on_host.ENERGY, bound, {"A": xp.wrap(np.full((3, 4), np.nan))}, np.float32)
+        bind_update(on_host.ENERGY, bound, {"A": xp.wrap(np.full((3, 4), np.nan))})
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize(("x", "expected"), [(np.float32, "float32"), (np.float64, "float64"), (np.int64, "float64")])
+def test_the_precision_follows_arrays_on_the_device(x: Any, expected: str, place: str, xp: StrictCupy) -> None:
+    data = on_host.good(X=np.ones((3, 4), x), Y=np.ones((3, 4, 2), np.float32))
+    bound = bind(on_host.ENERGY, on_device(data, xp) if place == "device" else data, None, xp)
+    assert (bound.dtype.name, bound.arrays["X"].dtype.name) == (expected, expected)
+    assert xp.downloaded < 50
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_what_float32_loses_is_told_in_the_same_words(place: str, xp: StrictCupy) -> None:
+    Z = op.Array("Z", (on_host.H, on_host.W), 2)
+    energy = op.Energy(fit=X[on_host.i, on_host.j] - Z[on_host.i, on_host.j].sum())
+    grid = np.arange(3000.0).reshape(30, 100)
+    data = dict(X=np.zeros((30, 100), np.float32), Z=np.stack([1e8 + grid, grid / 7], axis=-1))
+    with pytest.warns(op.PrecisionWarning) as expected:
+        bind(energy, data, np.float32)
+    with pytest.warns(op.PrecisionWarning) as found:
+        bind(energy, on_device(data, xp) if place == "device" else data, np.float32, xp)
+    assert [str(w.message) for w in found] == [str(w.message) for w in expected]
+    assert xp.downloaded < 50
 
 
 # -- other libraries, other GPUs -------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cuda", dtype)
-    bound = bind(energy, values, dtype, solver._backend.xp)
+    bound = bind(energy, values, dtype, solver._place.xp)
     made = solver.problem(bound, 1)
     made.bind(bound.arrays, bound.params, solver.connectivity(bound))
     return made

@@ -15,7 +15,8 @@ from optpy.energy.problem_routines import Scatter
 from optpy.kernels.cuda import bound
 from optpy.kernels.cuda.bound import BoundCuda
 from optpy.kernels.cuda.device import Device
-from optpy.plan import Solver, _Place, build
+from optpy.place import Place
+from optpy.plan import Solver, build
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
@@ -45,7 +46,7 @@ n, i, j, k, m = op.indices(N, H, W, K, L)
 
 def solver_on(gpu: Device, energy: op.Energy, dtype: str, form: EdgeForm | None = None, scatter: Any = None) -> Solver:
     """One of its own, in a certain form."""
-    return build(energy, dtype, form, _Place(gpu, "as asked"), scatter)
+    return build(energy, dtype, form, Place(gpu, "as asked"), scatter)
 
 
 def machine(ops: Operators) -> BoundCuda:

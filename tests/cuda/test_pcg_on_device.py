@@ -21,7 +21,8 @@ from optpy.kernels.cuda.device import Device
 from optpy.kernels.cuda.source import header
 from optpy.linear import cuda_loop, cuda_solver
 from optpy.linear.ending import _ENDINGS, Ending
-from optpy.plan import Solver, _Place, build
+from optpy.place import Place
+from optpy.plan import Solver, build
 from optpy.problem import CompiledProblem
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -45,7 +46,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = solver or op.compile(of, "cuda", np.float64)
-    bound = bind(of, values, np.float64, solver._backend.xp)
+    bound = bind(of, values, np.float64, solver._place.xp)
     made = solver.problem(bound, 1)
     made.bind(bound.arrays, bound.params, solver.connectivity(bound))
     made.trace = []
@@ -139,7 +140,7 @@ def hub_linearised() -> tuple[Real, csr_array]:
 )
 @pytest.mark.parametrize("preconditioner", Preconditioners[1:])
 def test_every_iteration_on_graphs(gpu: Device, way: str, form: Any, preconditioner: Any, reset: int) -> None:
-    place = _Place(gpu, "as asked")
+    place = Place(gpu, "as asked")
     solver = build(HUB, "float64", None, place, "all") if form == "scatter" else build(HUB, "float64", form, place)
     problem = compiled(HUB, HUB_DATA, solver)
     machine = problem._bound

@@ -15,6 +15,8 @@ from optpy import backend, plan
 from optpy.energy.binding import bind
 from optpy.kernels.buffers import Buffers
 from optpy.kernels.tables import Connectivity
+from optpy.place import Place
+from optpy.plan import build
 from optpy.session import Session
 from tests.cuda.emulated_device import EmulatedDevice
 
@@ -125,7 +127,7 @@ def test_nothing_is_left_to_be_done_when_data_has_been_bound(
 def test_tables_are_shared_only_once_they_have_been_built(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = plan.build(ENERGY, "float64", place=plan._Place(emulated, ""))
+    compiled = build(ENERGY, "float64", place=Place(emulated, ""))
     with monkeypatch.context() as patch:
         patch.setattr(emulated, "to_host", lambda array: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -158,7 +158,7 @@ def test_exact_conversions_are_made(name: str, value: Any, expected: Any) -> Non
 
 def test_an_update_changes_what_it_names() -> None:
     bound = bind(ENERGY, good(), np.float32)
-    new, changed = bind_update(ENERGY, bound, {"A": np.full((3, 4), 5.0), "w": 7}, np.float32)
+    new, changed = bind_update(ENERGY, bound, {"A": np.full((3, 4), 5.0), "w": 7})
     assert list(changed) == ["A"]
     assert changed["A"].dtype == np.float32
     assert new.arrays["A"] is changed["A"]
@@ -179,7 +179,7 @@ def test_an_update_changes_what_it_names() -> None:
 def test_mistakes_in_updates(changes: dict[str, Any], parts: list[str]) -> None:
     bound = bind(ENERGY, good(), np.float32)
     with pytest.raises(op.DataError) as caught:
-        bind_update(ENERGY, bound, changes, np.float32)
+        bind_update(ENERGY, bound, changes)
     for part in parts:
         assert part in str(caught.value)
 

@@ -304,7 +304,7 @@ def test_a_scale_of_0_is_found_when_the_solve_starts(loss: str) -> None:
     energy = op.Energy(f=op.robust(Y[n], loss, scale=T[n]))
     for zero in (0.0, 1e-30):  # or its square in float32
         with pytest.raises(op.DataError, match=r"the residual 'f' .* is (nan|-?inf)"):
-            op.solve(energy, dict(Y=[1.0, 2.0], T=[1.0, zero]))
+            op.solve(energy, dict(Y=[1.0, 2.0], T=[1.0, zero]), dtype=np.float32)
 
 
 @pytest.mark.parametrize("value", [0.0, -0.5, np.nan, np.inf])

@@ -20,6 +20,7 @@ import pytest
 
 import optpy as op
 from optpy import plan
+from optpy.backend import Backend
 from optpy.kernels import progress
 from optpy.kernels.compiler import compile_c
 from optpy.kernels.progress import telling, told
@@ -202,12 +203,12 @@ def test_nvrtc_on_a_terminal(root: Path) -> None:
 def test_a_solve_and_a_session_tell_it_as_verbose_asks(
     verbose: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def building(*args: Any, **options: Any) -> op.Solver:
+    def building(*args: Any, **options: Any) -> Backend:
         with told("building"):
             return build(*args, **options)
 
-    build = plan.build
-    monkeypatch.setattr(plan, "build", building)
+    build = plan.build_backend
+    monkeypatch.setattr(plan, "build_backend", building)
     monkeypatch.setattr(LinearSolver, "prepare", lambda *_, **__: told("preparing").__enter__())
     N = op.dims("N")
     X = op.Unknown("X", (N,))

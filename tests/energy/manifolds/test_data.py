@@ -173,15 +173,15 @@ def test_updates_may_change_the_form() -> None:
     energy, q = ENERGIES["SO3"], GOOD["SO3"]
     bound = bind(energy, q)
     R = matrices(quaternions(np.random.default_rng(6), 2, 3))
-    first, arrays = bind_update(energy, bound, dict(X=R), np.float64)
+    first, arrays = bind_update(energy, bound, dict(X=R))
     assert list(arrays) == ["X"]
     np.testing.assert_allclose(first.give_back("X", first.arrays["X"]), R, atol=1e-15)
-    second, _ = bind_update(energy, first, dict(A=R), np.float64)
+    second, _ = bind_update(energy, first, dict(A=R))
     assert second.give_back("X", second.arrays["X"]).shape == R.shape
-    third, _ = bind_update(energy, second, dict(X=q["X"]), np.float64)
+    third, _ = bind_update(energy, second, dict(X=q["X"]))
     np.testing.assert_array_equal(third.give_back("X", third.arrays["X"]), q["X"])
     with pytest.raises(op.DataError, match="no rotation"):
-        bind_update(energy, third, dict(X=2 * R), np.float64)
+        bind_update(energy, third, dict(X=2 * R))
 
 
 def test_a_translation_that_does_not_fit_the_precision_is_named() -> None:
