@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
 
-from .aggregation import AggregationState
 from .assembly import AssembledState
-from .cholesky import FactorState
 from .multigrid import MultigridState
 
 
@@ -47,8 +45,8 @@ class PcgKernels(ctypes.Structure):
         ("smooth", POINTER(c_int)),
         ("power", POINTER(c_int)),
         ("normal", POINTER(AssembledState)),
-        ("aggregation", POINTER(AggregationState)),
-        ("cholesky", POINTER(FactorState)),
+        ("solve", c_void_p),
+        ("solver", c_void_p),
     ]
 
 
@@ -90,7 +88,3 @@ def declare_signatures(library: ctypes.CDLL) -> None:
     if hasattr(library, "optpy_assemble"):
         library.optpy_assemble.argtypes = [POINTER(Context), POINTER(AssembledState), c_int, c_int]
         library.optpy_assemble.restype = None
-        library.optpy_aggregate.argtypes = [POINTER(AggregationState), c_int]
-        library.optpy_aggregate.restype = None
-        library.optpy_factorise.argtypes = [POINTER(FactorState), POINTER(AssembledState), c_int]
-        library.optpy_factorise.restype = None

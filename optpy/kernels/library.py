@@ -11,12 +11,13 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field, Graph, Routine
+from ..ir import Field, Graph, NormalMatrix, Routine
 from .aggregation import Aggregation
 from .assembly import AssembledMatrix
 from .buffers import Buffers
 from .cholesky import Factorisation
 from .context import Context, PcgKernels, PcgState
+from .matrix_solvers import MatrixSolvers, matrix_solvers
 from .multigrid import Multigrid
 from .program import Program
 from .segments import all_segments, solved_segments, weighted_segments
@@ -232,8 +233,10 @@ class BoundProgram:
             solver: what has been built from it.
         """
         kernels = self._lines(unknowns, damped, "_stored")
-        kind = "aggregation" if isinstance(solver, Aggregation) else "cholesky"
-        return PcgKernels(**kernels, normal=ctypes.pointer(matrix.state), **{kind: ctypes.pointer(solver.state)})
+        solve = self._solvers.applying(solver)
+        return PcgKernels(
+            **kernels, normal=ctypes.pointer(matrix.state), solve=solve, solver=ctypes.addressof(solver.state)
+        )
 
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
@@ -279,12 +282,16 @@ class BoundProgram:
 
     def aggregate(self, aggregation: Aggregation) -> None:
         """Compute all levels of an assembled matrix's multigrid."""
-        self._library.optpy_aggregate(ctypes.byref(aggregation.state), self._threads_for_products())
+        self._solvers.aggregate(aggregation, self._threads_for_products())
 
     def factorise(self, factor: Factorisation, matrix: AssembledMatrix) -> None:
         """Compute the factor of an assembled matrix."""
-        threads = self._threads_for_products()
-        self._library.optpy_factorise(ctypes.byref(factor.state), ctypes.byref(matrix.state), threads)
+        self._solvers.factorise(factor, matrix, self._threads_for_products())
+
+    @property
+    def _solvers(self) -> MatrixSolvers:
+        assert isinstance(self.program.normal, NormalMatrix)
+        return matrix_solvers(len(self.program.normal.elements), self.program.dtype)
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir import Coupling, NormalMatrix, Uncoupled
-from .aggregation import aggregation_source
 from .assembly import assembly_source
-from .cholesky import cholesky_source
 from .compiler import native_header
 from .dialect import Dialect
 from .multigrid import multigrid_source
@@ -33,6 +31,3 @@ def _sources(
         yield multigrid_source(coupling, slots)
     if isinstance(normal, NormalMatrix):
         yield assembly_source(normal, slots, dialect)
-        yield aggregation_source(len(normal.elements), dialect)
-        yield cholesky_source(len(normal.elements))
-        yield native_header("assembled.h")

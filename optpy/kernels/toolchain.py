@@ -43,6 +43,7 @@ _COMMON_FLAGS = (
     "-fPIC",
     "-pthread",
     "-O3",
+    "-g0",  # zig's clang adds debug information where it is not told, a fifth of its time
     # Fast-math, flag by flag. Not -ffast-math: it brings -ffinite-math-only, which lets the compiler delete
     # the very checks that find a NaN, and in gcc 12 it links code that flushes denormals, process-wide.
     "-fno-math-errno",  # sqrt becomes an instruction; nobody reads errno

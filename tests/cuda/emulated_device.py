@@ -39,6 +39,7 @@ _COMPILE_FLAGS = (
     "-std=c++17",
     "-nostdinc++",  # math.h of the C library: the C++ one takes longer to read than most kernels
     "-O1",
+    "-g0",  # zig's clang adds debug information where it is not told
     "-fPIC",
     "-ffp-contract=off",
     "-fno-exceptions",

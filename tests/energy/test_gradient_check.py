@@ -240,14 +240,14 @@ def test_the_report_on_a_point_does_not_depend_on_others(
 
     monkeypatch.setattr(gradient_check, "bound_jacobian", wrong_at_the_first)
     undecided = 0
-    for data in random_points(0, 40):
+    for data in random_points(0, 20):
         alone = op.check_gradients(energy, data).worst["t"]
         beside = op.check_gradients(energy, with_an_ordinary_point(data)).worst["t"]
         assert beside.verdict == alone.verdict, data
         if beside.row == (0, 0):
             assert beside == alone
         undecided += alone.verdict == "undecided"
-    assert undecided > 5
+    assert undecided > 2
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -48,6 +48,11 @@ def test_compiles_and_calls() -> None:
 
 
 @pytest.mark.usefixtures("each_compiler")
+def test_no_time_is_spent_on_debug_information() -> None:
+    assert b".debug_" not in compile_c(ADD, name="add", werror=True).path.read_bytes()
+
+
+@pytest.mark.usefixtures("each_compiler")
 @pytest.mark.parametrize("header", ["prelude.h", "team.h", "vecmath.h"])
 def test_native_headers_compile_without_warnings(header: str) -> None:
     # prelude.h comes first in every source.

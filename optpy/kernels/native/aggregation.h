@@ -363,7 +363,7 @@ static void amg_cycle_from(const Aggregation *g, int64_t level, Team *team, int 
 }
 
 /* Level 0's x ~ A^-1 b: all threads of the team call it, when b is there; ends with a barrier. b is kept. */
-static __attribute__((unused)) void amg_cycle(Aggregation *g, Team *team, int thread) {
+static void amg_cycle(Aggregation *g, Team *team, int thread) {
     const AmgLevel *l = &g->level[0];
     AMG_SHARE(i, l->nodes, team, thread)
         amg_put(l->f, i, amg_transposed(l->inverse + i * AMG_SQUARE, l->b + i * AMG_BLOCK));

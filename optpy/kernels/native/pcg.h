@@ -69,6 +69,10 @@ OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, 
 
 /* -- conjugate gradients ------------------------------------------------------------------------------------------- */
 
+/* x = M^-1 b by what has been built from an assembled matrix; all threads of the team call it, when b is there. Comes from
+ * the library of matrix_solvers.h. */
+typedef void (*MatrixSolve)(void *solver, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread);
+
 /* The kernels of each line, one for each grid of unknowns; those of apply may have others before them. */
 typedef struct {
     int64_t grids, applied;
@@ -81,8 +85,8 @@ typedef struct {
     const int *z, *smooth, *power;
     /* With an assembled matrix, z is what a solver that works on it makes of r. */
     struct NormalMatrix *normal; /* or null */
-    struct Aggregation *aggregation; /* this or ... */
-    struct Cholesky *cholesky;       /* ... this */
+    MatrixSolve solve;
+    void *solver;
 } PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
@@ -269,8 +273,7 @@ OPTPY_FN double pcg_multigrid(const Context *c, const PcgKernels *m, double *sca
 /* z = M^-1 r of the assembled matrix; r.z. */
 static double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
     normal_take(c, m->normal, team, thread);
-    if (m->cholesky) chol_solve(m->cholesky, m->normal->b, m->normal->x, team, thread);
-    else amg_cycle(m->aggregation, team, thread);
+    m->solve(m->solver, m->normal->b, m->normal->x, team, thread);
     return normal_give(c, m->normal, team, thread);
 }
 #else
