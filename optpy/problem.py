@@ -184,7 +184,9 @@ class CompiledProblem:
     @property
     def size(self) -> int:
         sizes = self._buffers.sizes
-        residuals = sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._residuals)
+        residuals = sum(
+            len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms
+        )
         return residuals + sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in self._unknowns)
 
     @property
@@ -431,7 +433,7 @@ class CompiledProblem:
         inputs = {f: host(self._buffers.read(f)) for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
         arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
         edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
-        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {})
+        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
         gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
         columns = Columns.of(self._energy, bound)
         return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)

@@ -1,4 +1,4 @@
-"""Iteratively reweighted least squares: weights held by ``op.stop_gradient``, costs compared at one and the same weights."""
+"""Iteratively reweighted least squares: weights held by ``op.stop_gradient``; costs compare at the same weights."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_the_cost_reported_is_that_of_the_weights_there() -> None:
     data = dict(X=[2.0, 3.0, 5.0], A=[2.0, 3.0, 5.0])
     result = solve(SHRUNK, data)
     assert result.cost == pytest.approx(SHRUNK.cost(data | result.x))
-    for before, after in zip(result.iterations, result.iterations[1:], strict=False):
-        if after.accepted:
-            assert after.cost_change > 0  # at the weights of that iteration
+    for record in result.iterations[1:]:
+        if record.accepted:
+            assert record.cost_change > 0  # at the weights of that iteration
     assert any(b.cost < a.cost for b, a in zip(result.iterations, result.iterations[1:], strict=False))  # yet it rises
 
 

@@ -51,7 +51,7 @@ class Bench:
 
     def _prepare(self) -> None:
         options = SolveOptions.of(method=self.case.method)
-        radius = options.initial_radius if self.case.method == "lm" else math.inf
+        radius = options.first_radius(is_fit=self.problem.is_fit) if self.case.method == "lm" else math.inf
         self.problem.linearise()
         self.problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
         self.bound.wait()

@@ -37,12 +37,11 @@ def search(name: str, seeds: Sequence[int], ways: Ways) -> list[Run]:
     for dtype in ways.dtypes:
         solver = op.compile(family.energy, device="cpu", dtype=dtype)
         for seed in seeds:
-            runs += _solve(family, solver, seed, ways)
+            runs += _solve(family, solver, dtype, seed, ways)
     return runs
 
 
-def _solve(family: Family, solver: op.Solver, seed: int, ways: Ways) -> Iterator[Run]:
-    dtype = solver.dtype.name
+def _solve(family: Family, solver: op.Solver, dtype: str, seed: int, ways: Ways) -> Iterator[Run]:
     drawn = family.problem(seed, dtype)
     landscape = Landscape(family, drawn.data)
     ends: dict[tuple[str, str], tuple[Outcome, Data]] = {}

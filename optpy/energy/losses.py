@@ -20,15 +20,10 @@ from fractions import Fraction
 from typing import Final, final
 
 from ..symbolic.expr import ONE, ZERO, Const, Expr, add, call, const, linear, mul, power, where
-from ..symbolic.operations import OPERATIONS, absolute, equal, less_equal, sqrt, stop_gradient
+from ..symbolic.operations import OPERATIONS, absolute, equal, less_equal, sqrt, stop_gradient, whole
 
 _HALF: Final = Fraction(1, 2)
 _THIRD: Final = Fraction(1, 3)
-
-
-def _whole(e: Expr) -> Expr:
-    """e as one node: products would be multiplied out and overflow. Nothing of it is ever differentiated."""
-    return stop_gradient(e)
 
 
 @final
@@ -46,7 +41,7 @@ class Norm:
         largest = scale
         for e in r:
             largest = call(OPERATIONS["maximum"], largest, absolute(e))
-        return cls(tuple(_whole(_quotient(e, largest)) for e in r), _whole(_quotient(scale, largest)))
+        return cls(tuple(whole(_quotient(e, largest)) for e in r), whole(_quotient(scale, largest)))
 
     @property
     def q(self) -> Expr:
@@ -155,9 +150,9 @@ def summed(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
     else:
         n = Norm.of(scale, r)
         root = LOSSES[loss].root(n)
-        shrunk = tuple(mul(_whole(mul(n.k, _whole(e))), root) for e in r)
+        shrunk = tuple(mul(whole(mul(n.k, whole(e))), root) for e in r)
     # Infinite where the square of the scale is 0: for the bounded losses it would hide all residuals.
-    square = _whole(power(scale, 2)) if not isinstance(scale, Const) else ONE
+    square = whole(power(scale, 2)) if not isinstance(scale, Const) else ONE
     factor = add(ONE, mul(equal(square, ZERO), power(square, -1)))
     return tuple(mul(factor, e) for e in shrunk)
 

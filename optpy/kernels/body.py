@@ -185,7 +185,7 @@ class Body:
                 return self._comparison(node, "<=")
             case "equal":
                 return self._comparison(node, "==")
-            case "stop_gradient":
+            case "stop_gradient" | "whole":
                 return self._real(node.args[0])
             case name if name in self._dialect.functions:
                 return f"{self._dialect.functions[name]}({', '.join(self._real(a) for a in node.args)})"

@@ -21,6 +21,7 @@ from .expr import (
     Expr,
     Operation,
     Sum,
+    Var,
     add,
     call,
     linear,
@@ -128,6 +129,10 @@ def _same(x: Expr, y: Expr) -> Expr | None:
 
 def _simpler_stop(x: Expr) -> Expr | None:
     return x if x.boolean or isinstance(x, Const) or (isinstance(x, Call) and x.op.name == "stop_gradient") else None
+
+
+def _simpler_whole(x: Expr) -> Expr | None:
+    return x if x.boolean or isinstance(x, (Const, Var, Call)) else None
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -243,6 +248,8 @@ for _name, _choice, _partials in (
 ):
     _row(_name, _choice, _partials, _REAL, _REAL, smooth=False, total=True, cost=1, simplify=_same)
 _row("stop_gradient", lambda x: x, _no_slope, _REAL, smooth=False, cost=0, total=True, simplify=_simpler_stop)
+# One node for what would overflow if it were multiplied out.
+_row("whole", lambda x: x, lambda x: (ONE,), _REAL, cost=0, total=True, simplify=_simpler_whole)
 for _name, _function in (("less", np.less), ("less_equal", np.less_equal), ("equal", np.equal)):
     _row(
         _name,
@@ -288,6 +295,11 @@ def absolute(x: Expr) -> Expr:
 def modulo(x: Expr, y: Expr) -> Expr:
     """``x - y floor(x / y)``: what is left of x, with the sign of y."""
     return linear(0, [(1, x), (-1, mul(y, _f("floor", mul(x, power(y, -1)))))])
+
+
+def whole(x: Expr) -> Expr:
+    """x as one node."""
+    return _f("whole", x)
 
 
 def stop_gradient(x: Expr) -> Expr:

@@ -37,7 +37,7 @@ def test_energies_share_it() -> None:
     """What an energy is compiled from has no part of it."""
     for stiffness in (1.5, 2.5):
         energy = springs(stiffness)
-        backend = op.compile(energy, "cpu", "float64")._backend
+        backend = op.compile(energy, "cpu", "float64").backend("float64")
         assert isinstance(backend, CpuBackend)
         assert "chol_" not in derive(energy, "float64").program.source
         assert not hasattr(backend.compiled.library, "optpy_factorise")
