@@ -9,6 +9,7 @@ from ..kernels.context import PcgState
 from ..kernels.library import BoundProgram
 from ..solver.protocol import LinearLimits, LinearStatus
 from .assembled import CholeskyFactor
+from .choice import Outcome
 from .loop import Solved, begin_anew, is_unreduced, run
 
 
@@ -27,8 +28,8 @@ class CholeskySolve:
         self._bound = bound
         self._factor = factor
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
-        """It is given up where it does not solve a singular system, replaceable or not."""
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
+        """It is given up where it does not solve a singular system, whatever the patience."""
         factor = self._factor
         summary = run(self._bound, factor.kernels(damped), state, replace(limits, eta=limits.forcing()))
         # In what a singular M leaves out, r.z does not see that r is as it was.
@@ -37,4 +38,4 @@ class CholeskySolve:
         )
         if unsolved:
             begin_anew(state)
-        return Solved(summary, serves=not unsolved)
+        return Solved(summary, Outcome.UNFIT if unsolved else Outcome.SERVED)

@@ -181,7 +181,7 @@ def test_multigrid_knows_rigid_motions() -> None:
         problem.damp(Damping(1e6, 1e-6, 1e32, jacobi_scaling=True))
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
         assert isinstance(problem._linear_solver, linear_solver.LinearSolver)
-        multigrid = problem._linear_solver._assembled
+        multigrid = problem._linear_solver._algebraic
         assert isinstance(multigrid, MultigridSolve)
         assert isinstance(multigrid.levels, AlgebraicMultigrid)
         assert multigrid.levels._turning == range(3)
