@@ -48,7 +48,6 @@ class PcgKernels(ctypes.Structure):
         ("power", POINTER(c_int)),
         ("normal", POINTER(AssembledState)),
         ("aggregation", POINTER(AggregationState)),
-        ("cholesky", POINTER(FactorState)),
     ]
 
 
@@ -98,3 +97,5 @@ def declare_signatures(library: ctypes.CDLL) -> None:
         library.optpy_aggregate.restype = None
         library.optpy_factorise.argtypes = [POINTER(FactorState), POINTER(AssembledState), c_int]
         library.optpy_factorise.restype = None
+        library.optpy_solve_factorised.argtypes = [POINTER(FactorState), c_void_p, c_void_p, c_int]
+        library.optpy_solve_factorised.restype = None

@@ -222,7 +222,7 @@ class BoundProgram:
         unknowns: Sequence[tuple[Field, Field]],
         damped: bool,
         matrix: AssembledMatrix,
-        solver: Aggregation | Factorisation,
+        solver: Aggregation,
     ) -> PcgKernels:
         """The lines of the conjugate gradient loop with a solver that works on the assembled matrix.
 
@@ -232,8 +232,7 @@ class BoundProgram:
             solver: what has been built from it.
         """
         kernels = self._lines(unknowns, damped, "_stored")
-        kind = "aggregation" if isinstance(solver, Aggregation) else "cholesky"
-        return PcgKernels(**kernels, normal=ctypes.pointer(matrix.state), **{kind: ctypes.pointer(solver.state)})
+        return PcgKernels(**kernels, normal=ctypes.pointer(matrix.state), aggregation=ctypes.pointer(solver.state))
 
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
@@ -285,6 +284,14 @@ class BoundProgram:
         """Compute the factor of an assembled matrix."""
         threads = self._threads_for_products()
         self._library.optpy_factorise(ctypes.byref(factor.state), ctypes.byref(matrix.state), threads)
+
+    def solve_factorised(self, factor: Factorisation, b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A^-1 b of the assembled matrix that has been factorised; one after the other in the order of the nodes."""
+        b = np.ascontiguousarray(b, np.float64)
+        x = np.empty_like(b)
+        threads = self._threads_for_products()
+        self._library.optpy_solve_factorised(ctypes.byref(factor.state), b.ctypes.data, x.ctypes.data, threads)
+        return x
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -32,7 +32,7 @@ def _sources(
     if isinstance(coupling, Coupling):
         yield multigrid_source(coupling, slots)
     if isinstance(normal, NormalMatrix):
-        yield assembly_source(normal, slots, dialect)
+        yield assembly_source(normal, slots)
         yield aggregation_source(len(normal.elements), dialect)
         yield cholesky_source(len(normal.elements))
         yield native_header("assembled.h")

@@ -176,7 +176,7 @@ class LinearSolver:
             factor = self._factor
             try:
                 factor.build(damped)
-                return CholeskySolve(self._bound, factor)
+                return CholeskySolve(factor)
             except MemoryError:
                 self._do_without(factor)
         if self._choice.kind == "multigrid":

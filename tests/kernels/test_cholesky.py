@@ -169,15 +169,6 @@ def test_solutions_are_those_of_a_dense_solve(name: str, block: int) -> None:
     np.testing.assert_allclose(factored.solve(b), np.linalg.solve(A, b), rtol=0, atol=1e-10)
 
 
-def test_a_matrix_in_single_precision_is_factored_in_double() -> None:
-    pattern = grid(12, 10)
-    A = laplacian(pattern, 3) + 1e-5 * np.eye(360)  # in single precision, L would lose half of the last pivot
-    factored = Factored(A, pattern, 3, dtype="float32")
-    given = scipy.sparse.bsr_array((factored.blocks.astype(float), *csr(pattern)[::-1])).toarray()
-    b: Real = np.random.default_rng(2).normal(size=360).astype(np.float32).astype(float)
-    np.testing.assert_allclose(factored.solve(b), np.linalg.solve(given, b), rtol=1e-5)
-
-
 def test_new_values_are_factored_in_the_same_memory() -> None:
     pattern = grid(6, 7)
     A = positive_definite(pattern, 2)

@@ -81,8 +81,7 @@ typedef struct {
     const int *z, *smooth, *power;
     /* With an assembled matrix, z is what a solver that works on it makes of r. */
     struct NormalMatrix *normal; /* or null */
-    struct Aggregation *aggregation; /* this or ... */
-    struct Cholesky *cholesky;       /* ... this */
+    struct Aggregation *aggregation;
 } PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
@@ -291,8 +290,7 @@ OPTPY_FN double pcg_multigrid(const Context *c, const PcgKernels *m, double *sca
 /* z = M^-1 r of the assembled matrix; r.z. */
 static double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
     normal_take(c, m->normal, team, thread);
-    if (m->cholesky) chol_solve(m->cholesky, m->normal->b, m->normal->x, team, thread);
-    else amg_cycle(m->aggregation, team, thread);
+    amg_cycle(m->aggregation, team, thread);
     return normal_give(c, m->normal, team, thread);
 }
 #else
