@@ -136,7 +136,7 @@ def test_where_rounding_keeps_the_residual_from_falling_it_ends(period: int) -> 
 def test_a_residual_that_does_not_fall_for_long_is_no_end_while_the_model_does(dtype: type) -> None:
     """Of a load at one end of a chain that is held at the other, the residual walks along it, as large as it was."""
     n = 1500
-    load = np.zeros(n, dtype)
+    load: Vector = np.zeros(n, dtype)
     load[0] = 1
 
     class Chain:
