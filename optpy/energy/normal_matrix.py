@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import (
-    REAL,
     Access,
     BlockEntry,
     Dim,
@@ -117,7 +116,8 @@ def _term(
     domain = source.residual.domain
     if not kept:
         return NormalTerm(domain, reads, None, blocks), []
-    stored = Field(f"normal.{source.residual.label}", tuple(i.dim for i in domain), len(kept), REAL, Role.STORED)
+    # In double: rounded to less, the sum of such products need not be positive definite where J^T J is.
+    stored = Field(f"normal.{source.residual.label}", tuple(i.dim for i in domain), len(kept), "float64", Role.STORED)
     values = [Store(Access(stored, point(domain), n), e) for n, e in enumerate(factor(kept))]
     return NormalTerm(domain, reads, stored, blocks), values
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..ir import BlockEntry, Dim, Field, NormalMatrix, NormalTerm
 from .buffers import Buffers
 from .compiler import native_header
-from .dialect import Dialect
 from .slots import Slots
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
@@ -29,19 +28,15 @@ Reads = NDArray[np.int64]
 # -- source --------------------------------------------------------------------------------------------------------
 
 
-def assembly_source(matrix: NormalMatrix, slots: Slots, dialect: Dialect) -> str:
+def assembly_source(matrix: NormalMatrix, slots: Slots) -> str:
     """The code that adds up the blocks of an energy's matrix."""
     lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}", f"#define NORMAL_CHUNK {_CHUNK}"]
     for kind, elements in matrix.vectors.items():
         places = ", ".join(f"{{{slots.fields[f]}, {c}, {_step(f, slots)}}}" for f, c in elements)
         lines.append(f"static const int normal_{kind}[][3] = {{{places}}};")
     row = [
-        "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix) {",
-        *(
-            f"    {line}"
-            for n, (term, read) in enumerate(_views(matrix))
-            for line in _visit(n, term, read, slots, dialect)
-        ),
+        "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
+        *(f"    {line}" for n, (term, read) in enumerate(_views(matrix)) for line in _visit(n, term, read, slots)),
         "}",
     ]
     return "\n".join([*lines, "", native_header("assembly.h"), "", *row])
@@ -59,7 +54,7 @@ def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
             yield term, read
 
 
-def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dialect) -> list[str]:
+def _visit(number: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
     """The loop over the residuals of a term whose read is the row's node."""
     if not any(term.blocks[read, other] for other in range(len(term.reads))):
         return []
@@ -70,17 +65,17 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dial
     if term.stored is not None and used:
         slot = slots.fields[term.stored]
         step = _step(term.stored, slots)
-        body.append(f"const OPTPY_REAL *at = (const OPTPY_REAL *)c->field[{slot}] + {step} * v->place[q];")
-        body += [f"const OPTPY_REAL v{n} = at[{n} * c->plane[{slot}]];" for n in used]
+        body.append(f"const double *at = (const double *)c->field[{slot}] + {step} * v->place[q];")
+        body += [f"const double v{n} = at[{n} * c->plane[{slot}]];" for n in used]
     body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
     for other in range(len(term.reads)):
         entries = term.blocks[read, other]
         if entries:
             body += [
                 f"if (block[{other}] >= 0) {{",
-                f"    OPTPY_REAL *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;",
+                f"    double *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;",
             ]
-            body += [f"    {_addition(e, dialect)}" for e in entries]
+            body += [f"    {_addition(e)}" for e in entries]
             body.append("}")
     return [
         "{",
@@ -92,9 +87,9 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots, dialect: Dial
     ]
 
 
-def _addition(entry: BlockEntry, dialect: Dialect) -> str:
+def _addition(entry: BlockEntry) -> str:
     target = f"B[{entry.row} * NORMAL_CHANNELS + {entry.column}]"
-    factor = f"{entry.factor!r}{dialect.suffix}"
+    factor = repr(entry.factor)
     if entry.channel is None:
         return f"{target} += {factor};"
     if entry.factor == 1:
@@ -164,7 +159,7 @@ class AssembledMatrix:
         order: the node of each row.
         rows: where the blocks of each row begin, and one more.
         columns: the row (of the same order) that each block's columns belong to, ascending within a row.
-        values: the blocks: (blocks, channels, channels).
+        values: the blocks: (blocks, channels, channels), in float64.
     """
 
     def __init__(
@@ -183,6 +178,7 @@ class AssembledMatrix:
         self._buffers = buffers
         self.order, self.rows, self.columns, self.values = order, rows, columns, values
         n, channels = len(order), len(matrix.elements)
+        real = buffers.memory[matrix.vectors["r"][0][0]].dtype
         self._row_of = np.empty(n, np.int64)
         self._row_of[order] = np.arange(n)
         blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))
@@ -195,9 +191,9 @@ class AssembledMatrix:
             diagonal=self._kept(self.diagonal, np.int64),
             place=self._kept(self._places(matrix.dims, order), np.int64),
             visits=self._visit_table,
-            matrix=self._kept(values, values.dtype),
-            b=self._kept(np.zeros(n * channels), values.dtype),
-            x=self._kept(np.zeros(n * channels), values.dtype),
+            matrix=self._kept(values, np.float64),
+            b=self._kept(np.zeros(n * channels), real),
+            x=self._kept(np.zeros(n * channels), real),
             partial=self._kept(np.zeros(-(-n // _CHUNK) + 1), np.float64),
         )
 

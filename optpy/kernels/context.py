@@ -59,6 +59,7 @@ class PcgState(ctypes.Structure):
         ("reset_period", c_int64),
         ("eta", c_double),
         ("r_tolerance", c_double),
+        ("precision", c_double),
         ("slice", c_double),
         ("time_left", c_double),
         ("k", c_int64),
@@ -72,6 +73,9 @@ class PcgState(ctypes.Structure):
         ("pAp", c_double),
         ("Q", c_double),
         ("zeta", c_double),
+        ("k_seen", c_int64),
+        ("rho_seen", c_double),
+        ("Q_seen", c_double),
         ("trace", c_void_p),
     ]
 

@@ -223,7 +223,7 @@ class BoundProgram:
         unknowns: Sequence[tuple[Field, Field]],
         damped: bool,
         matrix: AssembledMatrix,
-        solver: Aggregation | Factorisation,
+        solver: Aggregation,
     ) -> PcgKernels:
         """The lines of the conjugate gradient loop with a solver that works on the assembled matrix.
 
@@ -233,9 +233,11 @@ class BoundProgram:
             solver: what has been built from it.
         """
         kernels = self._lines(unknowns, damped, "_stored")
-        solve = self._solvers.applying(solver)
         return PcgKernels(
-            **kernels, normal=ctypes.pointer(matrix.state), solve=solve, solver=ctypes.addressof(solver.state)
+            **kernels,
+            normal=ctypes.pointer(matrix.state),
+            solve=self._solvers.cycle,
+            solver=ctypes.addressof(solver.state),
         )
 
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
@@ -292,6 +294,10 @@ class BoundProgram:
     def _solvers(self) -> MatrixSolvers:
         assert isinstance(self.program.normal, NormalMatrix)
         return matrix_solvers(len(self.program.normal.elements), self.program.dtype)
+
+    def solve_factorised(self, factor: Factorisation, b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A^-1 b of the assembled matrix that has been factorised; one after the other in the order of the nodes."""
+        return self._solvers.solve(factor, b, self._threads_for_products())
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -11,6 +11,9 @@ from ctypes import POINTER, byref, c_int, c_void_p
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .aggregation import Aggregation, AggregationState, aggregation_source
 from .assembly import AssembledMatrix
 from .cholesky import Factorisation, FactorState, cholesky_source
@@ -34,11 +37,17 @@ class MatrixSolvers:
         """Compute the factor of an assembled matrix."""
         self.compiled.library.optpy_factorise(byref(factor.state), matrix.state.matrix, threads)
 
-    def applying(self, solver: Aggregation | Factorisation) -> int | None:
-        """The address of the function that applies what was built: a MatrixSolve of native/pcg.h."""
-        library = self.compiled.library
-        function = library.optpy_apply_aggregation if isinstance(solver, Aggregation) else library.optpy_apply_factor
-        return ctypes.cast(function, c_void_p).value
+    def solve(self, factor: Factorisation, b: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+        """A^-1 b of the matrix that has been factorised; one after the other in the order of the nodes."""
+        b = np.ascontiguousarray(b, np.float64)
+        x = np.empty_like(b)
+        self.compiled.library.optpy_solve_factorised(byref(factor.state), b.ctypes.data, x.ctypes.data, threads)
+        return x
+
+    @property
+    def cycle(self) -> int | None:
+        """The address of the function that runs a cycle of the multigrid: a MatrixSolve of native/pcg.h."""
+        return ctypes.cast(self.compiled.library.optpy_apply_aggregation, c_void_p).value
 
 
 @functools.cache
@@ -54,6 +63,8 @@ def matrix_solvers(block: int, dtype: str) -> MatrixSolvers:
     library.optpy_aggregate.restype = None
     library.optpy_factorise.argtypes = [POINTER(FactorState), c_void_p, c_int]
     library.optpy_factorise.restype = None
+    library.optpy_solve_factorised.argtypes = [POINTER(FactorState), c_void_p, c_void_p, c_int]
+    library.optpy_solve_factorised.restype = None
     return MatrixSolvers(compiled)
 
 

@@ -30,4 +30,4 @@ def _sources(
     if isinstance(coupling, Coupling):
         yield multigrid_source(coupling, slots)
     if isinstance(normal, NormalMatrix):
-        yield assembly_source(normal, slots, dialect)
+        yield assembly_source(normal, slots)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from ..ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from .compiler import native_header
 from .dialect import Dialect, c_dialect
+from .lower import Kernel
 from .numbering import AbstractProgram, Numbered, numbered_kernels
 from .preconditioners import preconditioner_source
 from .printer import KernelPrinter
@@ -65,13 +66,19 @@ def build_program(
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     dialect = c_dialect(dtype)
     functions = tuple(
-        KernelPrinter(k, slots, dialect, solver_scalars, n, r).source()
+        KernelPrinter(k, slots, _dialect(k, dialect), solver_scalars, n, r).source()
         for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
     )
     preconditioners = preconditioner_source(coupling, normal, slots, dialect)
     source = _source(numbered, functions, dialect, solver_scalars, preconditioners)
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
     return Program(numbered, functions, source, dtype, coupling, normal, traffic)
+
+
+def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:
+    """In which a kernel computes: in double where all that it stores is, whatever the solver's precision."""
+    stored = {s.target.field.dtype for s in kernel.border.stores}
+    return replace(c_dialect("float64"), types=dialect.types) if stored == {"float64"} else dialect
 
 
 def _source(

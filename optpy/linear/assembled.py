@@ -51,7 +51,7 @@ class Assembly:
         """The matrix with its rows in the given order; see ``AssembledMatrix``."""
         return AssembledMatrix(self._normal, self._reads, self.bound.buffers, order, rows, columns, values)
 
-    def kernels(self, damped: bool, matrix: AssembledMatrix, solver: Aggregation | Factorisation) -> PcgKernels:
+    def kernels(self, damped: bool, matrix: AssembledMatrix, solver: Aggregation) -> PcgKernels:
         """The lines of conjugate gradients with what was built from the matrix last."""
         return self.bound.assembled_kernels(directions_and_steps(self.unknowns), damped, matrix, solver)
 
@@ -70,7 +70,8 @@ class AlgebraicMultigrid:
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
         levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype)
         self._levels = levels
-        self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, levels.matrix)
+        values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
+        self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, values)
         finest = levels.state.level[0]
         self.matrix.state.b, self.matrix.state.x = finest.b, finest.x
 
@@ -85,6 +86,8 @@ class AlgebraicMultigrid:
     def build(self, damped: bool) -> None:
         """Levels for the matrix as it now is."""
         self._assembly.bound.assemble(self.matrix, damped)
+        if self._levels.matrix is not self.matrix.values:
+            self._levels.matrix[...] = self.matrix.values
         self._levels.candidates[...] = self._near_nullspace()
         self._assembly.bound.aggregate(self._levels)
 
@@ -145,7 +148,11 @@ class AlgebraicMultigrid:
 
 @final
 class CholeskyFactor:
-    """A factorisation of the assembled matrix (``kernels.cholesky``): with it, conjugate gradients only refine."""
+    """A factorisation of the assembled matrix (``kernels.cholesky``): with it, conjugate gradients only refine.
+
+    All of it is in double, whatever the solver's precision: ``pcg`` on the matrix itself, whose residual is exact where
+    that of a product with J is rounded to the vectors' precision. See ``LinearOperator``.
+    """
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
@@ -174,13 +181,9 @@ class CholeskyFactor:
         """The matrix, in the order of the nodes."""
         if self._matrix is None:
             channels, order = self._assembly.channels, np.arange(self._assembly.nodes)
-            values = np.zeros((len(self._columns), channels, channels), self._assembly.bound.program.dtype)
+            values = np.zeros((len(self._columns), channels, channels))
             self._matrix = self._assembly.in_order(order, self._rows, self._columns, values)
         return self._matrix
-
-    def kernels(self, damped: bool) -> PcgKernels:
-        """The lines of conjugate gradients with what was factorised last."""
-        return self._assembly.kernels(damped, self.matrix, self._factor)
 
     def build(self, damped: bool) -> None:
         """Factorise the matrix as it now is.
@@ -191,10 +194,29 @@ class CholeskyFactor:
         self._factor.allocate()
         self._assembly.bound.assemble(self.matrix, damped)
         self._assembly.bound.factorise(self._factor, self.matrix)
+        self._product = self.matrix.as_scipy()
 
-    def residual_norms(self) -> dict[str, float]:
-        """See ``Assembly.residual_norms``."""
-        return self._assembly.residual_norms()
+    def apply(self, p: NDArray[Any]) -> NDArray[Any]:
+        """A p."""
+        return np.asarray(self._product @ p)
+
+    def precondition(self, r: NDArray[Any]) -> NDArray[Any]:
+        """The solution z of A z = r."""
+        return self._assembly.bound.solve_factorised(self._factor, r)
+
+    def gradient(self) -> NDArray[np.float64]:
+        """g, one after the other in the order of the nodes."""
+        buffers, nodes = self._assembly.bound.buffers, self._assembly.nodes
+        parts = [buffers.read(vector("g", u)).reshape(nodes, -1) for u in self._assembly.unknowns]
+        return np.concatenate(parts, axis=1).astype(np.float64).ravel()
+
+    def set_step(self, delta: NDArray[Any]) -> None:
+        """Gives the solver a delta, rounded to its precision."""
+        buffers, channels = self._assembly.bound.buffers, self._assembly.channels
+        parts, first = delta.reshape(-1, channels), 0
+        for u in self._assembly.unknowns:
+            buffers.write(vector("delta", u), np.ascontiguousarray(parts[:, first : first + u.channels]))
+            first += u.channels
 
 
 def _places(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:

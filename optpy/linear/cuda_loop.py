@@ -112,7 +112,11 @@ class CudaLoop:
     def _begin(self, state: PcgState, limits: LinearLimits, pause: int) -> None:
         """The numbers that the device tests by."""
         c = self._bound.context
-        c.eta, c.r_tolerance = limits.eta, limits.r_tolerance
+        c.eta, c.r_tolerance, c.precision = (
+            limits.eta,
+            limits.r_tolerance,
+            float(np.finfo(self._bound.program.dtype).eps),
+        )
         c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
         c.reset_period, c.pause = limits.residual_reset_period, pause
         c.reduced = state.rho / state.rho_0 if state.resume else 1.0
@@ -147,7 +151,8 @@ class CudaLoop:
         """What the device has come to; the host waits for it."""
         found = self._bound.pcg_state()
         state.k, state.status, state.resume = found.k, found.status, 0
-        state.rho, state.rho_0, state.pAp, state.zeta = found.rho, found.rho_0, found.pAp, found.zeta
+        state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
+        state.Q, state.zeta = found.Q, found.zeta
 
 
 def _is_over(limits: LinearLimits) -> bool:

@@ -17,7 +17,8 @@ from ..kernels.cuda.multigrid import MOST_CHANNELS, level_sizes, levels_nbytes
 from ..kernels.tables import Connectivity
 from ..solver.options import Preconditioner, refuse_on_gpu
 from ..solver.pcg import PCGScalars
-from ..solver.protocol import LinearLimits, LinearSummary
+from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from .choice import Choice, Kind, Outcome
 from .cuda_grid import CudaGridMultigrid
 from .cuda_lines import CudaLines
 from .cuda_loop import CudaLoop
@@ -32,8 +33,6 @@ _TOGETHER = 2**20
 _MOST_POINTS = 2**31
 """What the kernels of multigrid count points in, and elements of a coarse plane."""
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid"]
-
 
 @final
 class CudaLinearSolver:
@@ -42,8 +41,8 @@ class CudaLinearSolver:
 
     With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones each line of the
     method is a kernel: three to an iteration. "auto" begins with Jacobi where multigrid applies, and lets it go on from
-    there where a solve takes many iterations, as on the CPU (see ``LinearSolver``); elsewhere it is block-Jacobi, or
-    Jacobi where all blocks are diagonal.
+    there where a solve takes many iterations, as on the CPU (see ``Choice``); elsewhere it is block-Jacobi, or Jacobi
+    where all blocks are diagonal.
 
     Args:
         bound: the energy's program with its memory.
@@ -57,8 +56,7 @@ class CudaLinearSolver:
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._obstacle = self._grid_obstacle(bound.buffers.sizes, {})
         self._asked: Preconditioner = None
-        self._kind: Kind = "jacobi"  # what the next solve begins with
-        self._may_change = False
+        self._choice = Choice("jacobi", self._others, None)
         self._used: dict[str, None] = {}
         self._grid: MultigridSolve | None = None  # its levels are kept while another preconditioner is in force
         self.trace: list[PCGScalars] | None = None
@@ -72,19 +70,18 @@ class CudaLinearSolver:
         refuse_on_gpu(preconditioner)
         self._refuse(preconditioner, self._obstacle)
         self._asked = preconditioner
-        self._may_change = preconditioner == "auto" and self._obstacle is None
-        if preconditioner == "multigrid":
-            self._kind = "multigrid"
-        else:
-            kind = self.first if preconditioner == "auto" else preconditioner
-            self._kind = "block_jacobi" if kind == "block_jacobi" and self._has_blocks else "jacobi"
+        kind: Kind = self.first if preconditioner == "auto" else preconditioner or "jacobi"
+        if kind == "block_jacobi" and not self._has_blocks:
+            kind = "jacobi"
+        changes = preconditioner == "auto" and self._obstacle is None
+        self._choice = Choice(kind, self._others, PATIENCE if changes else None)
         self._used = {}
 
     def prepare(self, damped: bool) -> None:
         """Compile what the first solve begins with, so that it need not. Multigrid that takes over from Jacobi is
         compiled when it does: many solves never come to it."""
         name = "pcg_solve"
-        if self._kind == "multigrid":
+        if self._choice.kind == "multigrid":
             name = "pcg_start"
             self._bound.library.multigrid("mg_small_levels")
         self._bound.library.pcg(name, self._suffix, damped, self._bound.index)
@@ -114,7 +111,7 @@ class CudaLinearSolver:
         """What was found out about preconditioners does not hold for other data."""
         if self._grid is not None:
             self._grid.data_changed()
-        if not self._may_change:
+        if self._choice.disappointed:
             self.set_preconditioner(self._asked)
 
     @property
@@ -125,7 +122,7 @@ class CudaLinearSolver:
     @property
     def blocks(self) -> bool:
         """Whether the blocks of J^T J are asked for, not only its diagonal."""
-        return self._kind == "block_jacobi"
+        return self._choice.kind == "block_jacobi"
 
     @property
     def used(self) -> str:
@@ -148,10 +145,12 @@ class CudaLinearSolver:
         state = PcgState(rho_0=-1.0, trace=None if rows is None else self._bound.device.address(rows))
         summary = None
         while summary is None:
-            if self._kind == "multigrid":
+            if self._choice.kind == "multigrid":
                 summary = self._with_multigrid(state, limits, damped, ahead)
             else:
                 summary = self._with_jacobi(state, limits, damped, ahead)
+        if self._choice.settle(state.Q, ended=summary.status is not LinearStatus.TIME_LIMIT) and self._grid is not None:
+            self._grid.trust()
         if rows is not None and self.trace is not None:
             found = self._bound.host(rows)[: state.k]
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
@@ -161,17 +160,21 @@ class CudaLinearSolver:
         self, state: PcgState, limits: LinearLimits, damped: bool, ahead: Callable[[], None]
     ) -> LinearSummary | None:
         """None where multigrid is to go on."""
-        self._used[self._kind] = None
+        self._used[self._choice.kind] = None
         lines = CudaLines(self._bound, self._unknowns, self._suffix, damped)
         limits = replace(limits, eta=limits.forcing())
-        pause = PATIENCE if self._may_change else limits.max_iterations
+        patience, before = self._choice.patience, state.k
+        pause = limits.max_iterations if patience is None else patience
         small = self._bound.points(f"start{self._suffix}") <= _TOGETHER and not state.resume
         run = self._loop.run_together if small else self._loop.run_with
-        if not run(lines, state, limits, pause, ahead):
-            return linear_summary(state, limits)
-        self._kind = "multigrid"
-        go_on(state)
-        return None
+        if run(lines, state, limits, pause, ahead):
+            self._choice.report(Outcome.DEAR, state.k - before)
+            go_on(state)
+            return None
+        summary = linear_summary(state, limits)
+        dear = summary.status is LinearStatus.MAX_ITERATIONS and patience is None
+        self._choice.report(Outcome.DEAR if dear else Outcome.SERVED, state.k - before)
+        return summary
 
     def _with_multigrid(
         self, state: PcgState, limits: LinearLimits, damped: bool, ahead: Callable[[], None]
@@ -180,10 +183,10 @@ class CudaLinearSolver:
         multigrid = self._multigrid()
         if multigrid is None:
             return None
-        solved = multigrid.solve(state, limits, damped, self._may_change)
+        before = state.k
+        solved = multigrid.solve(state, limits, damped, self._choice.patience)
         self._used["multigrid"] = None
-        if not solved.serves:
-            self._kind, self._may_change = "jacobi", False
+        self._choice.report(solved.outcome, state.k - before, state.Q)
         if not state.status:
             return None
         ahead()
@@ -202,8 +205,13 @@ class CudaLinearSolver:
                         f"{device.free_memory():,} are free on {device.name}: use 'auto'"
                     ) from error
                 self._used["jacobi (no memory for multigrid)"] = None
-                self._kind, self._may_change = "jacobi", False
+                self._choice.report(Outcome.UNFIT, 0)
         return self._grid
+
+    def _others(self, left: Kind) -> list[Kind]:
+        """What "auto" may put in the place of a preconditioner."""
+        kinds: list[Kind] = ["jacobi", "multigrid"]
+        return [kind for kind in kinds if kind != left] if self._asked == "auto" and self._obstacle is None else []
 
     def _grid_obstacle(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> str | None:
         """Why multigrid does not apply, in words; None if it does."""
@@ -229,4 +237,4 @@ class CudaLinearSolver:
 
     @property
     def _suffix(self) -> str:
-        return {"jacobi": "", "block_jacobi": "_block", "multigrid": "_multigrid"}[self._kind]
+        return {"jacobi": "", "block_jacobi": "_block", "multigrid": "_multigrid"}[self._choice.kind]

@@ -21,6 +21,7 @@ class Ending(IntEnum):
     RESIDUAL = 7
     LIMIT = 8
     TIME = 9
+    STAGNATED = 10
 
 
 _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
@@ -36,6 +37,7 @@ _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
     ),
     Ending.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
     Ending.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+    Ending.STAGNATED: (LinearStatus.BREAKDOWN, "Rounding keeps r.z = {s.rho:.3e} from falling further."),
 }
 
 

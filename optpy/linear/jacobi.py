@@ -10,11 +10,12 @@ from ..ir import Field
 from ..kernels.context import PcgState
 from ..kernels.library import BoundProgram
 from ..solver.protocol import LinearLimits, LinearStatus
+from .choice import Outcome
 from .loop import Solved, begin_anew, directions_and_steps, go_on, run
 
 PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
-_ASSEMBLED_PATIENCE = 10
+ASSEMBLED_PATIENCE = 10
 """The same with block-Jacobi, where J^T J is assembled: there multigrid also takes better steps than block-Jacobi."""
 
 
@@ -39,16 +40,17 @@ class JacobiSolve:
     def name(self) -> str:
         return "block_jacobi" if self._blocks else "jacobi"
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
-        patience = limits.max_iterations
-        if replaceable:
-            patience = min(patience, PATIENCE if self._on_grid else _ASSEMBLED_PATIENCE)
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
+        most = limits.max_iterations if patience is None else min(patience, limits.max_iterations)
         steps = directions_and_steps(self._unknowns)
         kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
-        summary = run(self._bound, kernels, state, replace(limits, max_iterations=patience, eta=limits.forcing()))
-        serves = summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations
-        if not serves and self._on_grid:
+        summary = run(self._bound, kernels, state, replace(limits, max_iterations=most, eta=limits.forcing()))
+        if summary.status is not LinearStatus.MAX_ITERATIONS:
+            return Solved(summary, Outcome.SERVED)
+        if state.k >= limits.max_iterations:
+            return Solved(summary, Outcome.DEAR if patience is None else Outcome.SERVED)
+        if self._on_grid:
             go_on(state)
-        elif not serves:  # what block-Jacobi gains last says little about what is left
+        else:  # what block-Jacobi gains last says little about what is left
             begin_anew(state)
-        return Solved(summary, serves)
+        return Solved(summary, Outcome.DEAR)

@@ -12,6 +12,7 @@ from ..ir import Field
 from ..kernels.context import PcgKernels, PcgState
 from ..kernels.library import BoundProgram
 from ..solver.protocol import LinearLimits, LinearSummary
+from .choice import Outcome
 from .ending import linear_summary
 
 _UNREDUCED = 0.3
@@ -25,11 +26,11 @@ class Solved:
 
     Attributes:
         summary: of its iterations.
-        serves: whether it should be kept; if not, another one is to take its place from now on.
+        outcome: of the preconditioner; another one is to take its place from now on where it has not served.
     """
 
     summary: LinearSummary
-    serves: bool
+    outcome: Outcome
 
 
 class PreconditionedSolve(Protocol):
@@ -39,14 +40,14 @@ class PreconditionedSolve(Protocol):
     def name(self) -> str:
         """As reports name the preconditioner."""
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
         """Run conjugate gradients, from where another preconditioner has left them.
 
         Args:
             state: of the loop.
             limits: of the whole solve.
             damped: whether A = J^T J + D, or J^T J alone.
-            replaceable: whether another preconditioner may go on where this one is slow.
+            patience: iterations after which another preconditioner may go on where this one is slow; None: no other.
         """
 
 

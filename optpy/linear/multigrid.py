@@ -7,6 +7,7 @@ from typing import Any, Protocol, final
 
 from ..kernels.context import PcgState
 from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from .choice import Outcome
 from .ending import Ending
 from .loop import Run, Solved, go_on, is_unreduced
 
@@ -20,8 +21,6 @@ _MISJUDGED = 200.0
 """A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z."""
 _CAREFUL = 1e-5
 """The forcing with multigrid that misses errors."""
-_HOPELESS = 80
-"""Slow iterations with multigrid after which "auto" goes back to Jacobi for good: one costs about five of those."""
 
 
 class Levels(Protocol):
@@ -57,7 +56,10 @@ class MultigridSolve:
         self._levels = levels
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
-        self._misses_errors = False  # with this data
+        # What has been found out with this data:
+        self._misses_errors = False
+        self._trusted = False
+        self._given_up = False
 
     @property
     def levels(self) -> Levels:
@@ -70,12 +72,20 @@ class MultigridSolve:
     def data_changed(self) -> None:
         """The levels no longer belong to the problem, nor what they were found to miss."""
         self._first_iterations = None
-        self._misses_errors = False
+        self._misses_errors = self._trusted = self._given_up = False
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, replaceable: bool) -> Solved:
+    def trust(self) -> None:
+        """It has been found that no errors are missed with this data, though it seemed so."""
+        self._trusted = True
+
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
         before, reduced = state.k, _reduced(state)
         eta = self._forcing(limits)
-        summary = self._run(state, replace(limits, eta=eta), damped)
+        most = limits.max_iterations
+        if patience is not None and self._given_up:
+            most = min(most, before + patience)
+        summary = self._run(state, replace(limits, eta=eta, max_iterations=most), damped)
+        missed = False
         if state.status == Ending.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
             missed = self._errors_are_missed(state, slow)
@@ -83,22 +93,32 @@ class MultigridSolve:
             if careful < eta:
                 # Of an iteration that leaves much, what is still to come may be many times the last gain.
                 state.status = 0
-                most = min(limits.max_iterations, state.k + _HOPELESS) if replaceable else limits.max_iterations
+                most = limits.max_iterations if patience is None else min(limits.max_iterations, state.k + patience)
                 careful_limits = replace(limits, eta=careful, max_iterations=most)
                 summary = self._iterate(self._levels.kernels(damped), state, careful_limits)
                 # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
-                missed = missed and (not replaceable or is_unreduced(self._levels.residual_norms()))
+                missed = missed and (patience is None or is_unreduced(self._levels.residual_norms()))
             self._misses_errors |= missed
         iterations = state.k - before
         self._count(iterations)
-        if not replaceable:
-            return Solved(summary, serves=True)
-        ended = summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations
-        failed = summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) or self._misses_errors or not ended
-        if failed:
+        if patience is None:
+            return Solved(summary, Outcome.SERVED)
+        outcome = self._outcome(state, limits, summary, missed)
+        if outcome is not Outcome.SERVED:
             go_on(state)
             state.rho = state.rho_0 = 1.0
-        return Solved(summary, serves=not (failed or (iterations > _HOPELESS and _is_slow(state, iterations, reduced))))
+        elif iterations > patience and _is_slow(state, iterations, reduced):
+            outcome = Outcome.DEAR
+        self._given_up |= outcome is not Outcome.SERVED
+        return Solved(summary, outcome)
+
+    def _outcome(self, state: PcgState, limits: LinearLimits, summary: LinearSummary, missed: bool) -> Outcome:
+        """Of a solve that another preconditioner may go on with."""
+        if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
+            return Outcome.DEAR
+        if summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) and state.status != Ending.STAGNATED:
+            return Outcome.DEAR
+        return Outcome.DOUBTED if missed and not self._trusted else Outcome.SERVED
 
     def _run(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
         """With the levels that there are, as far as they are good."""

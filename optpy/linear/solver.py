@@ -16,11 +16,12 @@ from ..kernels.library import BoundProgram
 from ..kernels.tables import Connectivity
 from ..solver.options import Preconditioner
 from ..solver.pcg import PCGScalars
-from ..solver.protocol import LinearLimits, LinearSummary
+from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
 from .assembled import AlgebraicMultigrid, Assembly, CholeskyFactor
+from .choice import Choice, Kind, Outcome
 from .cholesky import CholeskySolve
 from .grid import GridMultigrid
-from .jacobi import JacobiSolve
+from .jacobi import ASSEMBLED_PATIENCE, PATIENCE, JacobiSolve
 from .loop import PreconditionedSolve, run
 from .multigrid import MultigridSolve
 from .obstacles import obstacles
@@ -34,18 +35,16 @@ _CHEAP = 500
 _AFFORDED = 5e10
 """Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
-
 
 @final
 class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) delta = -g.
 
     "auto" begins with Jacobi, and lets multigrid go on from there where a solve takes many iterations. Where the
-    unknowns stand on one grid that is the multigrid of that grid, whose finest level is matrix-free; it goes back to
-    Jacobi for good where it turns out to miss errors. Elsewhere, as on most graphs, J^T J is assembled: "auto" begins
-    with block-Jacobi, and goes on with a Cholesky factorisation where that is cheap, else with algebraic multigrid, and
-    with a factorisation after all where that is slow.
+    unknowns stand on one grid that is the multigrid of that grid, whose finest level is matrix-free. Elsewhere, as on
+    most graphs, J^T J is assembled: "auto" begins with block-Jacobi, and goes on with a Cholesky factorisation where
+    that is cheap, else with algebraic multigrid, and with a factorisation after all where that is slow. ``Choice`` says
+    when one is left, and come back to.
 
     Args:
         bound: the energy's program with its memory.
@@ -58,13 +57,13 @@ class LinearSolver:
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._obstacles = obstacles(bound.program, bound.buffers.sizes, {})
         self._asked: Preconditioner = None
-        self._kind: Kind = "jacobi"  # what the next solve begins with
-        self._may_change = False
+        self._choice = Choice("jacobi", self._others, None)
         self._used: dict[str, None] = {}
         # What takes memory, and time to make, is kept while another preconditioner is in force.
         self._grid: MultigridSolve | None = None
         self._assembly: Assembly | None = None
-        self._assembled: MultigridSolve | CholeskyFactor | None = None
+        self._algebraic: MultigridSolve | None = None
+        self._factored: CholeskyFactor | None = None
         self.trace: list[PCGScalars] | None = None
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -75,11 +74,13 @@ class LinearSolver:
         """
         self._obstacles.check(preconditioner)
         self._asked = preconditioner
-        self._may_change = preconditioner == "auto" and self._obstacles.multigrid is None
-        if preconditioner is None:
-            self._kind = "jacobi"
+        if preconditioner != "auto":
+            self._choice = Choice(preconditioner or "jacobi", self._others, None)
+        elif self._obstacles.multigrid is None:
+            patience = PATIENCE if self._obstacles.grid is None else ASSEMBLED_PATIENCE
+            self._choice = Choice(self.first, self._others, patience)
         else:
-            self._kind = self.first if preconditioner == "auto" else preconditioner
+            self._choice = Choice(self.first, self._others, None)
         self._used = {}
 
     def prepare(self, damped: bool) -> None:
@@ -104,15 +105,15 @@ class LinearSolver:
         found = obstacles(self._bound.program, self._bound.buffers.sizes, graphs)
         found.check(self._asked)
         self._graphs, self._obstacles = graphs, found
-        self._assembly, self._assembled = None, None
+        self._assembly = self._algebraic = self._factored = None
         self.set_preconditioner(self._asked)  # what was cheap, or slow, with the old edges need not be so any more
 
     def data_changed(self) -> None:
         """What was found out about preconditioners does not hold for other data."""
-        for levels in (self._grid, self._assembled):
-            if isinstance(levels, MultigridSolve):
+        for levels in (self._grid, self._algebraic):
+            if levels is not None:
                 levels.data_changed()
-        if not self._may_change:
+        if self._choice.disappointed:
             self.set_preconditioner(self._asked)
 
     @property
@@ -123,7 +124,8 @@ class LinearSolver:
     @property
     def blocks(self) -> bool:
         """Whether the blocks of J^T J are asked for, not only its diagonal."""
-        asked = self._kind == "block_jacobi" or (self._kind != "jacobi" and self._obstacles.matrix is None)
+        kind = self._choice.kind
+        asked = kind == "block_jacobi" or (kind != "jacobi" and self._obstacles.matrix is None)
         return asked and "evalJTF_block" in self._bound.program.groups
 
     @property
@@ -133,7 +135,7 @@ class LinearSolver:
 
     @property
     def nbytes(self) -> int:
-        return sum(x.nbytes for x in (self._grid, self._assembled) if x is not None)
+        return sum(x.nbytes for x in (self._grid, self._algebraic, self._factored) if x is not None)
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: object = None) -> LinearSummary:
         """Conjugate gradients from delta = 0; see ``NonlinearProblem.solve_linear``.
@@ -146,21 +148,23 @@ class LinearSolver:
         rows = np.zeros((limits.max_iterations, 7)) if self.trace is not None else None
         state = PcgState(
             max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
-            reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance, slice=_SLICE, rho_0=-1.0,
+            reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance,
+            precision=float(np.finfo(self._bound.program.dtype).eps), slice=_SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
         spent = 0
         while True:
-            preconditioned = self._in_force(damped)
-            solved = preconditioned.solve(state, limits, damped, self._may_change)
+            preconditioned, before = self._in_force(damped), state.k
+            solved = preconditioned.solve(state, limits, damped, self._choice.patience)
             self._used[preconditioned.name] = None
-            if not solved.serves:
-                self._replace()
+            self._choice.report(solved.outcome, solved.summary.iterations - before, state.Q)
             if state.status:
                 break
             if state.k == 0:  # another preconditioner begins anew
                 spent += solved.summary.iterations
                 limits = replace(limits, max_iterations=limits.max_iterations - solved.summary.iterations)
+        if self._choice.settle(state.Q, ended=solved.summary.status is not LinearStatus.TIME_LIMIT):
+            self._multigrid.trust()
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
         return replace(solved.summary, iterations=spent + solved.summary.iterations)
@@ -168,39 +172,37 @@ class LinearSolver:
     # -- the preconditioner in force -----------------------------------------------------------------------------------
 
     def _in_force(self, damped: bool) -> PreconditionedSolve:
-        if self._kind == "cholesky":
+        if self._choice.kind == "cholesky":
             factor = self._factor
             try:
                 factor.build(damped)
-                return CholeskySolve(self._bound, factor)
+                return CholeskySolve(factor)
             except MemoryError:
                 self._do_without(factor)
-        if self._kind == "multigrid":
+        if self._choice.kind == "multigrid":
             return self._multigrid
         on_grid = self._obstacles.grid is None
         return JacobiSolve(self._bound, self._unknowns, self.blocks, on_grid)
 
-    def _replace(self) -> None:
-        """What takes the place of a preconditioner that does not serve; from multigrid on it is for good."""
-        match self._kind:
-            case "jacobi":
-                self._kind = "multigrid"
-            case "block_jacobi":
-                self._kind = "cholesky" if self._factor_is_cheap() else "multigrid"
-            case "multigrid" if self._obstacles.grid is None:
-                self._kind, self._may_change = "jacobi", False
-            case "multigrid":
-                afforded = self._factor.operations <= _AFFORDED
-                self._kind, self._may_change = "cholesky" if afforded else "block_jacobi", False
-            case "cholesky":
-                self._kind, self._may_change = "block_jacobi", False
+    def _others(self, left: Kind) -> list[Kind]:
+        """What may take the place of a preconditioner, in order; of what is asked for by name, what always serves."""
+        if self._asked != "auto" or self._obstacles.multigrid is not None:
+            return ["block_jacobi"] if left == "cholesky" else []
+        kinds: list[Kind]
+        if self._obstacles.grid is None:
+            kinds = ["jacobi", "multigrid"]
+        else:
+            first = not self._choice.has_changed
+            factored = left == "cholesky" or (self._factor_is_cheap() if first else self._factor_is_afforded())
+            kinds = ["cholesky", "block_jacobi", "multigrid"] if factored else ["block_jacobi", "multigrid"]
+        return [kind for kind in kinds if kind != left]
 
     def _do_without(self, factor: CholeskyFactor) -> None:
         """There is no memory for it: "auto" may choose, where it was asked for by name the user has to."""
         if self._asked != "auto":
             needed = f"{factor.nbytes / 2**30:.1f} GiB"
             raise OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'") from None
-        self._kind, self._may_change = "block_jacobi", False
+        self._choice.report(Outcome.UNFIT, 0)
 
     # -- what preconditioners have in memory ---------------------------------------------------------------------------
 
@@ -214,20 +216,23 @@ class LinearSolver:
     @property
     def _multigrid(self) -> MultigridSolve:
         if self._obstacles.matrix is None:
-            if not isinstance(self._assembled, MultigridSolve):
-                self._assembled = MultigridSolve(partial(run, self._bound), AlgebraicMultigrid(self.assembly))
-            return self._assembled
+            if self._algebraic is None:
+                self._algebraic = MultigridSolve(partial(run, self._bound), AlgebraicMultigrid(self.assembly))
+            return self._algebraic
         if self._grid is None:
             self._grid = MultigridSolve(partial(run, self._bound), GridMultigrid(self._bound, self._unknowns))
         return self._grid
 
     @property
     def _factor(self) -> CholeskyFactor:
-        if not isinstance(self._assembled, CholeskyFactor):
-            self._assembled = CholeskyFactor(self.assembly)
-        return self._assembled
+        if self._factored is None:
+            self._factored = CholeskyFactor(self.assembly)
+        return self._factored
 
     def _factor_is_cheap(self) -> bool:
         assembly = self.assembly
         numbers = assembly.pattern.nnz * assembly.channels**2
         return assembly.nodes <= _ANALYSED and self._factor.operations <= _CHEAP * numbers
+
+    def _factor_is_afforded(self) -> bool:
+        return self._factor.operations <= _AFFORDED

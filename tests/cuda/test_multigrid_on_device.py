@@ -130,7 +130,7 @@ def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: floa
 def test_jacobi_goes_on_where_multigrid_does_not_serve(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its solves are called slow, and hopeless after one iteration."""
     monkeypatch.setattr("optpy.linear.multigrid._SLOW", 0.0)
-    monkeypatch.setattr("optpy.linear.multigrid._HOPELESS", 0)
+    monkeypatch.setattr("optpy.linear.choice.HOPELESS", 0)
     energy, data = poisson(30)
     options: dict[str, Any] = dict(dtype=np.float64, eta=0, r_tolerance=1e-9, max_iterations=3)
     found = op.solve(energy, data, device="cuda", preconditioner="auto", **options)

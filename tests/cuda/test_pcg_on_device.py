@@ -24,6 +24,7 @@ from optpy.linear.ending import _ENDINGS, Ending
 from optpy.place import Place
 from optpy.plan import Solver, build
 from optpy.problem import CompiledProblem
+from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from tests.cuda.emulated_device import EmulatedDevice
@@ -180,6 +181,15 @@ def test_it_stops_where_the_textbook_stops(gpu: Device, way: str, limits: Linear
     assert (ours.iterations, ours.status, ours.message) == (theirs.iterations, theirs.status, theirs.message)
     assert ended(device) is ending
     assert_same_step(device, textbook)
+
+
+def test_it_stagnates_by_the_textbook_s_rule(gpu: Device, way: str) -> None:
+    device = compiled(on_cpu.energy, on_cpu.data())
+    summary = solved(device, "jacobi", DAMPED, LinearLimits(max_iterations=2000, residual_reset_period=10))
+    assert (summary.status, ended(device)) == (LinearStatus.BREAKDOWN, Ending.STAGNATED)
+    assert device.trace is not None
+    progress = Progress(device.trace[0].rho, float(np.finfo(np.float64).eps))
+    assert [progress.has_ceased(s) for s in device.trace] == [False] * (summary.iterations - 1) + [True]
 
 
 def ended(problem: CompiledProblem) -> Ending:

@@ -27,7 +27,7 @@ Real = NDArray[np.float64]
 Pattern = NDArray[np.bool_]
 
 WRAPPERS = r"""
-typedef struct { Cholesky *f; const OPTPY_REAL *in; OPTPY_REAL *out; int corrected[8]; } Call;
+typedef struct { Cholesky *f; const double *in; double *out; int corrected[8]; } Call;
 
 static void build_body(void *argument, Team *team, int thread) {
     Call *call = (Call *)argument;
@@ -39,14 +39,14 @@ static void solve_body(void *argument, Team *team, int thread) {
     chol_solve(call->f, call->in, call->out, team, thread);
 }
 
-OPTPY_EXPORT int build(Cholesky *f, const OPTPY_REAL *matrix, int threads, int *corrected) {
+OPTPY_EXPORT int build(Cholesky *f, const double *matrix, int threads, int *corrected) {
     Call call = {.f = f, .in = matrix};
     const int ran = team_run(threads, build_body, &call);
     memcpy(corrected, call.corrected, sizeof call.corrected);
     return ran;
 }
 
-OPTPY_EXPORT void solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, int threads) {
+OPTPY_EXPORT void solve(Cholesky *f, const double *b, double *x, int threads) {
     Call call = {f, b, x, {0}};
     team_run(threads, solve_body, &call);
 }
@@ -56,8 +56,8 @@ OPTPY_EXPORT int64_t state_size(void) { return sizeof(Cholesky); }
 
 
 @functools.cache
-def native(block: int, dtype: str = "float64") -> ctypes.CDLL:
-    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(c_dialect(dtype))]
+def native(block: int) -> ctypes.CDLL:
+    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(c_dialect("float64"))]
     parts = [*headers, cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library
     library.state_size.restype = c_int64
@@ -68,16 +68,16 @@ def native(block: int, dtype: str = "float64") -> ctypes.CDLL:
 class Factored:
     """A, (n m, n m) dense with the blocks of a pattern, factored by native code."""
 
-    def __init__(self, A: Real, pattern: Pattern, block: int, threads: int = 1, dtype: str = "float64") -> None:
+    def __init__(self, A: Real, pattern: Pattern, block: int, threads: int = 1) -> None:
         rows, columns = csr(pattern)
         n, m = len(pattern), block
-        self.dtype, self.threads, self.size, self.library = dtype, threads, n * m, native(block, dtype)
+        self.threads, self.size, self.library = threads, n * m, native(block)
         self.symbolic = Factorisation(rows, columns, block)
         before = self.symbolic.nbytes
         self.symbolic.allocate()
         assert self.symbolic.nbytes == before == sum(a.nbytes for a in self.symbolic._memory)
         tiles = A.reshape(n, m, n, m).transpose(0, 2, 1, 3)
-        self.blocks = np.ascontiguousarray(tiles[pattern], dtype)
+        self.blocks = np.ascontiguousarray(tiles[pattern])
         self.build()
 
     def build(self) -> None:
@@ -89,7 +89,7 @@ class Factored:
         self.corrected = corrected[0]
 
     def solve(self, b: Real) -> Real:
-        given, x = np.ascontiguousarray(b, self.dtype), np.full(self.size, np.nan, self.dtype)
+        given, x = np.ascontiguousarray(b, np.float64), np.full(self.size, np.nan)
         addresses = [a.ctypes.data_as(c_void_p) for a in (given, x)]
         self.library.solve(byref(self.symbolic.state), *addresses, self.threads)
         return x
@@ -167,15 +167,6 @@ def test_solutions_are_those_of_a_dense_solve(name: str, block: int) -> None:
     factored = Factored(A, pattern, block)
     assert factored.corrected == 0
     np.testing.assert_allclose(factored.solve(b), np.linalg.solve(A, b), rtol=0, atol=1e-10)
-
-
-def test_a_matrix_in_single_precision_is_factored_in_double() -> None:
-    pattern = grid(12, 10)
-    A = laplacian(pattern, 3) + 1e-5 * np.eye(360)  # in single precision, L would lose half of the last pivot
-    factored = Factored(A, pattern, 3, dtype="float32")
-    given = scipy.sparse.bsr_array((factored.blocks.astype(float), *csr(pattern)[::-1])).toarray()
-    b: Real = np.random.default_rng(2).normal(size=360).astype(np.float32).astype(float)
-    np.testing.assert_allclose(factored.solve(b), np.linalg.solve(given, b), rtol=1e-5)
 
 
 def test_new_values_are_factored_in_the_same_memory() -> None:

@@ -21,7 +21,7 @@ from optpy.kernels.compiler import native_header
 from optpy.linear import solver as linear_solver
 from optpy.linear.ending import _ENDINGS, Ending
 from optpy.problem import CompiledProblem
-from optpy.solver.pcg import PCGScalars
+from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 
@@ -176,6 +176,17 @@ def test_block_jacobi_needs_fewer_iterations_than_jacobi_than_nothing(threads: i
 def test_it_stops_where_the_textbook_stops(threads: int, limits: LinearLimits) -> None:
     _, ours, _, theirs = solve_both(threads, "jacobi", DAMPED, limits)
     assert (ours.iterations, ours.status, ours.message) == (theirs.iterations, theirs.status, theirs.message)
+
+
+def test_it_stagnates_where_the_textbook_stagnates(threads: int) -> None:
+    limits = LinearLimits(max_iterations=100_000, residual_reset_period=10)
+    native, ours, _, theirs = solve_both(threads, "jacobi", DAMPED, limits)
+    assert ours.status is theirs.status is LinearStatus.BREAKDOWN
+    assert "Rounding keeps r.z" in ours.message
+    assert abs(ours.iterations - theirs.iterations) < 60  # which of many iterations was the last to gain is rounding
+    assert native.trace is not None
+    progress = Progress(native.trace[0].rho, float(np.finfo(np.float64).eps))
+    assert [progress.has_ceased(s) for s in native.trace] == [False] * (ours.iterations - 1) + [True]
 
 
 @pytest.mark.parametrize("preconditioner", Preconditioners)

@@ -18,7 +18,7 @@ from optpy.linear.assembled import AlgebraicMultigrid, Assembly
 from optpy.linear.multigrid import MultigridSolve
 from optpy.problem import CompiledProblem
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
-from problems import mesh_deformation
+from problems import mesh_deformation, pose_graph
 
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)
@@ -181,12 +181,23 @@ def test_multigrid_knows_rigid_motions() -> None:
         problem.damp(Damping(1e6, 1e-6, 1e32, jacobi_scaling=True))
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
         assert isinstance(problem._linear_solver, linear_solver.LinearSolver)
-        multigrid = problem._linear_solver._assembled
+        multigrid = problem._linear_solver._algebraic
         assert isinstance(multigrid, MultigridSolve)
         assert isinstance(multigrid.levels, AlgebraicMultigrid)
         assert multigrid.levels._turning == range(3)
     assert iterations[48] <= iterations[24] + 6
     assert iterations[48] <= 40
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+def test_a_factorisation_is_as_good_in_float32(method: str) -> None:
+    """The weakest direction of so long a walk is as weak as the rounding of its matrix to float32."""
+    data = pose_graph.synthetic_walk(2, rounds=2, steps=10_000).graph.data
+    options: dict[str, Any] = dict(preconditioner="cholesky", method=method, max_iterations=30)
+    exact, found = (op.solve(pose_graph.plane, data, dtype=d, **options) for d in ("float64", "float32"))
+    assert found.success
+    assert all(r.linear_iterations <= 3 for r in found.iterations)
+    np.testing.assert_allclose(found.cost, exact.cost, rtol=1e-5)
 
 
 def test_auto_factorises_what_is_cheap_and_builds_levels_for_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 
 import optpy as op
 from optpy.kernels import library
@@ -46,6 +47,31 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     assert all(b <= a for a, b in pairwise(Q))
     delta = problem.read_vector("delta", energy.unknown_fields[0])
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
+
+
+def spline(n: int) -> tuple[op.Energy, dict[str, Any]]:
+    """A stiff curve through noisy points."""
+    i = op.indices(W)
+    X, A, w = op.Unknown("X", (W,)), op.Array("A", (W,)), op.params("w")
+    energy = op.Energy(fit=X[i] - A[i], bend=w * (X[i - 1] - 2 * X[i] + X[i + 1]))
+    curve = np.sin(np.linspace(0, 12, n)) + 0.1 * np.random.default_rng(0).normal(size=n)
+    return energy, dict(X=np.zeros(n), A=curve)
+
+
+@pytest.mark.parametrize(("n", "w"), [(5_000, 1e4), (5_000, 1e6), (20_000, 1e5)])
+def test_auto_comes_back_to_multigrid_where_the_other_has_nothing_to_gain(n: int, w: float) -> None:
+    """||r|| stays as it was for long, as if errors were missed: bending is that much stiffer than the fit."""
+    energy, data = spline(n)
+    found = op.solve(energy, data | dict(w=w), device="cpu", dtype=np.float64)
+    bend = w * scipy.sparse.diags([1.0, -2.0, 1.0], [0, 1, 2], shape=(n - 2, n))
+    x = scipy.sparse.linalg.spsolve((scipy.sparse.eye(n) + bend.T @ bend).tocsc(), data["A"])
+    assert found.success
+    np.testing.assert_allclose(
+        found.cost, 0.5 * np.sum((x - data["A"]) ** 2) + 0.5 * np.sum((bend @ x) ** 2), rtol=1e-8
+    )
+    by_name = op.solve(energy, data | dict(w=w), device="cpu", dtype=np.float64, preconditioner="multigrid")
+    taken, needed = (sum(r.linear_iterations for r in result.iterations) for result in (found, by_name))
+    assert taken < 1.5 * needed + 100
 
 
 def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optpy.solver.pcg import PCGScalars, Vector, pcg
+from optpy.solver.pcg import PCGScalars, Progress, Vector, pcg
 from optpy.solver.protocol import LinearLimits, LinearStatus
 
 
@@ -118,6 +118,54 @@ def test_the_residual_reset_recovers_what_float32_loses() -> None:
         assert delta.dtype == np.float32
         errors.append(float(np.linalg.norm(A @ delta - b)))
     assert errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("period", [0, 1, 50])
+def test_where_rounding_keeps_the_residual_from_falling_it_ends(period: int) -> None:
+    """It would go on for ever: the tests of convergence ask for more than float32 has."""
+    A = (1000 * np.eye(300) - 499.99 * np.eye(300, k=1) - 499.99 * np.eye(300, k=-1)).astype(np.float32)
+    b = np.random.default_rng(0).standard_normal(300).astype(np.float32)
+    delta, summary = pcg(Dense(A), b, LinearLimits(50_000, r_tolerance=1e-300, residual_reset_period=period))
+    assert summary.status is LinearStatus.BREAKDOWN
+    assert "Rounding keeps r.z" in summary.message
+    assert summary.iterations < 5000
+    np.testing.assert_allclose(delta, np.linalg.solve(A.astype(np.float64), b), rtol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_residual_that_does_not_fall_for_long_is_no_end_while_the_model_does(dtype: type) -> None:
+    """Of a load at one end of a chain that is held at the other, the residual walks along it, as large as it was."""
+    n = 1500
+    load: Vector = np.zeros(n, dtype)
+    load[0] = 1
+
+    class Chain:
+        def apply(self, p: Vector) -> Vector:
+            Ap = 2 * p
+            Ap[:-1] -= p[1:]
+            Ap[1:] -= p[:-1]
+            Ap[0] -= p[0]
+            return Ap
+
+        def precondition(self, r: Vector) -> Vector:
+            return r.copy()
+
+    trace: list[PCGScalars] = []
+    delta, summary = pcg(Chain(), load, LinearLimits(2 * n, r_tolerance=1e-3), trace)
+    assert summary.status is LinearStatus.CONVERGED
+    assert trace[n - 10].rho > 0.1 * trace[500].rho
+    np.testing.assert_allclose(delta, n - np.arange(n), rtol=1e-2, atol=1)
+
+
+def test_slow_convergence_is_no_stagnation() -> None:
+    """r.z falls by twenty orders in ten thousand iterations, the gain of most of which Q does not show."""
+    rng = np.random.default_rng(0)
+    rho = 1.0
+    progress = Progress(rho, float(np.finfo(np.float64).eps))
+    for k in range(1, 10_001):
+        rho *= 10 ** (-20 / 10_000)
+        wavering = rho * rng.uniform(0.6, 1.6)
+        assert not progress.has_ceased(PCGScalars(k, wavering, 1.0, 1.0, rho - 2, 0.0, wavering))
 
 
 def test_a_deadline_in_the_past_leaves_one_iteration() -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 PCG = np.dtype(
     [(name, np.float64) for name in ("alpha", "pending", "beta", "rho", "rho_0", "pAp", "prepared", "Q", "zeta")]
-    + [(name, np.int64) for name in ("k", "resumed", "status")]
+    + [(name, np.float64) for name in ("rho_seen", "Q_seen")]
+    + [(name, np.int64) for name in ("k", "resumed", "k_seen", "status")]
 )
 """The state of conjugate gradients on the device, struct Pcg."""
 
@@ -31,12 +32,13 @@ class PcgState:
     rho_0: float
     pAp: float  # noqa: N815
     zeta: float
+    Q: float
 
     @classmethod
     def of(cls, raw: NDArray[np.uint8]) -> Self:
         """From the bytes of struct Pcg."""
         s = raw.view(PCG)[0]
-        return cls(int(s["k"]), int(s["status"]), *(float(s[name]) for name in ("rho", "rho_0", "pAp", "zeta")))
+        return cls(int(s["k"]), int(s["status"]), *(float(s[name]) for name in ("rho", "rho_0", "pAp", "zeta", "Q")))
 
 
 SYNC = np.dtype([(name, np.uint32) for name in ("arrived", "barrier", "halt")])
@@ -57,7 +59,7 @@ def context_type(program: CudaProgram) -> type[ctypes.Structure]:
     ]
     members: list[tuple[str, Any]] = [(name, ctype * max(count, 1)) for name, ctype, count in arrays]
     members += [(name, c_void_p) for name in ("partial", "total", "sync", "pcg", "trace", "progress", "omega")]
-    members += [(name, c_double) for name in ("eta", "r_tolerance", "reduced", "factor")]
+    members += [(name, c_double) for name in ("eta", "r_tolerance", "precision", "reduced", "factor")]
     members += [(name, c_int64) for name in ("max_iterations", "min_iterations", "reset_period", "pause", "slice")]
     members += [("fresh", c_int), ("ahead", c_int), ("lanes", c_int * max(len(program.kernels), 1))]
     return type("Context", (ctypes.Structure,), {"_fields_": members})

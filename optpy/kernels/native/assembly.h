@@ -19,7 +19,7 @@ typedef struct NormalMatrix {
     const int64_t *diagonal;  /* [row] */
     const int64_t *place;     /* [row]: where its node stands in its grid */
     const NormalVisits *visits;
-    OPTPY_REAL *matrix;       /* [block][channel][channel] */
+    double *matrix;           /* [block][channel][channel], in double whatever r and z are in */
     OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
     double *partial;          /* [chunk of rows] */
 } NormalMatrix;
@@ -30,15 +30,15 @@ OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[3], int64_
 }
 
 /* Adds up a row: generated, since it depends on the energy which numbers a block is made of. */
-static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, OPTPY_REAL *matrix);
+static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix);
 
 /* -- assembly ------------------------------------------------------------------------------------------------------ */
 
 static void normal_rows(const Context *c, const NormalMatrix *n, int damped, int64_t first, int64_t last) {
     for (int64_t i = first; i < last; i++) {
-        memset(n->matrix + n->row[i] * NORMAL_BLOCK, 0, (size_t)(n->row[i + 1] - n->row[i]) * NORMAL_BLOCK * sizeof(OPTPY_REAL));
+        memset(n->matrix + n->row[i] * NORMAL_BLOCK, 0, (size_t)(n->row[i + 1] - n->row[i]) * NORMAL_BLOCK * sizeof(double));
         normal_row(c, n->visits, i, n->matrix);
-        OPTPY_REAL *diagonal = n->matrix + n->diagonal[i] * NORMAL_BLOCK;
+        double *diagonal = n->matrix + n->diagonal[i] * NORMAL_BLOCK;
         for (int a = 0; damped && a < NORMAL_CHANNELS; a++)
             diagonal[a * (NORMAL_CHANNELS + 1)] += *normal_field(c, normal_D[a], n->place[i]);
     }

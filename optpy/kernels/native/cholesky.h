@@ -132,14 +132,14 @@ OPTPY_FN int64_t chol_update_rows(const Cholesky *f, int64_t u) {
 /* -- building ------------------------------------------------------------------------------------------------------ */
 
 /* A's blocks in the scalar columns [from, to). */
-static void chol_assemble(const Cholesky *f, const CholPanel *p, const OPTPY_REAL *matrix, int64_t from, int64_t to) {
+static void chol_assemble(const Cholesky *f, const CholPanel *p, const double *matrix, int64_t from, int64_t to) {
     memset(p->value + from * p->ld, 0, (size_t)((to - from) * p->ld) * sizeof *p->value);
     for (int64_t e = f->pattern.entry[p->index]; e < f->pattern.entry[p->index + 1]; e++) {
         if (f->pattern.target[e] < from * p->ld || f->pattern.target[e] >= to * p->ld) continue;
-        const OPTPY_REAL *block = matrix + f->pattern.block_of[e] * CHOL_BLOCK * CHOL_BLOCK;
+        const double *block = matrix + f->pattern.block_of[e] * CHOL_BLOCK * CHOL_BLOCK;
         double *target = p->value + f->pattern.target[e];
         for (int c = 0; c < CHOL_BLOCK; c++) /* the block's row is the column here: A is symmetric */
-            for (int r = 0; r < CHOL_BLOCK; r++) target[c * p->ld + r] = (double)block[c * CHOL_BLOCK + r];
+            for (int r = 0; r < CHOL_BLOCK; r++) target[c * p->ld + r] = block[c * CHOL_BLOCK + r];
     }
     for (int64_t c = from; c < to; c++) p->inverse[c] = p->value[c * p->ld + c];
 }
@@ -264,7 +264,7 @@ static void chol_factor_strips(const CholPanel *p, int64_t from, int64_t to) {
 
 OPTPY_FN int64_t chol_strips(const CholPanel *p) { return (p->ld - p->columns + CHOL_ROWS - 1) / CHOL_ROWS; }
 
-static void chol_factor_panel(const Cholesky *f, const OPTPY_REAL *matrix, int64_t index) {
+static void chol_factor_panel(const Cholesky *f, const double *matrix, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     chol_assemble(f, &p, matrix, 0, p.columns);
     for (int64_t u = f->pattern.update[index]; u < f->pattern.update[index + 1]; u++) chol_update(f, &p, u, 0, p.columns);
@@ -273,7 +273,7 @@ static void chol_factor_panel(const Cholesky *f, const OPTPY_REAL *matrix, int64
 }
 
 /* The same by all threads: shares of its columns, and then of its rows. */
-static void chol_factor_together(const Cholesky *f, const OPTPY_REAL *matrix, int64_t index, Team *team, int thread) {
+static void chol_factor_together(const Cholesky *f, const double *matrix, int64_t index, Team *team, int thread) {
     const CholPanel p = chol_panel(f, index);
     const int64_t width = p.columns / CHOL_BLOCK;
     ptrdiff_t from, to;
@@ -294,7 +294,7 @@ static void chol_factor_together(const Cholesky *f, const OPTPY_REAL *matrix, in
 /* The number of a task that nobody has taken, or one beyond the last. */
 OPTPY_FN int64_t chol_take(Cholesky *f, int phase) { return atomic_fetch_add(&f->next[phase], 1); }
 
-static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thread) {
+static void chol_build_by_all(Cholesky *f, const double *matrix, Team *team, int thread) {
     for (int64_t t; (t = chol_take(f, 0)) < f->tasks;)
         for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1]; p++) chol_factor_panel(f, matrix, p);
     int shared = 1; /* the last panel was worked on by others, too */
@@ -312,7 +312,7 @@ static void chol_build_by_all(Cholesky *f, const OPTPY_REAL *matrix, Team *team,
 
 /* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK], once all of it is there; returns how many of its pivots are
  * singular. */
-static int chol_build(Cholesky *f, const OPTPY_REAL *matrix, Team *team, int thread) {
+static int chol_build(Cholesky *f, const double *matrix, Team *team, int thread) {
     if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
     } else if (thread == 0) {

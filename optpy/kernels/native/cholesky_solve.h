@@ -33,12 +33,12 @@ OPTPY_FN void chol_backward_step(const CholPanel *p, double *restrict front, int
     }
 }
 
-static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) {
+static void chol_forward(const Cholesky *f, const double *b, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     double *front = chol_front(f, index);
     const int32_t *node = f->order + f->pattern.first[index];
     for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++)
-        for (int a = 0; a < CHOL_BLOCK; a++) front[k * CHOL_BLOCK + a] = (double)b[node[k] * (int64_t)CHOL_BLOCK + a];
+        for (int a = 0; a < CHOL_BLOCK; a++) front[k * CHOL_BLOCK + a] = b[node[k] * (int64_t)CHOL_BLOCK + a];
     memset(front + p.columns, 0, (size_t)(p.ld - p.columns) * sizeof *front);
     for (int64_t u = f->pattern.update[index]; u < f->pattern.update[index + 1]; u++) {
         if (f->pattern.begin[u] > 0) continue; /* not a child: what it sends has come to one */
@@ -57,7 +57,7 @@ static void chol_forward(const Cholesky *f, const OPTPY_REAL *b, int64_t index) 
     }
 }
 
-static void chol_backward(const Cholesky *f, OPTPY_REAL *x, int64_t index) {
+static void chol_backward(const Cholesky *f, double *x, int64_t index) {
     const CholPanel p = chol_panel(f, index);
     double *front = chol_front(f, index), *below = front + p.columns;
     const int32_t *row = f->pattern.row + f->pattern.start[index], *node = f->order + f->pattern.first[index];
@@ -70,12 +70,12 @@ static void chol_backward(const Cholesky *f, OPTPY_REAL *x, int64_t index) {
     }
     memcpy(f->y + f->pattern.first[index] * (int64_t)CHOL_BLOCK, front, (size_t)p.columns * sizeof *front);
     for (int64_t k = 0; k < p.columns / CHOL_BLOCK; k++) {
-        OPTPY_REAL *block = x + node[k] * (int64_t)CHOL_BLOCK;
-        for (int a = 0; a < CHOL_BLOCK; a++) block[a] = (OPTPY_REAL)front[k * CHOL_BLOCK + a];
+        double *block = x + node[k] * (int64_t)CHOL_BLOCK;
+        for (int a = 0; a < CHOL_BLOCK; a++) block[a] = front[k * CHOL_BLOCK + a];
     }
 }
 
-static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
+static void chol_solve_by_all(Cholesky *f, const double *b, double *x, Team *team, int thread) {
     for (int64_t t; (t = chol_take(f, 1)) < f->tasks;)
         for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1]; p++) chol_forward(f, b, p);
     team_barrier(team);
@@ -92,7 +92,7 @@ static void chol_solve_by_all(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, T
 }
 
 /* x = A^-1 b, both [node][channel], once all of b is there; they may be the same. */
-static void chol_solve(Cholesky *f, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
+static void chol_solve(Cholesky *f, const double *b, double *x, Team *team, int thread) {
     if (team->threads > 1 && f->solve_shared) {
         chol_solve_by_all(f, b, x, team, thread);
         return;

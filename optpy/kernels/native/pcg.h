@@ -89,12 +89,15 @@ typedef struct {
     void *solver;
 } PcgKernels;
 
-enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME };
+enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
+
+enum { PCG_PATIENCE = 100 }; /* iterations without progress */
 
 typedef struct {
     /* limits */
     int64_t max_iterations, min_iterations, reset_period;
     double eta, r_tolerance;
+    double precision;      /* of the vectors */
     double slice;          /* seconds after which it returns with status PCG_RUNNING, to be called again; and ... */
     double time_left;      /* ... seconds until PCG_TIME; negative: none */
     /* state */
@@ -102,6 +105,8 @@ typedef struct {
     int64_t resume;        /* go on from delta with another preconditioner than before; and ... */
     int64_t resumed;       /* ... the iteration after which that happened last */
     double rho, rho_0, alpha, beta, pAp, Q, zeta;
+    int64_t k_seen;        /* the last iteration with progress to be seen, ... */
+    double rho_seen, Q_seen; /* ... and what there was after it */
     double *trace;         /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
 } PcgState;
 
@@ -136,12 +141,29 @@ OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, co
     return total;
 }
 
-/* The tests after iteration k: first the quadratic model's, then the residual's, then the limits. */
-OPTPY_FN int64_t pcg_ending(const PcgState *s, double rho_next) {
+OPTPY_FN void pcg_see(PcgState *s, double rho) {
+    s->k_seen = s->k;
+    s->rho_seen = rho;
+    s->Q_seen = s->Q;
+}
+
+/* Whether rounding alone moves the method: see Progress of solver/pcg.py. */
+OPTPY_FN int pcg_stagnates(PcgState *s, double rho_next) {
+    if (2 * rho_next < s->rho_seen || fabs(s->Q - s->Q_seen) > s->precision * fabs(s->Q)) {
+        pcg_see(s, rho_next);
+        return 0;
+    }
+    return s->k - s->k_seen >= PCG_PATIENCE && 5 * (s->k - s->k_seen) >= s->k;
+}
+
+/* The tests after iteration k: first the quadratic model's, then the residual's, then whether anything is left to gain,
+ * then the limits. */
+OPTPY_FN int64_t pcg_ending(PcgState *s, double rho_next) {
     if (!(optpy_isfinite(rho_next) && rho_next >= 0)) return PCG_NOT_POSITIVE;
     if (s->k > s->resumed && s->k >= s->min_iterations && s->zeta < s->eta) return PCG_MODEL; /* not another one's gain */
     if (rho_next == 0) return PCG_ZERO;
     if (s->k >= s->min_iterations && sqrt(rho_next / s->rho_0) < s->r_tolerance) return PCG_RESIDUAL;
+    if (pcg_stagnates(s, rho_next)) return PCG_STAGNATED;
     if (s->k >= s->max_iterations) return PCG_LIMIT;
     return PCG_RUNNING;
 }
@@ -313,6 +335,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         s.rho = s.rho_0 = pcg_residual(c, m, m->start, scalar, team, thread);
         if (s.rho == 0) s.status = PCG_NO_GRADIENT;
         else if (!(optpy_isfinite(s.rho) && s.rho > 0)) s.status = PCG_BAD_START;
+        pcg_see(&s, s.rho);
     }
     if (s.resume) {
         const double reduced = s.rho / s.rho_0;
@@ -321,6 +344,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         s.beta = s.alpha = 0;
         s.resume = 0;
         s.resumed = s.k;
+        pcg_see(&s, s.rho);
         s.status = pcg_ending(&s, s.rho);
     }
     while (s.status == PCG_RUNNING) {

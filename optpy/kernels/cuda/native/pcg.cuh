@@ -12,8 +12,9 @@
 
 enum {
     PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL,
-    PCG_LIMIT, PCG_TIME
+    PCG_LIMIT, PCG_TIME, PCG_STAGNATED
 };
+enum { PCG_PATIENCE = 100 }; /* iterations without progress */
 
 /* What the device knows now, not what a register or the nearest cache remembers. */
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
@@ -25,10 +26,17 @@ OPTPY_FN void pcg_tell(const Context *c, const Pcg *s) {
     if (c->progress) *(volatile long long *)c->progress = s->status ? -1 : s->k;
 }
 
+OPTPY_FN void pcg_see(Pcg *s, double rho) {
+    s->k_seen = s->k;
+    s->rho_seen = rho;
+    s->Q_seen = s->Q;
+}
+
 OPTPY_FN void pcg_after_start(const Context *c, Pcg *s, double rho, bool tells) {
     s->rho = s->rho_0 = rho;
     s->alpha = s->pending = s->beta = s->pAp = s->Q = s->zeta = 0;
     s->k = s->resumed = 0;
+    pcg_see(s, rho);
     s->status = rho == 0 ? PCG_NO_GRADIENT : optpy_isfinite(rho) && rho > 0 ? PCG_RUNNING : PCG_BAD_START;
     if (tells) pcg_tell(c, s);
 }
@@ -45,12 +53,23 @@ OPTPY_FN void pcg_after_apply(const Context *c, Pcg *s, double pAp, bool tells) 
     s->k++;
 }
 
-/* The tests after iteration k: first the quadratic model's, then the residual's, then the limits. */
-OPTPY_FN long long pcg_ending(const Context *c, const Pcg *s, double rho_next) {
+/* Whether rounding alone moves the method: see Progress of solver/pcg.py. */
+OPTPY_FN bool pcg_stagnates(const Context *c, Pcg *s, double rho_next) {
+    if (2 * rho_next < s->rho_seen || fabs(s->Q - s->Q_seen) > c->precision * fabs(s->Q)) {
+        pcg_see(s, rho_next);
+        return false;
+    }
+    return s->k - s->k_seen >= PCG_PATIENCE && 5 * (s->k - s->k_seen) >= s->k;
+}
+
+/* The tests after iteration k: first the quadratic model's, then the residual's, then whether anything is left to gain,
+ * then the limits. */
+OPTPY_FN long long pcg_ending(const Context *c, Pcg *s, double rho_next) {
     if (!(optpy_isfinite(rho_next) && rho_next >= 0)) return PCG_NOT_POSITIVE;
     if (s->k > s->resumed && s->k >= c->min_iterations && s->zeta < c->eta) return PCG_MODEL; /* not another one's gain */
     if (rho_next == 0) return PCG_ZERO;
     if (s->k >= c->min_iterations && sqrt(rho_next / s->rho_0) < c->r_tolerance) return PCG_RESIDUAL;
+    if (pcg_stagnates(c, s, rho_next)) return PCG_STAGNATED;
     if (s->k >= c->max_iterations) return PCG_LIMIT;
     return PCG_RUNNING;
 }
@@ -75,6 +94,7 @@ OPTPY_FN void pcg_after_resume(const Context *c, Pcg *s, double rho) {
     s->rho_0 = rho / c->reduced; /* measured in another norm, but as far reduced as before */
     s->alpha = s->pending = s->beta = 0;
     s->resumed = s->k;
+    pcg_see(s, rho);
     s->status = pcg_ending(c, s, rho);
     pcg_tell(c, s);
 }

@@ -1,0 +1,134 @@
+"""Which preconditioner "auto" solves with, by what the solves so far have taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, final
+
+Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
+
+ITERATION_COSTS: dict[Kind, float] = {"jacobi": 1, "block_jacobi": 1, "multigrid": 5, "cholesky": 1}
+"""Of an iteration with each, in iterations with Jacobi. Not by the clock: the same choices in every run."""
+HOPELESS = 80
+"""Slow iterations with multigrid after which another is tried of which it is not known what it takes."""
+_NOTHING = 1e-3
+"""Who gains no more than that part of the model on top of a solve has found nothing that it missed."""
+
+
+class Outcome(Enum):
+    """What became of a preconditioner in a linear solve."""
+
+    SERVED = "it has ended the solve, and may go on with the next"
+    DEAR = "it has taken more than it was to take, or met the limit of the solve"
+    DOUBTED = "it has ended by its own test, but leaves a residual as if it missed errors"
+    UNFIT = "it cannot solve at all: there is no memory, or the matrix is singular"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A solve that another preconditioner goes on with, to find out whether the first one has missed errors."""
+
+    kind: Kind
+    cost: float
+    Q: float
+
+
+@final
+class Choice:
+    """The preconditioner in force, and a record of what each one's last solve has cost.
+
+    The first one has a little patience in its first solve alone; what takes over is kept as long as it serves. One that
+    did not is expected to take twice what it has spent, so that it is tried again once the others are dearer than that,
+    or meet the limit: none is left for good but what cannot serve at all.
+
+    Whether errors are missed, as is thought where the residual stays as it was, another preconditioner shows by going
+    on with the solve: where it gains next to nothing, nothing was missed, and the first one is trusted from then on.
+
+    Args:
+        first: what is begun with.
+        others: what may take the place of the one given, in the order in which they are tried where nothing is known
+            of them. It is asked only then, as finding out may take time.
+        patience: iterations that the first one may make in the solve in which others are first tried; None: there are
+            no others.
+    """
+
+    def __init__(self, first: Kind, others: Callable[[Kind], Sequence[Kind]], patience: int | None) -> None:
+        self.kind: Kind = first
+        self._patience = patience
+        self._others = others
+        self._expected: dict[Kind, float] = {}  # cost of a solve; not there: not known
+        self._unfit: set[Kind] = set()
+        self._doubt: Doubt | None = None
+        self._first = True  # no other has been tried
+        self.disappointed = False  # one that took over from the first did not serve
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether another one than the first has been tried."""
+        return not self._first
+
+    @property
+    def patience(self) -> int | None:
+        """Iterations with the one in force after which another is to go on where it is slow; None: none is."""
+        if self._first or self._patience is None:
+            return self._patience
+        if self.kind != "multigrid":
+            return None  # what goes on begins anew, and loses all that its directions know of A
+        return max(HOPELESS, int(self._cheapest_other / ITERATION_COSTS[self.kind]))
+
+    @property
+    def _cheapest_other(self) -> float:
+        """What a solve is expected to take with another one; 0: that is not known."""
+        return min((cost for kind, cost in self._expected.items() if kind != self.kind), default=0.0)
+
+    def report(self, outcome: Outcome, iterations: int, Q: float = 0.0) -> None:
+        """What has become of the one in force: from now on that may be another one.
+
+        Args:
+            outcome: see ``Outcome``.
+            iterations: that it has made in this solve.
+            Q: the model after them.
+        """
+        left, cost = self.kind, iterations * ITERATION_COSTS[self.kind]
+        if outcome is Outcome.SERVED:
+            self._expected[left] = cost
+            if self._doubt is None and left != "cholesky" and cost > self._cheapest_other > 0:
+                self.kind = min(self._expected, key=lambda kind: self._expected[kind])
+            return
+        if outcome is Outcome.UNFIT:
+            self._unfit.add(left)
+            self._expected.pop(left, None)
+        elif self._first:
+            self._expected.pop(left, None)  # it has lost its patience: what a whole solve takes is not known
+        elif outcome is Outcome.DOUBTED:
+            self._doubt = Doubt(left, cost, Q)
+            self._expected.pop(left, None)
+        else:
+            self._expected[left] = 2 * max(cost, self._expected.get(left, 0.0))
+        self.disappointed |= not self._first or outcome is Outcome.UNFIT
+        others = [kind for kind in self._others(left) if kind not in self._unfit]
+        self._first = False
+        if others:
+            self.kind = min(others, key=lambda kind: self._expected.get(kind, math.inf))
+
+    def settle(self, Q: float, ended: bool) -> bool:
+        """The end of a solve: where another one went on after a doubt, was that justified?
+
+        Args:
+            Q: the model at the end.
+            ended: whether it ended by a test or at its limit, not by the clock.
+
+        Returns:
+            Whether there was a doubt without reason; the one that was doubted is in force again.
+        """
+        doubt, self._doubt = self._doubt, None
+        if doubt is None or not ended or abs(Q - doubt.Q) > _NOTHING * abs(Q):
+            return False
+        self._expected.pop(self.kind, None)  # going on with another's solve has told nothing of a whole one
+        self._expected[doubt.kind] = doubt.cost
+        self.kind = doubt.kind
+        return True
