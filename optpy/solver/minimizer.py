@@ -210,7 +210,7 @@ class Minimizer:
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
             proposal = self._method.refuse(proposal)
         self._record(proposal, before)
-        self._ending = (
+        ending = (
             ending
             or self._convergence(proposal, before)
             or self._precise.resort(proposal, before)
@@ -218,8 +218,7 @@ class Minimizer:
             or self._criteria.limit(self._iterations[-1].iteration, self._now())
             or _RUNNING
         )
-        if self.status.success:
-            self._ending = self._plateau() or self._ending
+        self._ending = (self._plateau() if ending.status.success else None) or ending
         self._call_back()
 
     def _plateau(self) -> Ending | None:

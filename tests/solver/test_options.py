@@ -16,7 +16,9 @@ def test_defaults() -> None:
     assert (o.method, o.preconditioner, o.max_iterations) == ("lm", "auto", None)
     assert (o.function_tolerance, o.cosine_tolerance) == (None, None)
     assert (o.gradient_tolerance, o.parameter_tolerance) == (0.0, 1e-8)
-    assert (o.initial_radius, o.max_radius, o.min_radius) == (1e4, 1e16, 1e-32)
+    assert (o.initial_radius, o.max_radius, o.min_radius) == (None, 1e16, 1e-32)
+    assert (o.first_radius(is_fit=False), o.first_radius(is_fit=True)) == (1e4, 1.0)
+    assert SolveOptions(max_radius=10.0).first_radius(is_fit=False) == 10.0
     assert (o.min_relative_decrease, o.min_lm_diagonal, o.max_lm_diagonal) == (1e-3, 1e-6, 1e32)
     assert o.jacobi_scaling
     assert o.max_consecutive_invalid_steps == 5
@@ -127,7 +129,7 @@ def test_where_nothing_is_nearly_right_nothing_is_suggested(option: dict[str, An
         {"initial_radius": 0.0},
         {"initial_radius": "1e4"},
         {"initial_radius": 1e17},
-        {"min_radius": 1e5},
+        {"min_radius": 1e5, "initial_radius": 1e4},
         {"min_lm_diagonal": 1.0, "max_lm_diagonal": 0.5},
         {"min_relative_decrease": 1},
         {"jacobi_scaling": 1},
