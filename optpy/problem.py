@@ -24,7 +24,7 @@ from .machine import Linear, Machine
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
-from .solver.rounding import cosine, rounding
+from .solver.rounding import CAREFUL, cosine, nearly_undamped, rounded_gradient, rounding
 from .symbolic.traverse import variables
 
 if TYPE_CHECKING:
@@ -276,6 +276,26 @@ class CompiledProblem:
 
         return self._where_there_is_room(found)
 
+    def hidden(self, cost: float, precision: float) -> float:
+        self._linearise_at_x()
+
+        def noise(xp: Any) -> Any:
+            x, c = self._flat(self._magnitudes, xp), self._flat(self._diagonal, xp)
+            return precision * rounded_gradient(c, x, cost, partial(self._apply_jtj, xp=xp), xp)
+
+        def energy(xp: Any) -> float:
+            e = self._flat(partial(self.read_vector, "delta"), xp)
+            return float((e * self._apply_jtj(e, xp)).sum()) / 2
+
+        self._where_there_is_room(lambda xp: self._write("g", noise(xp), xp))
+        try:
+            self._ahead = False
+            self.damp(nearly_undamped(precision))
+            self._linear_solver.solve(CAREFUL, True, lambda: None)
+            return self._where_there_is_room(energy)
+        finally:
+            self._linearised = "nowhere"  # g is another
+
     def cosine(self, cost: float) -> float:
         self._linearise_at_x()
 
@@ -307,9 +327,15 @@ class CompiledProblem:
 
     def _apply_jtj(self, p: Any, xp: Any) -> Any:
         """J^T J p, arrays of ``xp``; the vectors p and Ap of the linear solver, which starts from 0, serve for it."""
+        self._write("p", p, xp)
+        self._bound.queue("applyJTJ")
+        return self._flat(partial(self.read_vector, "Ap"), xp)
+
+    def _write(self, kind: str, p: Any, xp: Any) -> None:
+        """What is given for each unknown, one after the other, as an array of ``xp``, into one of the vectors."""
         first, own = 0, self._bound.xp
         for u in self._unknowns:
-            field = vector("p", u)
+            field = vector(kind, u)
             shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
             size = math.prod(shape)
             part = p[first : first + size].reshape(shape)
@@ -317,8 +343,6 @@ class CompiledProblem:
                 field, part if xp is own else own.asarray(part.astype(self._bound.dtype), blocking=True)
             )
             first += size
-        self._bound.queue("applyJTJ")
-        return self._flat(partial(self.read_vector, "Ap"), xp)
 
     def _diagonal(self, unknown: Field) -> NDArray[Any]:
         """diag(J^T J), as (*dims, dimension)."""

@@ -39,6 +39,9 @@ class GaussNewton:
             return Proposal(linear, step, ending=_failure(message))
         return Proposal(linear, step, accepted=True)
 
+    def widen(self, radius: float) -> None:
+        """See `Method.widen`: there is no trust region."""
+
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`."""
         message = f"After a full step {NON_FINITE_GRADIENT}; method='lm' would shorten the step."

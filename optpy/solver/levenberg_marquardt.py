@@ -59,12 +59,17 @@ class LevenbergMarquardt:
         elif step.cost.total != cost:
             self._non_finite = ""
         relative_decrease = (cost - step.cost.total) / model_cost_change
-        proposal = Proposal(linear, step, tr_ratio=relative_decrease, model_cost_change=model_cost_change)
+        proposal = Proposal(linear, step, False, relative_decrease, model_cost_change, self._region.radius)
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
             self._before, self._region = self._region, self._region.accepted(relative_decrease)
             return replace(proposal, accepted=True)
         self._region = self._region.rejected()
         return replace(proposal, ending=self._smallest_region())
+
+    def widen(self, radius: float) -> None:
+        """See `Method.widen`."""
+        radius = min(max(radius, self._region.radius), self._options.max_radius)
+        self._region = TrustRegion(radius, self._options.max_radius)
 
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`: the radius is what a rejected step would have left."""
@@ -77,13 +82,14 @@ class LevenbergMarquardt:
         return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
+        proposal = Proposal(linear, radius=self._region.radius)
         self._region = self._region.rejected()
         self._invalid_steps += 1
         retry = self._invalid_steps < self._options.max_consecutive_invalid_steps
         if retry and self._region.radius > self._options.min_radius:
-            return Proposal(linear)
+            return proposal
         message = f"{self._invalid_steps} linear solves in a row gave no usable step. {reason}"
-        return Proposal(linear, ending=Ending(Status.FAILURE, message))
+        return replace(proposal, ending=Ending(Status.FAILURE, message))
 
     def _smallest_region(self) -> Ending | None:
         """The radius is at its minimum: the cost and its gradient disagree, or nothing is finite."""

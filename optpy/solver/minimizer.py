@@ -17,6 +17,7 @@ from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
 from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.rounding import WIDE
 from optpy.solver.summary import Summary
 from optpy.solver.termination import Criteria, is_unsolved, non_finite
 from optpy.solver.timed import Timed
@@ -76,6 +77,8 @@ class Minimizer:
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
+        self._widened = False  # the next step is one without damping
+        self._widened_in_vain = False  # there was such a step from x, and it was refused
         self._unsolved = 0  # steps in a row that are small, but perhaps only by the accuracy of their linear solves
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
@@ -203,23 +206,43 @@ class Minimizer:
 
     def _iterate(self) -> None:
         before = self._cost.total
+        widened, self._widened = self._widened, False
         proposal = self._weighed(self._method.propose(self._problem, before, self._limits()), before)
-        ending = self._precise.ending(proposal, before)
+        ending = self._undamped(self._precise.ending(proposal, before), proposal)
         if ending is not None:
             proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
             proposal = self._method.refuse(proposal)
         self._record(proposal, before)
+        self._widened_in_vain |= widened and not proposal.accepted
         ending = (
             ending
-            or self._convergence(proposal, before)
-            or self._precise.resort(proposal, before)
+            or self._undamped(self._convergence(proposal, before), proposal)
+            or self._undamped(self._precise.resort(proposal, before), proposal)
             or proposal.ending
             or self._criteria.limit(self._iterations[-1].iteration, self._now())
             or _RUNNING
         )
+        self._widened_in_vain &= not proposal.accepted
         self._ending = (self._plateau() if ending.status.success else None) or ending
         self._call_back()
+
+    def _undamped(self, ending: Ending | None, proposal: Proposal) -> Ending | None:
+        """An ending that hinges on a short step, if that was made without notable damping.
+
+        Along directions that stiff residuals leave nearly free, a damped step gains next to nothing, however much is
+        left there, and all else may have converged: the next step is made without damping, and decides.
+        """
+        wide = WIDE / self._precision if self._precision else 0.0
+        if ending is None or not ending.hinges:
+            return ending
+        if proposal.radius >= min(wide, self._options.max_radius):
+            return self._precise.certain(ending, self._cost.total)
+        if self._widened_in_vain:
+            return ending if proposal.accepted and not self._problem.is_fit else None
+        self._widened = True
+        self._method.widen(wide)
+        return None
 
     def _plateau(self) -> Ending | None:
         """An unknown has gone to where changing it changes nothing, though at the start it did: it may be anything."""

@@ -15,6 +15,8 @@ ROUNDINGS: Final = 4
 _NOTHING: Final = 100.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
+_NOTABLE: Final = 1e-3
+"""Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 _SINGLE: Final = 1e-12
 """A precision coarser than this is not that of float64."""
 
@@ -66,6 +68,16 @@ class Precision:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
+    def certain(self, ending: Ending, cost: float) -> Ending:
+        """An ending by a gradient that is rounding: what rounding may hide must be no notable part of the cost."""
+        if ending.status is not Status.PRECISION or not self._unit:
+            return ending
+        hidden = self._problem.hidden(cost, self._unit)
+        if hidden <= _NOTABLE * cost:
+            return ending
+        numbers = f"up to {hidden:.3e} of the cost, {cost:.3e}, may be left"
+        return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
+
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
         """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it."""
         if proposal.linear.status is LinearStatus.FAILURE:
@@ -107,11 +119,12 @@ class Precision:
             return self._converged(f"cost = {cost:.3e}, which rounding x could make")
         found = rounding_test(rounding.relative_gradient, unit)
         if found is not None and not gain > math.sqrt(unit) * cost:  # also where no step was tried
-            return Ending(found.status, found.message + self.advice)
+            return Ending(found.status, found.message + self.advice, hinges=True)
         # To first order the rounding of x changes the cost by F.J (s x), by Cauchy and Schwarz at most this.
         noise = unit * cost + 2 * unit * math.sqrt(cost * rounding.cost)
         if abs(gain) <= min(noise, math.sqrt(unit) * cost):
-            return self._converged(f"a full step would gain {gain:.3e}, rounding changes the cost by {noise:.3e}")
+            numbers = f"a full step would gain {gain:.3e}, rounding changes the cost by {noise:.3e}"
+            return replace(self._converged(numbers), hinges=True)
         return None
 
     def _gain(self, proposal: Proposal) -> float:

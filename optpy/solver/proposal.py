@@ -20,6 +20,7 @@ class Proposal:
     accepted: take the step.
     tr_ratio: cost change / model cost change (NaN where the method has no model).
     model_cost_change: what the model promises of the step (NaN where nobody has asked).
+    radius: of the trust region that the step was made for.
     ending: the method itself can go no further.
     """
 
@@ -28,6 +29,7 @@ class Proposal:
     accepted: bool = False
     tr_ratio: float = float("nan")
     model_cost_change: float = float("nan")
+    radius: float = float("inf")
     ending: Ending | None = None
 
     @property
@@ -65,6 +67,9 @@ class Method(Protocol):
 
     def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
         """One linear solve and the trial of its step; `cost` is that of the current point."""
+
+    def widen(self, radius: float) -> None:
+        """Make the next step with a trust region at least that large."""
 
     def refuse(self, proposal: Proposal) -> Proposal:
         """What becomes of an accepted step after which the gradient is not finite: it is not taken."""

@@ -207,6 +207,17 @@ class NonlinearProblem(Protocol):
     def sensitivities(self) -> Mapping[str, float]:
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
+    def hidden(self, cost: float, precision: float) -> float:
+        """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
+
+        e solves (J^T J + D) e = n for a gradient n of rounding alone, with next to no damping: see
+        `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it.
+
+        Args:
+            cost: at x.
+            precision: of the arithmetic.
+        """
+
     def cosine(self, cost: float) -> float:
         """max_i |g_i| / (||J_i|| ||F||) over the columns J_i of J, from what the last `linearise` stored.
 

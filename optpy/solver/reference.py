@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optpy.errors import DataError
 from optpy.solver.pcg import PCGScalars, Vector, pcg
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
-from optpy.solver.rounding import cosine, rounding
+from optpy.solver.rounding import CAREFUL, cosine, nearly_undamped, rounded_gradient, rounding
 
 Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -101,6 +101,13 @@ class ReferenceProblem:
     def sensitivities(self) -> dict[str, float]:
         """See `NonlinearProblem.sensitivities`."""
         return {}
+
+    def hidden(self, cost: float, precision: float) -> float:
+        """See `NonlinearProblem.hidden`."""
+        n = precision * rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
+        self.damp(nearly_undamped(precision))
+        e, _ = pcg(self, n, CAREFUL, [])
+        return 0.5 * float(e @ self._apply_jtj(e))
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""

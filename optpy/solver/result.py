@@ -26,6 +26,7 @@ class Status(Enum):
     TIME_LIMIT = "Not converged: time limit reached"
     LINEAR_LIMIT = "Not converged: the linear solves end before they are solved"
     MIN_RADIUS = "Not converged: no step lowers the cost, however short, though the gradient says that some should"
+    ROUNDING = "Not converged: rounding hides which way is down"
     PLATEAU = "Not converged: the residuals no longer depend on an unknown"
     CALLBACK = "Not converged: the callback raised StopIteration"
     INTERRUPTED = "Not converged: interrupted"
@@ -51,10 +52,14 @@ class Status(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A status and the sentence, with the numbers, that goes with it."""
+    """A status and the sentence, with the numbers, that goes with it.
+
+    hinges: on a step that is short; damping alone may have made it so.
+    """
 
     status: Status
     message: str
+    hinges: bool = False
 
 
 @final

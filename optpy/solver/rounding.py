@@ -9,12 +9,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.solver.protocol import Rounding
+from optpy.solver.protocol import Damping, LinearLimits, Rounding
 
 Real = NDArray[np.float64]
 
+WIDE: Final = 0.1
+"""A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
+CAREFUL: Final = LinearLimits(max_iterations=5000, r_tolerance=0.01, residual_reset_period=50)
+"""How a linear solve is made that shall say what is left."""
 _PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
+
+
+def nearly_undamped(precision: float) -> Damping:
+    """D of a step without notable damping, which is finite where J^T J is singular."""
+    return Damping(WIDE / precision, 1e-6, 1e32, jacobi_scaling=True)
 
 
 def rounding(
@@ -48,24 +57,37 @@ def rounding(
     Returns:
         Both in units of the precision, and of its square; not finite where something overflows.
     """
-    free = c > 0
-    n_free = int(free.sum())
+    n_free = int((c > 0).sum())
     if n_free == 0:
         return Rounding(0.0, 0.0)
     with np.errstate(all="ignore"):
-        n, of_cost = xp.zeros_like(g), 0.0
-        for probe in range(_PROBES):
-            rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
-            changed = apply(rounded)
-            n = xp.maximum(n, xp.abs(changed))
-            of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
-        n = n + xp.sqrt(c) * math.sqrt(2 * cost / n_free)
+        n, of_cost = _of_gradient(c, x, cost, apply, xp)
         # Without products of vectors, which would take a library of linear algebra on a GPU.
-        entries = xp.where(free & (g != 0), xp.abs(g) / n, 0.0).max()
+        entries = xp.where((c > 0) & (g != 0), xp.abs(g) / n, 0.0).max()
         slope = (g * step).sum()
         length = xp.sqrt(((n * step) ** 2).sum())
         along = abs(float(slope)) / float(length) if bool((g * step).any()) else 0.0
     return Rounding(float(np.maximum(float(entries), along)), of_cost)
+
+
+def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Real:
+    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs."""
+    with np.errstate(all="ignore"):
+        n, _ = _of_gradient(c, x, cost, apply, xp)
+    signed: Real = xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0)
+    return signed
+
+
+def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:
+    """The n_i of `rounding`, and the cost of rounding."""
+    free = c > 0
+    n, of_cost = xp.zeros_like(c), 0.0
+    for probe in range(_PROBES):
+        rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
+        changed = apply(rounded)
+        n = xp.maximum(n, xp.abs(changed))
+        of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
+    return n + xp.sqrt(c) * math.sqrt(2 * cost / max(int(free.sum()), 1)), of_cost
 
 
 def cosine(g: Real, c: Real, cost: float, xp: Any = np) -> float:

@@ -20,7 +20,8 @@ _LITTLE: Final = 1e-8
 stiff residuals alone make all of them small."""
 _NEARLY_ORTHOGONAL: Final = 100
 """A largest cosine of so many times its tolerance leaves about one right digit less in x."""
-_UNSOLVED: Final = 0.3
+_NOTABLE: Final = 1e-4
+_UNSOLVED: Final = 0.1
 """A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
 _WORK: Final = 2.5e7
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 5000
@@ -80,7 +81,7 @@ class Criteria:
         if not cosine <= self.cosine:
             return None
         message = f"{Status.COSINE_TOLERANCE.value} = {cosine:.3e} <= {self.cosine:.3e}."
-        return Ending(Status.COSINE_TOLERANCE, message)
+        return Ending(Status.COSINE_TOLERANCE, message, True)
 
     def limit(self, iteration: int, elapsed: float) -> Ending | None:
         """The limits on iterations and on time."""
@@ -97,9 +98,12 @@ class Criteria:
         return self.cosine > 0 and not is_unsolved(proposal) and proposal.full_gain <= _LITTLE * cost
 
     def looks_small(self, proposal: Proposal, cost: float) -> bool:
-        """Whether the step changes the cost by no more than the function test allows, whatever the model says."""
+        """Whether the step, or its change of the cost, is small, whatever the model says."""
         step = proposal.step
-        return step is not None and abs(cost - step.cost.total) <= self.function * cost
+        if step is None:
+            return False
+        short = step.step_norm <= self.parameter * (step.x_norm + self.parameter)
+        return short or abs(cost - step.cost.total) <= self.function * cost
 
     def is_small(self, proposal: Proposal, cost: float, cosine: float, *, comparable: bool) -> Ending | None:
         """The function test and the parameter test, of the step as it would be without damping.
@@ -107,7 +111,8 @@ class Criteria:
             |cost change| <= function_tolerance * cost, and so is what a full step would gain by the model
             ||full step|| <= parameter_tolerance (||x|| + parameter_tolerance)
 
-        A cost that changes little is no minimum where the residuals are far from orthogonal to the columns of J.
+        A cost that changes little is no minimum where the residuals are far from orthogonal to the columns of J; nor is
+        x one from which a step is short only beside an x of other units, and gains a notable part of the cost.
 
         Args:
             proposal: with a step.
@@ -121,11 +126,11 @@ class Criteria:
             change = max(abs(cost - step.cost.total), abs(proposal.full_gain))
             if change <= self.function * cost and not cosine > _NEARLY_ORTHOGONAL * self.cosine:
                 numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
-                return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.")
+                return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.", True)
         scale, length = step.x_norm + self.parameter, step.step_norm * proposal.lengthening
-        if self.parameter > 0 and length <= self.parameter * scale:
+        if self.parameter > 0 and length <= self.parameter * scale and not proposal.full_gain > _NOTABLE * cost:
             numbers = f"{length / scale:.3e} <= {self.parameter:.3e}"
-            return Ending(Status.PARAMETER_TOLERANCE, f"{Status.PARAMETER_TOLERANCE.value} = {numbers}.")
+            return Ending(Status.PARAMETER_TOLERANCE, f"{Status.PARAMETER_TOLERANCE.value} = {numbers}.", True)
         return None
 
 

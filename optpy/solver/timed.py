@@ -58,6 +58,10 @@ class Timed:
         with self._clock("linearise"):
             return self._problem.sensitivities()
 
+    def hidden(self, cost: float, precision: float) -> float:
+        with self._clock("linear_solve"):
+            return self._problem.hidden(cost, precision)
+
     def cosine(self, cost: float) -> float:
         with self._clock("linearise"):
             return self._problem.cosine(cost)
