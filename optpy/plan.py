@@ -144,6 +144,9 @@ class Solver:
             data: name to array for every unknown and array, name to number for every param. Never modified.
             **options: see ``op.SolveOptions``.
 
+        Returns:
+            SolveResult: ``success`` says whether it has converged, ``status`` (an ``op.Status``) how it has ended.
+
         Raises:
             DataError: the data does not fit the energy, or a residual, or a derivative, is not finite at the start.
             OptionError: an option is unknown, out of range or not used by the method.
@@ -301,7 +304,8 @@ def solve(
         **options: see ``op.SolveOptions``.
 
     Returns:
-        SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in.
+        SolveResult: ``x`` has the unknowns by name, of the kind and shape that came in; ``success`` says whether it has
+            converged, ``status`` (an ``op.Status``) how it has ended.
 
     Raises:
         DataError: the data does not fit the energy, or a residual, or a derivative, is not finite at the start.

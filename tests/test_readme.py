@@ -91,6 +91,11 @@ def test_the_table_of_options_is_complete_and_right() -> None:
     assert rows == expected
 
 
+def test_the_table_of_statuses_is_complete_and_right() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (yes|no) \|", README, flags=re.MULTILINE)
+    assert rows == [(status.name, "yes" if status.success else "no") for status in op.Status]
+
+
 def test_the_table_of_errors_is_complete_and_right() -> None:
     rows = re.findall(r"^\| `op\.(\w+Error)` \| `(\w+)` \|", README, flags=re.MULTILINE)
     listed = dict(rows)

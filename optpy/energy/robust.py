@@ -52,8 +52,8 @@ def robust(r: Operand, loss: str, scale: Operand = 1) -> Expression:
     ``rho'(z)`` times that of r (iteratively reweighted least squares).
 
     The result is a residual of an energy: a term, an entry of a list or of ``op.vector``, an arm of ``op.where``. It
-    may be multiplied by what reads no unknown (the cost is then multiplied by the square), but neither added to
-    something nor taken apart.
+    may be multiplied by what reads no unknown, but under ``op.stop_gradient`` (the cost is then multiplied by the
+    square), and neither added to something nor taken apart.
 
     Args:
         r: a scalar; or a vector or matrix, or a list such as ``[r1, r2]``, which is the vector of its entries. It is

@@ -44,14 +44,16 @@ class SolveOptions:
             block of each unknown element), "multigrid" (one cycle: on the grid that all unknowns stand on; where they
             are vertices of graphs, smoothed aggregation on the assembled matrix), "cholesky" (a factorisation of that
             matrix, so that conjugate gradients only refine), or "auto": on a grid Jacobi, then multigrid once a solve
-            takes many iterations; on graphs block-Jacobi, then a factorisation where that is cheap, else multigrid.
+            takes many iterations; on graphs block-Jacobi, then a factorisation where that is cheap, else multigrid;
+            and back to one that was left where that costs less.
             On a GPU "multigrid" is that of one grid, "cholesky" does not run, and "auto" is block-Jacobi (Jacobi where
             all blocks are diagonal) wherever that multigrid does not apply.
         threads: CPU threads; None: as many as there are cores. Without effect on a GPU.
 
-    When it stops (each test but the gradient's is made on accepted steps only; a tolerance of 0 disables it):
+    When it stops, as `Status` tells (each test but the gradient's is made on accepted steps only; a tolerance of 0
+    disables it, but that a gradient of exactly 0 ends a solve):
         max_iterations: nonlinear iterations, rejected ones included. None: as many as cost about a second or so, from
-            50 for a picture to 5000 for a fit of a few numbers. Ceres: max_num_iterations, 50.
+            50 for a large picture to 5000 for a fit of a few numbers. Ceres: max_num_iterations, 50.
         function_tolerance: |cost change| <= function_tolerance * cost, and so is what the model says that the step
             would gain without its damping. None: 1e-8 in float64, as SciPy, 1e-6 in float32. Ceres: 1e-6. Not used
             where op.stop_gradient makes the costs of different iterations those of different problems.

@@ -14,7 +14,19 @@ from optpy.solver.report import full_report
 
 
 class Status(Enum):
-    """How a solve ended; the value is the sentence, without the numbers."""
+    """How a solve ended; the value is the sentence, without the numbers.
+
+    RUNNING: it has not; only a session, or its result, says so.
+    GRADIENT_TOLERANCE, COSINE_TOLERANCE, FUNCTION_TOLERANCE, PARAMETER_TOLERANCE: converged, by the tests of the
+        options of these names.
+    PRECISION: converged: rounding hides whatever could still be gained.
+    MAX_ITERATIONS, TIME_LIMIT: the options' limits.
+    LINEAR_LIMIT: steps in a row were small, but their linear solves not exact.
+    MIN_RADIUS: no step lowers the cost, however short, though the gradient says that some should.
+    PLATEAU: an unknown without dims may be anything by now, though at the start it was not so.
+    CALLBACK, INTERRUPTED: a callback raised StopIteration; Ctrl-C.
+    FAILURE: no usable steps, numbers that are not finite, or Gauss-Newton above the best point that it has met.
+    """
 
     RUNNING = "Not ended yet"
     GRADIENT_TOLERANCE = "Converged: gradient tolerance reached, max |g|"
