@@ -117,18 +117,24 @@ def test_a_gradient_like_rounding_is_no_minimum_where_much_is_promised() -> None
     assert summary.status is Status.MIN_RADIUS, summary.message
 
 
-@pytest.mark.parametrize(("gain", "converged"), [(1e-9, True), (1e-7, False), (0.5, False)])
-def test_how_much_may_be_promised_where_the_gradient_is_like_rounding(gain: float, converged: bool) -> None:
+@pytest.mark.parametrize(
+    ("precision", "gain", "converged"),
+    [(EPS, 1e-9, True), (EPS, 1e-7, False), (EPS, 0.5, False), (EPS32, 1e-4, True), (EPS32, 1e-3, False)],
+)
+def test_how_much_may_be_promised_where_the_gradient_is_like_rounding(
+    precision: float, gain: float, converged: bool
+) -> None:
     problem = wrong()
     problem.linearise()
     cost = problem.evaluate().total
-    step = Step(Cost(2 * cost, {}), 1e-10, 1.0)
+    step = Step(Cost(2 * cost, {}), 1e-6, 1.0)
     up = Proposal(LinearSummary(1, LinearStatus.CONVERGED, ""), step, model_cost_change=gain * cost)
-    ending = Precision(Hidden(problem), EPS, cost).ending(up, cost)
+    ending = Precision(Hidden(problem), precision, cost).ending(up, cost)
     assert (ending is not None) is converged
     if ending is not None:
         assert ending.status is Status.PRECISION
         assert "relative gradient" in ending.message
+        assert (ADVICE in ending.message) is (precision == EPS32)
 
 
 def test_a_step_that_leads_down_is_taken_whatever_the_rounding() -> None:
