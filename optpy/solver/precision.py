@@ -9,6 +9,7 @@ from typing import Final, final
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import LinearStatus, NonlinearProblem
 from optpy.solver.result import Ending, Status
+from optpy.solver.termination import is_unsolved
 
 ROUNDINGS: Final = 4
 """A residual is the result of several operations, each of which rounds."""
@@ -79,8 +80,11 @@ class Precision:
         return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
 
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
-        """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it."""
-        if proposal.linear.status is LinearStatus.FAILURE:
+        """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it.
+
+        A step that lowers the cost, though, may be that short by what its linear solve has left: it is taken.
+        """
+        if proposal.linear.status is LinearStatus.FAILURE or (is_unsolved(proposal) and lowers(proposal, cost)):
             return None
         # A step of which the model predicted no decrease was not tried; its length tells whether that is rounding.
         step = proposal.step or self._problem.try_step()
@@ -142,7 +146,8 @@ class Precision:
             return self._noise
         problem = self._problem
         promised, found = problem.promised_change(), problem.model_cost_change()
-        return noise_test(promised, found, problem.try_step().damped_square, cost, self._unit)
+        noise = noise_test(promised, found, problem.try_step().damped_square, cost, self._unit)
+        return None if noise is None else Ending(noise.status, noise.message + self.advice)
 
     def _converged(self, numbers: str) -> Ending:
         return Ending(Status.PRECISION, f"{Status.PRECISION.value}, {numbers}.{self.advice}")

@@ -34,12 +34,12 @@ class Proposal:
 
     @property
     def lengthening(self) -> float:
-        """How many times longer the step would be without damping, at least.
+        """How many times longer the step would be without damping.
 
         Of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes a / (a + d). Its
         delta.D delta is the share q = d / (a / 2 + d) of what the model gains, so that with x = d / a = q / (2 - 2 q)
         the full step is 1 + x times as long, and gains (1 + x)^2 / (1 + 2 x) times as much. Over several eigenvectors
-        q is a mean, and both are lower bounds.
+        q is a mean, by what the model gains along each: the gain is then a lower bound, the length an estimate.
         """
         return 1 + self._damping
 
