@@ -304,7 +304,10 @@ class Minimizer:
             cosine = self._problem.cosine(self._cost.total)
             if ending := self._criteria.orthogonal(cosine):
                 return ending
-        small = self._criteria.is_small(proposal, before, cosine, comparable=not self._problem.reweights)
+        assert self._initial is not None
+        small = self._criteria.is_small(
+            proposal, before, cosine, comparable=not self._problem.reweights, initial=self._initial.total
+        )
         if small is None or proposal.linear.status is LinearStatus.TIME_LIMIT:
             self._unsolved = 0  # a step cut short says nothing by being small
             return None

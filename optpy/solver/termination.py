@@ -21,6 +21,9 @@ stiff residuals alone make all of them small."""
 _NEARLY_ORTHOGONAL: Final = 100
 """A largest cosine of so many times its tolerance leaves about one right digit less in x."""
 _NOTABLE: Final = 1e-4
+"""Of the cost: a step that gains as much is not short, whatever its length beside x."""
+_NOTHING: Final = 1e-20
+"""Of the cost at the start: where the cost can be 0, each step gains nearly all that is left."""
 _UNSOLVED: Final = 0.1
 """A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
 _WORK: Final = 2.5e7
@@ -105,7 +108,9 @@ class Criteria:
         short = step.step_norm <= self.parameter * (step.x_norm + self.parameter)
         return short or abs(cost - step.cost.total) <= self.function * cost
 
-    def is_small(self, proposal: Proposal, cost: float, cosine: float, *, comparable: bool) -> Ending | None:
+    def is_small(
+        self, proposal: Proposal, cost: float, cosine: float, *, comparable: bool, initial: float = 0.0
+    ) -> Ending | None:
         """The function test and the parameter test, of the step as it would be without damping.
 
             |cost change| <= function_tolerance * cost, and so is what a full step would gain by the model
@@ -119,6 +124,7 @@ class Criteria:
             cost: before it.
             cosine: after it; NaN where it was not asked for.
             comparable: whether costs may be compared from one iteration to the next.
+            initial: the cost at the start, beside which one that can be 0 is nothing in the end.
         """
         step = proposal.step
         assert step is not None
@@ -128,7 +134,8 @@ class Criteria:
                 numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
                 return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.", True)
         scale, length = step.x_norm + self.parameter, step.step_norm * proposal.lengthening
-        if self.parameter > 0 and length <= self.parameter * scale and not proposal.full_gain > _NOTABLE * cost:
+        notable = proposal.full_gain > max(_NOTABLE * cost, _NOTHING * initial)
+        if self.parameter > 0 and length <= self.parameter * scale and not notable:
             numbers = f"{length / scale:.3e} <= {self.parameter:.3e}"
             return Ending(Status.PARAMETER_TOLERANCE, f"{Status.PARAMETER_TOLERANCE.value} = {numbers}.", True)
         return None

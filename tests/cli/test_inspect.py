@@ -120,8 +120,8 @@ def test_source_is_the_c_of_one_routine_alone(file: Path) -> None:
     assert "Stencils" not in one.output
     every = inspect(file, "--source", "all")
     assert one.output.strip() in every.output
-    assert "double" in one.output
-    assert "double" not in inspect(file, "--source", "applyJTJ", "--dtype", "float32").output
+    assert "float" not in one.output  # float64, unless asked for otherwise
+    assert "const float *" in inspect(file, "--source", "applyJTJ", "--dtype", "float32").output
 
 
 def test_an_unknown_routine_names_the_known_ones(file: Path) -> None:
