@@ -62,7 +62,7 @@ class LevenbergMarquardt:
         proposal = Proposal(linear, step, False, relative_decrease, model_cost_change, self._region.radius)
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
             self._before, self._region = self._region, self._region.accepted(relative_decrease)
-            return replace(proposal, accepted=True)
+            return replace(proposal, accepted=True, longer=self._region.radius > self._before.radius)
         self._region = self._region.rejected()
         return replace(proposal, ending=self._smallest_region())
 

@@ -234,7 +234,7 @@ class Minimizer:
         left there, and all else may have converged: the next step is made without damping, and decides.
         """
         wide = WIDE / self._precision if self._precision else 0.0
-        if ending is None or not ending.hinges:
+        if ending is None or not ending.hinges or not proposal.longer:
             return ending
         if proposal.radius >= min(wide, self._options.max_radius):
             return self._precise.certain(ending, self._cost.total)
@@ -259,7 +259,12 @@ class Minimizer:
         return Ending(Status.PLATEAU, f"{Status.PLATEAU.value}: {', '.join(lost)}. {cure}")
 
     def _weighed(self, proposal: Proposal, before: float) -> Proposal:
-        """With what the model promises of the step, where that will be asked and the method did not need it."""
+        """With what the model promises of the step, where that will be asked and the method did not need it.
+
+        Where a fit's trust region stays small its steps follow a valley; elsewhere, as at a kink, no step is longer.
+        """
+        if self._problem.is_fit:
+            proposal = replace(proposal, longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal
         if lowers(proposal, before) and not self._criteria.looks_small(proposal, before):

@@ -91,7 +91,7 @@ class Precision:
         if step.step_norm > self._unit * step.x_norm:
             return None
         relative = step.step_norm / step.x_norm if step.x_norm else 0.0
-        if proposal.lengthening * step.step_norm <= self._unit * step.x_norm:
+        if replace(proposal, longer=True).lengthening * step.step_norm <= self._unit * step.x_norm:
             return self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
         if proposal.accepted:
             return None

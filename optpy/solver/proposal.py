@@ -21,6 +21,7 @@ class Proposal:
     tr_ratio: cost change / model cost change (NaN where the method has no model).
     model_cost_change: what the model promises of the step (NaN where nobody has asked).
     radius: of the trust region that the step was made for.
+    longer: whether a longer step is worth trying: not where the trust region had to stay as small as it is.
     ending: the method itself can go no further.
     """
 
@@ -30,6 +31,7 @@ class Proposal:
     tr_ratio: float = float("nan")
     model_cost_change: float = float("nan")
     radius: float = float("inf")
+    longer: bool = True
     ending: Ending | None = None
 
     @property
@@ -53,7 +55,7 @@ class Proposal:
     def _damping(self) -> float:
         """d / a."""
         damped, gain = self.step.damped_square if self.step is not None else 0.0, self.model_cost_change
-        if not damped > 0 or math.isnan(gain):
+        if not self.longer or not damped > 0 or math.isnan(gain):
             return 0.0
         return damped / (2 * (gain - damped)) if gain > damped else math.inf
 

@@ -115,7 +115,8 @@ def test_triangles_with_a_vertex_twice_have_no_edges() -> None:
 @pytest.mark.parametrize("mesh", [meshes.pebble(3), open_mesh()], ids=["closed", "open"])
 def test_smoothing_converges_to_less_area(mesh: Trimesh, dtype: type[np.floating]) -> None:
     noisy = with_noise(mesh)
-    result = op.solve(energy, noisy.data, "cpu", dtype, max_iterations=100)
+    # The minimum lies at kinks, where triangles would turn over: steps towards it become short one after the other.
+    result = op.solve(energy, noisy.data, "cpu", dtype, max_iterations=100, function_tolerance=1e-6)
     assert result.success
     assert result.cost < 0.97 * result.initial_cost
     smooth = meshes.moved(mesh, result.x["X"])
