@@ -87,7 +87,7 @@ def test_coupled_rosenbrock_reaches_the_cost_of_scipy() -> None:
 
 # -- every status ----------------------------------------------------------------------------------------------------
 
-OFF = dict(function_tolerance=0, gradient_tolerance=0, parameter_tolerance=0)
+OFF = dict(function_tolerance=0, gradient_tolerance=0, parameter_tolerance=0, cosine_tolerance=0)
 
 
 @pytest.mark.parametrize(

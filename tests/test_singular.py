@@ -20,7 +20,7 @@ Y, A = op.Unknown("Y", (H, W)), op.Array("A", (H, W))
 edges = op.Graph("edges", E, (V, V))
 a, b = edges[e]
 
-OFF: dict[str, Any] = dict(function_tolerance=0, gradient_tolerance=0, parameter_tolerance=0, max_iterations=300)
+OFF: dict[str, Any] = dict(function_tolerance=0, cosine_tolerance=0, parameter_tolerance=0, max_iterations=300)
 TOLERANCES: list[dict[str, Any]] = [{}, OFF]
 DTYPES = [np.float32, np.float64]
 METHODS = ["lm", "gn"]

@@ -24,7 +24,7 @@ ENERGY = op.Energy(
     fixed={X: (M[i, j] == 1) | (A[i, j] > limit), Row: op.value(j) < 3},
 )
 SOLVER = op.compile(ENERGY, device="cpu", dtype=np.float64)
-OFF: dict[str, Any] = dict(function_tolerance=0, parameter_tolerance=0, gradient_tolerance=0)
+OFF: dict[str, Any] = dict(function_tolerance=0, parameter_tolerance=0, gradient_tolerance=0, cosine_tolerance=0)
 
 
 def data() -> dict[str, Any]:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from inspect import ismethod
 from typing import Literal, final
+from weakref import WeakMethod
 
 Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
 
@@ -59,7 +61,8 @@ class Choice:
     def __init__(self, first: Kind, others: Callable[[Kind], Sequence[Kind]], patience: int | None) -> None:
         self.kind: Kind = first
         self._patience = patience
-        self._others = others
+        # Its owner's own method is held weakly: in a cycle the memory of a whole problem would outlive its last user.
+        self._others = WeakMethod(others) if ismethod(others) else lambda: others
         self._expected: dict[Kind, float] = {}  # cost of a solve; not there: not known
         self._unfit: set[Kind] = set()
         self._doubt: Doubt | None = None
@@ -110,7 +113,9 @@ class Choice:
         else:
             self._expected[left] = 2 * max(cost, self._expected.get(left, 0.0))
         self.disappointed |= not self._first or outcome is Outcome.UNFIT
-        others = [kind for kind in self._others(left) if kind not in self._unfit]
+        asked = self._others()
+        assert asked is not None
+        others = [kind for kind in asked(left) if kind not in self._unfit]
         self._first = False
         if others:
             self.kind = min(others, key=lambda kind: self._expected.get(kind, math.inf))

@@ -134,7 +134,7 @@ def test_gauss_newton_returns_the_best_point_met(gpu: Device) -> None:
 def test_a_solve_at_the_precision_of_its_arithmetic_says_so(gpu: Device) -> None:
     """The roundings of the gradient are measured on the host, with products from the device."""
     options: Options = dict(
-        function_tolerance=0, gradient_tolerance=0, parameter_tolerance=0, max_iterations=60, preconditioner="jacobi"
+        function_tolerance=0, cosine_tolerance=0, parameter_tolerance=0, max_iterations=60, preconditioner="jacobi"
     )
     data = arap_data(5, 6)
     ours = on_gpu(WARP, data, np.float32, **options)
