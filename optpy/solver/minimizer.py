@@ -26,6 +26,9 @@ _ABOUT = 1.001
 """Costs are equal but for rounding where one is no more times the other, as far as endings at the precision go."""
 _CAREFUL = 0.1
 """Of its right-hand side a linear solve may leave where the step before was small without having been solved well."""
+_EXACT = (1e-6, 1e-14)
+"""The same of the step that decides on a fit: it has few unknowns, whose units may differ by orders. Without a
+preconditioner r is in the units of g, and so small in some unknowns from the beginning."""
 _UNSOLVED_STEPS = 3
 """So many of those in a row, and the solve ends."""
 
@@ -207,7 +210,7 @@ class Minimizer:
     def _iterate(self) -> None:
         before = self._cost.total
         widened, self._widened = self._widened, False
-        proposal = self._weighed(self._method.propose(self._problem, before, self._limits()), before)
+        proposal = self._weighed(self._method.propose(self._problem, before, self._limits(widened)), before)
         ending = self._undamped(self._precise.ending(proposal, before), proposal)
         if ending is not None:
             proposal = replace(proposal, accepted=False)
@@ -330,15 +333,20 @@ class Minimizer:
             f"linear_iterations, would tell whether this is the minimum.{self._precise.advice}",
         )
 
-    def _limits(self) -> LinearLimits:
+    def _limits(self, widened: bool) -> LinearLimits:
         o = self._options
         deadline = None if o.max_time is None else self._entered + o.max_time - self._elapsed
-        careful = self._unsolved > 0
+        exact = widened and self._problem.is_fit
+        careful = exact or self._unsolved > 0
         return LinearLimits(
             max_iterations=o.linear_iterations,
             min_iterations=o.min_linear_iterations,
             eta=0.0 if careful else o.eta,
-            r_tolerance=max(o.r_tolerance, _CAREFUL) if careful else o.r_tolerance,
+            r_tolerance=_EXACT[o.preconditioner is None]
+            if exact
+            else max(o.r_tolerance, _CAREFUL)
+            if careful
+            else o.r_tolerance,
             residual_reset_period=o.residual_reset_period,
             deadline=deadline,
         )

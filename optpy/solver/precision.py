@@ -16,7 +16,7 @@ ROUNDINGS: Final = 4
 _NOTHING: Final = 100.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
-_NOTABLE: Final = 1e-3
+_NOTABLE: Final = 1e-4
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 _SINGLE: Final = 1e-12
 """A precision coarser than this is not that of float64."""

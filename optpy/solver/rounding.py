@@ -15,8 +15,8 @@ Real = NDArray[np.float64]
 
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
-CAREFUL: Final = LinearLimits(max_iterations=5000, r_tolerance=0.01, residual_reset_period=50)
-"""How a linear solve is made that shall say what is left."""
+CAREFUL: Final = LinearLimits(max_iterations=200, r_tolerance=0.1, residual_reset_period=50)
+"""How a linear solve is made that shall say what is left: what it has found when it ends is a lower bound."""
 _PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
@@ -76,6 +76,15 @@ def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real
         n, _ = _of_gradient(c, x, cost, apply, xp)
     signed: Real = xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0)
     return signed
+
+
+def hidden_in_few(noise: Real, apply: Callable[[Real], Real], damping: Damping) -> float:
+    """1/2 e.J^T J e with (J^T J + D) e = noise, by a dense factorisation: for a few unknowns, of whatever units."""
+    A = np.stack([apply(unit) for unit in np.eye(len(noise))])
+    D = damping.diagonal(np.diag(A))
+    scale = 1 / np.sqrt(np.where(np.diag(A) + D > 0, np.diag(A) + D, 1.0))
+    e = scale * np.linalg.lstsq(scale[:, None] * (A + np.diag(D)) * scale, scale * noise, rcond=None)[0]
+    return 0.5 * float(e @ A @ e)
 
 
 def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:
