@@ -16,7 +16,7 @@ ROUNDINGS: Final = 4
 _NOTHING: Final = 100.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
-_NOTABLE: Final = 1e-4
+_NOTABLE: Final = 1e-3
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 _SINGLE: Final = 1e-12
 """A precision coarser than this is not that of float64."""
@@ -73,8 +73,11 @@ class Precision:
         """An ending by a gradient that is rounding: what rounding may hide must be no notable part of the cost."""
         if ending.status is not Status.PRECISION or not self._unit:
             return ending
+        floor = _NOTHING * self._unit**2 * self._problem.rounding(cost).cost
+        if cost <= floor:
+            return ending  # which rounding x could make
         hidden = self._problem.hidden(cost, self._unit)
-        if hidden <= _NOTABLE * cost:
+        if hidden <= max(_NOTABLE * cost, floor):
             return ending
         numbers = f"up to {hidden:.3e} of the cost, {cost:.3e}, may be left"
         return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
@@ -92,7 +95,8 @@ class Precision:
             return None
         relative = step.step_norm / step.x_norm if step.x_norm else 0.0
         if replace(proposal, longer=True).lengthening * step.step_norm <= self._unit * step.x_norm:
-            return self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
+            found = self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
+            return replace(found, hinges=self._problem.is_fit)  # whose unknowns may be of any units
         if proposal.accepted:
             return None
         numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self, final
 
 from optpy.solver.options import SolveOptions
@@ -133,7 +133,8 @@ class Criteria:
             if change <= self.function * cost and not cosine > _NEARLY_ORTHOGONAL * self.cosine:
                 numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
                 return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.", True)
-        scale, length = step.x_norm + self.parameter, step.step_norm * proposal.lengthening
+        scale = step.x_norm + self.parameter
+        length = step.step_norm * replace(proposal, longer=True).lengthening  # short as it had to be, too
         notable = proposal.full_gain > max(_NOTABLE * cost, _NOTHING * initial)
         if self.parameter > 0 and length <= self.parameter * scale and not notable:
             numbers = f"{length / scale:.3e} <= {self.parameter:.3e}"
