@@ -133,7 +133,7 @@ def test_derivatives_that_do_not_fit_the_precision() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_gradient_that_overflows_though_every_derivative_is_finite(dtype: Any) -> None:
     """J = w, F = w Y: F and its square fit, and w^2 Y does not."""
-    w_ = 1e3 * float(np.sqrt(np.finfo(dtype).max))
+    w_ = float(dtype(1e3 * np.sqrt(np.finfo(dtype).max)))  # exact, so that no rounding is told of
     with pytest.raises(op.DataError) as caught:
         op.solve(op.Energy(fit=w * Y[n]), dict(Y=[0.0, 5e-4], w=w_), device="cpu", dtype=dtype)
     message = str(caught.value)

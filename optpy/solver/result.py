@@ -23,6 +23,7 @@ class Status(Enum):
     MAX_ITERATIONS, TIME_LIMIT: the options' limits.
     LINEAR_LIMIT: steps in a row were small, but their linear solves not exact.
     MIN_RADIUS: no step lowers the cost, however short, though the gradient says that some should.
+    ROUNDING: no step leads further down, but rounding may hide a notable part of the cost.
     PLATEAU: an unknown without dims may be anything by now, though at the start it was not so.
     CALLBACK, INTERRUPTED: a callback raised StopIteration; Ctrl-C.
     FAILURE: no usable steps, numbers that are not finite, or Gauss-Newton above the best point that it has met.
