@@ -163,7 +163,7 @@ def test_a_minimum_at_which_control_c_has_cut_a_step_short_is_one_to_the_next_st
     n = op.indices(op.dims("N"))
     X = op.Unknown("X", (op.dims("N"),))
     solver = op.compile(op.Energy(a=X[n], b=1e-8 * op.sqrt(X[n])), device="cpu", dtype=np.float64)
-    options: dict[str, Any] = dict(method="lm", initial_radius=1e30, max_radius=1e32)
+    options: dict[str, Any] = dict(method="lm", initial_radius=1e30, max_radius=1e32, gradient_tolerance=1e-10)
     whole = solver.solve(dict(X=[1.0]), **options)
     assert whole.status is op.Status.GRADIENT_TOLERANCE
     session = solver.start(dict(X=[1.0]), **options)
