@@ -127,7 +127,7 @@ def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: 
     session.run()
     result = session.result()
     reference = Reference(energy, data, "jacobi")
-    expected = Minimizer(reference.problem, options).run()
+    expected = Minimizer(reference.problem, options, precision=float(np.finfo(np.float64).eps)).run()
     assert [r.accepted for r in result.iterations] == [r.accepted for r in expected.iterations]
     np.testing.assert_allclose(
         [r.cost for r in result.iterations], [r.cost for r in expected.iterations], rtol=1e-5, atol=1e-12
