@@ -276,25 +276,32 @@ class CompiledProblem:
 
         return self._where_there_is_room(found)
 
-    def hidden(self, cost: float, precision: float) -> float:
+    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
         self._linearise_at_x()
 
-        def noise(xp: Any) -> Any:
+        def noise(xp: Any) -> tuple[Any, float]:
             x, c = self._flat(self._magnitudes, xp), self._flat(self._diagonal, xp)
-            return precision * rounded_gradient(c, x, cost, partial(self._apply_jtj, xp=xp), xp)
+            n, of_cost = rounded_gradient(c, x, cost, partial(self._apply_jtj, xp=xp), xp)
+            return precision * n, of_cost
+
+        def write_noise(xp: Any) -> float:
+            n, of_cost = noise(xp)
+            self._write("g", n, xp)
+            return of_cost
 
         def energy(xp: Any) -> float:
             e = self._flat(partial(self.read_vector, "delta"), xp)
             return float((e * self._apply_jtj(e, xp)).sum()) / 2
 
         if self.is_fit:  # few numbers: exactly
-            return hidden_in_few(noise(np), partial(self._apply_jtj, xp=np), nearly_undamped(precision))
-        self._where_there_is_room(lambda xp: self._write("g", noise(xp), xp))
+            n, of_cost = noise(np)
+            return hidden_in_few(n, partial(self._apply_jtj, xp=np), nearly_undamped(precision)), of_cost
+        of_cost = self._where_there_is_room(write_noise)
         try:
             self._ahead = False
             self.damp(nearly_undamped(precision))
             self._linear_solver.solve(CAREFUL, True, lambda: None)
-            return self._where_there_is_room(energy)
+            return self._where_there_is_room(energy), of_cost
         finally:
             self._linearised = "nowhere"  # g is another
 

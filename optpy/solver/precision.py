@@ -9,7 +9,7 @@ from typing import Final, final
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import LinearStatus, NonlinearProblem
 from optpy.solver.result import Ending, Status
-from optpy.solver.termination import is_unsolved
+from optpy.solver.termination import DOUBLE, is_unsolved
 
 ROUNDINGS: Final = 4
 """A residual is the result of several operations, each of which rounds."""
@@ -18,8 +18,6 @@ _NOTHING: Final = 100.0
 many times as much as rounding x alone leaves."""
 _NOTABLE: Final = 1e-3
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
-_SINGLE: Final = 1e-12
-"""A precision coarser than this is not that of float64."""
 
 
 @final
@@ -46,7 +44,7 @@ class Precision:
     @property
     def advice(self) -> str:
         """What to do about rounding, as a sentence; nothing in float64."""
-        return " dtype=np.float64 can go further." if self._unit > _SINGLE else ""
+        return "" if self._unit < DOUBLE else " dtype=np.float64 can go further."
 
     def ending(self, proposal: Proposal, cost: float) -> Ending | None:
         """What to say of a step that is not worth taking; None: nothing that the precision decides.
@@ -73,11 +71,9 @@ class Precision:
         """An ending by a gradient that is rounding: what rounding may hide must be no notable part of the cost."""
         if ending.status is not Status.PRECISION or not self._unit:
             return ending
-        floor = _NOTHING * self._unit**2 * self._problem.rounding(cost).cost
-        if cost <= floor:
-            return ending  # which rounding x could make
-        hidden = self._problem.hidden(cost, self._unit)
-        if hidden <= max(_NOTABLE * cost, floor):
+        hidden, of_rounding = self._problem.hidden(cost, self._unit)
+        floor = _NOTHING * self._unit**2 * of_rounding
+        if cost <= floor or hidden <= max(_NOTABLE * cost, floor):  # the first: rounding x could make all of it
             return ending
         numbers = f"up to {hidden:.3e} of the cost, {cost:.3e}, may be left"
         return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")

@@ -207,8 +207,10 @@ class NonlinearProblem(Protocol):
     def sensitivities(self) -> Mapping[str, float]:
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
-    def hidden(self, cost: float, precision: float) -> float:
+    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
         """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
+
+        And what rounding x makes of a cost: `Rounding.cost`.
 
         e solves (J^T J + D) e = n for a gradient n of rounding alone, with next to no damping: see
         `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it.

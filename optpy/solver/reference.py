@@ -102,12 +102,12 @@ class ReferenceProblem:
         """See `NonlinearProblem.sensitivities`."""
         return {}
 
-    def hidden(self, cost: float, precision: float) -> float:
+    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
         """See `NonlinearProblem.hidden`."""
-        n = precision * rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
+        n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
         self.damp(nearly_undamped(precision))
-        e, _ = pcg(self, n, CAREFUL, [])
-        return 0.5 * float(e @ self._apply_jtj(e))
+        e, _ = pcg(self, precision * n, CAREFUL, [])
+        return 0.5 * float(e @ self._apply_jtj(e)), of_cost
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""

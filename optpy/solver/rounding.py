@@ -70,12 +70,14 @@ def rounding(
     return Rounding(float(np.maximum(float(entries), along)), of_cost)
 
 
-def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Real:
-    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs."""
+def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> tuple[Real, float]:
+    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs.
+
+    And of a cost that is 0, in units of its square: the cost of rounding.
+    """
     with np.errstate(all="ignore"):
-        n, _ = _of_gradient(c, x, cost, apply, xp)
-    signed: Real = xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0)
-    return signed
+        n, of_cost = _of_gradient(c, x, cost, apply, xp)
+    return xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0), of_cost
 
 
 def hidden_in_few(noise: Real, apply: Callable[[Real], Real], damping: Damping) -> float:

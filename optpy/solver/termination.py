@@ -13,7 +13,7 @@ from optpy.solver.result import Ending, Status
 
 NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
 
-_DOUBLE: Final = 1e-12
+DOUBLE: Final = 1e-12
 """A precision finer than this is that of float64."""
 _LITTLE: Final = 1e-8
 """Of the cost may still be gained where the residuals are orthogonal to J: where more is, small cosines say nothing, as
@@ -56,7 +56,7 @@ class Criteria:
             precision: of the arithmetic; see `Minimizer`.
             size: of the problem; see `NonlinearProblem.size`.
         """
-        double = precision < _DOUBLE
+        double = precision < DOUBLE
         function, cosine, most = options.function_tolerance, options.cosine_tolerance, options.max_iterations
         affordable = int(_WORK / max(size, 1))
         return cls(

@@ -58,7 +58,7 @@ class Timed:
         with self._clock("linearise"):
             return self._problem.sensitivities()
 
-    def hidden(self, cost: float, precision: float) -> float:
+    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
         with self._clock("linear_solve"):
             return self._problem.hidden(cost, precision)
 
