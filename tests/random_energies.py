@@ -146,7 +146,9 @@ class Draw:
         if kind == "mirror":
             return dim - 1 - i + offset
         if kind == "stride":
-            return self.choose([2, 3, -2]) * i + offset
+            stride = self.choose([2, 3, -2])
+            # Backwards from below the first element every read is outside, which is refused.
+            return stride * i + (offset if stride > 0 else abs(offset))
         if kind == "window":
             return self.choose([1, 1, 2]) * i + self.choose([1, -1, 2]) * self.choose(window) + offset
         if kind == "diagonal":
