@@ -17,7 +17,11 @@ from optpy.kernels.compiler import compile_c
 from optpy.kernels.compiler_process import run_compiler
 from tests.kernels.compilers import ADD, wait_for
 
+# nohup and some shells start what they run with signals ignored, and so would a child be.
 COMPILING = """
+import signal
+for number in (signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 from optpy.kernels.compiler import compile_c
 try:
     compile_c("int add(int a, int b) { return a + b; }", name="add")
