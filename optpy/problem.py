@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 import numpy as np
@@ -15,16 +15,23 @@ from .energy.binding import Bound
 from .energy.evaluation import Columns
 from .energy.non_finite import explain_gradient, explain_values
 from .energy.routines import residual_field
-from .energy.tangent import magnitudes
-from .energy.vectors import block_channel, block_channels, candidate, vector
+from .energy.vectors import block_channels, candidate, vector
 from .errors import DataError
+from .flat import FlatVectors
 from .ir import Dim, Field, Graph, Role, Scalar, tangent
 from .kernels.tables import Connectivity
 from .machine import Linear, Machine
 from .solver.options import Preconditioner
 from .solver.pcg import PCGScalars
-from .solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
-from .solver.rounding import CAREFUL, cosine, hidden_in_few, nearly_undamped, rounded_gradient, rounding
+from .solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
+from .solver.rounding import (
+    CAREFUL,
+    cosine,
+    left_in_few,
+    nearly_undamped,
+    rounded_gradient,
+    rounding,
+)
 from .symbolic.traverse import variables
 
 if TYPE_CHECKING:
@@ -64,6 +71,7 @@ class CompiledProblem:
         self._ahead = False  # what follows the linear solve has been queued with it
         self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
         self._gradient_is_news = False  # they have been computed at x ahead of being asked for
+        self._largest = 0.0  # max_i |g_i| of the last linearisation
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -193,12 +201,20 @@ class CompiledProblem:
     def is_fit(self) -> bool:
         return not any(u.dims for u in self._unknowns)
 
+    def curvature(self) -> float:
+        self._linearise_at_x()
+        # The entries of a block off its diagonal are none larger.
+        blocks = self._linear_solver.blocks
+        stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
+        return max(float(self._buffers.view(c).max()) for c in stored)
+
     def sensitivities(self) -> dict[str, float]:
         self._linearise_at_x()
         found = {}
         for u in self._unknowns:
             if not u.dims:
-                c, x = (self._bound.host(read(u)).ravel() for read in (self._diagonal, self._magnitudes))
+                of_one = FlatVectors(self._bound, (u,), self._linear_solver, np)
+                c, x = of_one.diagonal(), of_one.magnitudes()
                 for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
                     found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
         return found
@@ -220,10 +236,10 @@ class CompiledProblem:
         if self._linearised != "x" or not self._gradient_is_news:
             self._linearise_anew()
         self._gradient_is_news = False
-        largest = self._bound.totals(self._gradient)["gradient_max"]
-        if self._at_start and not math.isfinite(largest):
+        self._largest = self._bound.totals(self._gradient)["gradient_max"]
+        if self._at_start and not math.isfinite(self._largest):
             raise DataError(self._explain_gradient())
-        return largest
+        return self._largest
 
     @property
     def _gradient(self) -> str:
@@ -269,50 +285,74 @@ class CompiledProblem:
         self._linearise_at_x()
 
         def found(xp: Any) -> Rounding:
-            g, step = (self._flat(partial(self.read_vector, kind), xp) for kind in ("g", "delta"))
-            x = self._flat(self._magnitudes, xp)
-            diagonal = self._flat(self._diagonal, xp)
-            return rounding(g, diagonal, x, step, cost, partial(self._apply_jtj, xp=xp), xp)
+            v = self._flat(xp)
+            return rounding(v.read("g"), v.diagonal(), v.magnitudes(), v.read("delta"), cost, v.apply_jtj, xp)
 
         return self._where_there_is_room(found)
 
-    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
+    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         self._linearise_at_x()
 
         def noise(xp: Any) -> tuple[Any, float]:
-            x, c = self._flat(self._magnitudes, xp), self._flat(self._diagonal, xp)
-            n, of_cost = rounded_gradient(c, x, cost, partial(self._apply_jtj, xp=xp), xp)
-            return precision * n, of_cost
+            v = self._flat(xp)
+            n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
+            return unit * n, of_cost
 
         def write_noise(xp: Any) -> float:
             n, of_cost = noise(xp)
-            self._write("g", n, xp)
+            self._flat(xp).write("g", n)
             return of_cost
 
         def energy(xp: Any) -> float:
-            e = self._flat(partial(self.read_vector, "delta"), xp)
-            return float((e * self._apply_jtj(e, xp)).sum()) / 2
+            v = self._flat(xp)
+            e = v.read("delta")
+            return float((e * v.apply_jtj(e)).sum()) / 2
 
         if self.is_fit:  # few numbers: exactly
-            n, of_cost = noise(np)
-            return hidden_in_few(n, partial(self._apply_jtj, xp=np), nearly_undamped(precision)), of_cost
+            return self._hidden_in_few(cost, unit)
         of_cost = self._where_there_is_room(write_noise)
         try:
             self._ahead = False
-            self.damp(nearly_undamped(precision))
-            self._linear_solver.solve(CAREFUL, True, lambda: None)
-            return self._where_there_is_room(energy), of_cost
+            self.damp(nearly_undamped(unit, self.curvature()))
+            solved = self._linear_solver.solve(replace(CAREFUL, deadline=deadline), True, lambda: None)
+            told = solved.status is LinearStatus.CONVERGED
+            return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
         finally:
             self._linearised = "nowhere"  # g is another
+
+    def _hidden_in_few(self, cost: float, unit: float) -> Hidden:
+        v = self._flat(np)
+        self._ahead = False
+
+        def model(step: NDArray[np.float64]) -> float:
+            v.write("delta", step)
+            return self.model_cost_change()
+
+        c = v.diagonal()
+        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj)
+        return Hidden(left_in_few(c, cost, v.apply_jtj, model, unit), of_cost)
 
     def cosine(self, cost: float) -> float:
         self._linearise_at_x()
 
         def largest(xp: Any) -> float:
-            g = self._flat(partial(self.read_vector, "g"), xp)
-            return cosine(g, self._flat(self._diagonal, xp), cost, xp)
+            v = self._flat(xp)
+            return cosine(v.read("g"), v.diagonal(), cost, xp)
 
         return self._where_there_is_room(largest)
+
+    def promised_change(self) -> float:
+        self._linearise_at_x()
+
+        def change(xp: Any) -> float:
+            v = self._flat(xp)
+            g, step = v.read("g"), v.read("delta")
+            return -float((step * (g + v.apply_jtj(step) / 2)).sum())
+
+        return self._where_there_is_room(change)
+
+    def _flat(self, xp: Any) -> FlatVectors:
+        return FlatVectors(self._bound, self._unknowns, self._linear_solver, xp)
 
     def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
         """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
@@ -324,61 +364,19 @@ class CompiledProblem:
                 raise
         return compute(np)  # not above, where the error still holds the vectors that there were
 
-    def _flat(self, read: Callable[[Field], Any], xp: Any) -> Any:
-        """What is read for each unknown, one after the other, in float64, as an array of ``xp``."""
-        parts = (read(u).ravel() for u in self._unknowns)
-        here = xp is self._bound.xp
-        return xp.concatenate([(part if here else self._bound.host(part)).astype(np.float64) for part in parts])
-
-    def _magnitudes(self, unknown: Field) -> Any:
-        """How large an unknown is along each coordinate, as (*dims, dimension)."""
-        return magnitudes(unknown, self.read(unknown), self._bound.xp)
-
-    def _apply_jtj(self, p: Any, xp: Any) -> Any:
-        """J^T J p, arrays of ``xp``; the vectors p and Ap of the linear solver, which starts from 0, serve for it."""
-        self._write("p", p, xp)
-        self._bound.queue("applyJTJ")
-        return self._flat(partial(self.read_vector, "Ap"), xp)
-
-    def _write(self, kind: str, p: Any, xp: Any) -> None:
-        """What is given for each unknown, one after the other, as an array of ``xp``, into one of the vectors."""
-        first, own = 0, self._bound.xp
-        for u in self._unknowns:
-            field = vector(kind, u)
-            shape = (*(self._buffers.sizes[d] for d in u.dims), field.channels)
-            size = math.prod(shape)
-            part = p[first : first + size].reshape(shape)
-            self._buffers.write(
-                field, part if xp is own else own.asarray(part.astype(self._bound.dtype), blocking=True)
-            )
-            first += size
-
-    def _diagonal(self, unknown: Field) -> NDArray[Any]:
-        """diag(J^T J), as (*dims, dimension)."""
-        n = tangent(unknown).channels
-        if not self._linear_solver.blocks:
-            return self.read_vector("C", unknown)
-        blocks = self._buffers.read(vector("C", unknown, block_channels(unknown)))
-        return blocks[..., [block_channel(unknown, a, a) for a in range(n)]]
-
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         self._linearise_at_x()
         self._ahead = False
-        return self._linear_solver.solve(limits, self._damped, self._queue_ahead)
+        solved = self._linear_solver.solve(limits, self._damped, self._queue_ahead)
+        if solved.iterations or not self._largest or solved.status is not LinearStatus.CONVERGED:
+            return solved
+        message = f"r.z = 0, though max |g_i| = {self._largest:.3e}: such small numbers have no products in "
+        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self._bound.dtype}. Scale the residuals up.")
 
     def model_cost_change(self) -> float:
         if not self._ahead:
             self._bound.queue("modelcost")
         return self._bound.totals("modelcost")["model_cost_change"]
-
-    def promised_change(self) -> float:
-        self._linearise_at_x()
-
-        def change(xp: Any) -> float:
-            g, step = (self._flat(partial(self.read_vector, kind), xp) for kind in ("g", "delta"))
-            return -float((step * (g + self._apply_jtj(step, xp) / 2)).sum())
-
-        return self._where_there_is_room(change)
 
     def try_step(self) -> Step:
         if not self._ahead:

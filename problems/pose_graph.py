@@ -60,7 +60,9 @@ def pose_graph(dimension: Literal[2, 3]) -> op.Energy:
         error = [*shift, (Measured[e].rotation.inverse() @ found.rotation).log()]
     else:
         off = Measured[e].rotation @ found.rotation.inverse()
-        error = [*shift, *(2 * off.quaternion[:3])]
+        q = off.quaternion
+        # q and -q are one rotation: of the two the one by the smaller angle, whatever signs a file has.
+        error = [*shift, *(op.where(q[3] < 0, -2, 2) * q[:3])]
     return op.Energy(measured=whitened(Root[e], error), fixed={Pose: Fixed[v]})
 
 

@@ -64,6 +64,9 @@ class Energy:
             raise EnergyError("an energy needs a term: op.Energy(fit=X[i, j] - A[i, j])", self.location)
         for name in terms:  # **{...} may bring any text; "reg[0]" is what the entries of a list are called
             check_name(name, "a term")
+            if name == "bounds" and isinstance(terms[name], Mapping):
+                cure = "a residual that is 0 between them, such as 100 * op.maximum(0, low - X[i])"
+                raise EnergyError(f"bounds on unknowns are not there yet; {cure}, keeps them nearly", self.location)
         entries = [e for name, value in terms.items() for e in _entries(name, value, self.location)]
         self.terms = tuple(terms)
         self.residual_terms = tuple(canonical_residual(*e) for e in entries)

@@ -137,7 +137,8 @@ round = rint
 
 
 def mod(x: Operand, y: Operand) -> Expression:
-    """``x % y = x - y * floor(x / y)``: what is left of x, with the sign of y; its derivative by x is 1."""
+    """``x % y = x - y * floor(x / y)``: what is left of x, with the sign of y; its derivative by x is 1. As in
+    NumPy where abs(x / y) is below 1e7 in float32, or 1e15 in float64."""
     return elementwise("mod", modulo, x, y)
 
 
@@ -145,7 +146,8 @@ remainder = mod
 
 
 def fmod(x: Operand, y: Operand) -> Expression:
-    """``x - y * trunc(x / y)``: what is left of x, with the sign of x; its derivative by x is 1."""
+    """``x - y * trunc(x / y)``: what is left of x, with the sign of x; its derivative by x is 1. As in
+    NumPy where abs(x / y) is below 1e7 in float32, or 1e15 in float64."""
     a, b = as_expression(x), as_expression(y)
     return a - b * trunc(a / b)
 

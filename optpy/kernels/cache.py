@@ -126,7 +126,8 @@ class Cache:
                     return entry
                 if not target.exists():
                     raise
-                self._retire(target)
+                with suppress(FileNotFoundError):  # another process was as fast
+                    self._retire(target)
             else:
                 disown(target)
                 return self._entry(target)
@@ -134,9 +135,15 @@ class Cache:
     def keep_failed(self, built: Entry, key: str) -> Path:
         """Keeps a source that did not compile for its author to read; returns where."""
         target = self.root / (_FAILED + key)
-        if target.exists():
-            self._retire(target)
-        os.rename(built.source.parent, target)
+        while True:
+            with suppress(FileNotFoundError):
+                self._retire(target)
+            try:
+                os.rename(built.source.parent, target)
+                break
+            except OSError:
+                if not target.exists():  # another process was not as fast
+                    raise
         disown(target)
         return target / built.source.name
 

@@ -16,7 +16,7 @@ ITERATION_COSTS: dict[Kind, float] = {"jacobi": 1, "block_jacobi": 1, "multigrid
 """Of an iteration with each, in iterations with Jacobi. Not by the clock: the same choices in every run."""
 HOPELESS = 80
 """Slow iterations with multigrid after which another is tried of which it is not known what it takes."""
-_NOTHING = 1e-3
+_NO_GAIN = 1e-3
 """Who gains no more than that part of the model on top of a solve has found nothing that it missed."""
 
 
@@ -131,7 +131,7 @@ class Choice:
             Whether there was a doubt without reason; the one that was doubted is in force again.
         """
         doubt, self._doubt = self._doubt, None
-        if doubt is None or not ended or abs(Q - doubt.Q) > _NOTHING * abs(Q):
+        if doubt is None or not ended or abs(Q - doubt.Q) > _NO_GAIN * abs(Q):
             return False
         self._expected.pop(self.kind, None)  # going on with another's solve has told nothing of a whole one
         self._expected[doubt.kind] = doubt.cost

@@ -10,6 +10,7 @@ from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
+from optpy.solver.rounding import least_damping
 from optpy.solver.termination import NON_FINITE_GRADIENT, non_finite
 from optpy.solver.trust_region import TrustRegion
 
@@ -35,6 +36,7 @@ class LevenbergMarquardt:
         self._region = TrustRegion(initial_radius, options.max_radius)
         self._invalid_steps = 0
         self._before = self._region  # the last step
+        self._least_damping: float | None = None  # not known before the problem is linearised
         self._non_finite = ""  # what of a candidate is not, as a sentence, until a finite one differs from x
 
     @property
@@ -44,7 +46,7 @@ class LevenbergMarquardt:
 
     def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
         """See `Method.propose`."""
-        problem.damp(self._damping())  # D
+        problem.damp(self._damping(problem))  # D
         linear = problem.solve_linear(limits)  # (J^T J + D) delta = -g
         if linear.status is LinearStatus.FAILURE:
             return self._invalid(linear, f"The linear solve failed: {linear.message}")
@@ -77,9 +79,11 @@ class LevenbergMarquardt:
         self._non_finite = NON_FINITE_GRADIENT
         return replace(proposal, accepted=False, ending=self._smallest_region())
 
-    def _damping(self) -> Damping:
+    def _damping(self, problem: NonlinearProblem) -> Damping:
         o = self._options
-        return Damping(self._region.radius, o.min_lm_diagonal, o.max_lm_diagonal, o.jacobi_scaling)
+        if self._least_damping is None:
+            self._least_damping = least_damping(o.min_lm_diagonal, problem.curvature())
+        return Damping(self._region.radius, self._least_damping, o.max_lm_diagonal, o.jacobi_scaling)
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
         proposal = Proposal(linear, radius=self._region.radius)

@@ -9,28 +9,21 @@ from dataclasses import replace
 from typing import Any, final
 
 from optpy.errors import DataError
+from optpy.solver.confirmation import Confirmation
 from optpy.solver.gauss_newton import GaussNewton
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.options import SolveOptions
 from optpy.solver.precision import Precision, lowers
 from optpy.solver.proposal import Method, Proposal
-from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, NonlinearProblem, Step
+from optpy.solver.protocol import Cost, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
 from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
-from optpy.solver.rounding import WIDE
 from optpy.solver.summary import Summary
-from optpy.solver.termination import Criteria, is_unsolved, non_finite
+from optpy.solver.termination import Criteria, non_finite
 from optpy.solver.timed import Timed
 
 _ABOUT = 1.001
 """Costs are equal but for rounding where one is no more times the other, as far as endings at the precision go."""
-_CAREFUL = 0.1
-"""Of its right-hand side a linear solve may leave where the step before was small without having been solved well."""
-_EXACT = (1e-6, 1e-14)
-"""The same of the step that decides on a fit: it has few unknowns, whose units may differ by orders. Without a
-preconditioner r is in the units of g, and so small in some unknowns from the beginning."""
-_UNSOLVED_STEPS = 3
-"""So many of those in a row, and the solve ends."""
 
 _RUNNING = Ending(Status.RUNNING, f"{Status.RUNNING.value}.")
 
@@ -75,14 +68,11 @@ class Minimizer:
         self._ending = _RUNNING
         self._iterations: list[IterationRecord] = []
         self._criteria = Criteria.of(options, precision, problem.size)
-        self._precise = Precision(self._problem, precision, math.nan)
+        self._precise, self._confirmation = self._judged_from(math.nan)
         self._sensitivities: Mapping[str, float] = {}
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
-        self._widened = False  # the next step is one without damping
-        self._widened_in_vain = False  # there was such a step from x, and it was refused
-        self._unsolved = 0  # steps in a row that are small, but perhaps only by the accuracy of their linear solves
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
         self._moving = False  # x and self._cost may not belong together
         self._cut_short = False  # nor x and the gradient, since a step has begun and not come to its end
@@ -201,51 +191,45 @@ class Minimizer:
         if not cost.is_finite:
             raise DataError(f"At the starting point {non_finite(cost)}.")
         self._initial = self._cost = cost
-        self._precise = Precision(self._problem, self._precision, cost.total)
+        self._precise, self._confirmation = self._judged_from(cost.total)
         self._gradient_norm = self._problem.linearise()
         self._sensitivities = self._problem.sensitivities()
         self._record(None)
-        self._ending = self._ending_without_a_step()
+        self._ending = self._flat_start(cost) or self._ending_without_a_step()
+
+    def _flat_start(self, cost: Cost) -> Ending | None:
+        """A cost that could fall, but a gradient of 0 since nothing depends on any unknown there."""
+        if self._gradient_norm or not cost.total or self._problem.curvature():
+            return None
+        return Ending(Status.PLATEAU, f"{Status.PLATEAU.value}: none on any at the starting point. Start elsewhere.")
+
+    def _judged_from(self, initial: float) -> tuple[Precision, Confirmation]:
+        """What decides on endings by short steps, given the cost at the start."""
+        precise = Precision(self._problem, self._precision, initial)
+        return precise, Confirmation(self._options, self._method, precise, self._precision, self._problem.is_fit)
 
     def _iterate(self) -> None:
-        before = self._cost.total
-        widened, self._widened = self._widened, False
-        proposal = self._weighed(self._method.propose(self._problem, before, self._limits(widened)), before)
-        ending = self._undamped(self._precise.ending(proposal, before), proposal)
+        before, confirmation = self._cost.total, self._confirmation
+        limits = confirmation.begin_step(self._deadline())
+        proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
+        ending = confirmation.damping(self._precise.ending(proposal, before), proposal, before)
         if ending is not None:
             proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
             proposal = self._method.refuse(proposal)
         self._record(proposal, before)
-        self._widened_in_vain |= widened and not proposal.accepted
+        confirmation.made(proposal.accepted)
         ending = (
             ending
-            or self._undamped(self._convergence(proposal, before), proposal)
-            or self._undamped(self._precise.resort(proposal, before), proposal)
+            or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
+            or confirmation.damping(self._precise.resort(proposal, before), proposal, self._cost.total)
             or proposal.ending
             or self._criteria.limit(self._iterations[-1].iteration, self._now())
             or _RUNNING
         )
-        self._widened_in_vain &= not proposal.accepted
-        self._ending = (self._plateau() if ending.status.success else None) or ending
+        at_end = ending.status.success or ending.status is Status.ROUNDING
+        self._ending = (self._plateau() if at_end else None) or ending
         self._call_back()
-
-    def _undamped(self, ending: Ending | None, proposal: Proposal) -> Ending | None:
-        """An ending that hinges on a short step, if that was made without notable damping.
-
-        Along directions that stiff residuals leave nearly free, a damped step gains next to nothing, however much is
-        left there, and all else may have converged: the next step is made without damping, and decides.
-        """
-        wide = WIDE / self._precision if self._precision else 0.0
-        if ending is None or not ending.hinges or not proposal.longer:
-            return ending
-        if proposal.radius >= min(wide, self._options.max_radius):
-            return self._precise.certain(ending, self._cost.total)
-        if self._widened_in_vain:
-            return ending if proposal.accepted and not self._problem.is_fit else None
-        self._widened = True
-        self._method.widen(wide)
-        return None
 
     def _plateau(self) -> Ending | None:
         """An unknown has gone to where changing it changes nothing, though at the start it did: it may be anything."""
@@ -258,7 +242,8 @@ class Minimizer:
         lost = [x for x in now if not counts(now[x], self._cost.total) and counts(start[x], self._initial.total)]
         if not lost or not self._cost.total:
             return None
-        cure = "Start elsewhere, or with a smaller initial_radius."
+        shorter = "a smaller initial_radius" if self._options.method == "lm" else "method='lm'"
+        cure = f"Start elsewhere, or with {shorter}."
         return Ending(Status.PLATEAU, f"{Status.PLATEAU.value}: {', '.join(lost)}. {cure}")
 
     def _weighed(self, proposal: Proposal, before: float) -> Proposal:
@@ -316,40 +301,12 @@ class Minimizer:
         small = self._criteria.is_small(
             proposal, before, cosine, comparable=not self._problem.reweights, initial=self._initial.total
         )
-        if small is None or proposal.linear.status is LinearStatus.TIME_LIMIT:
-            self._unsolved = 0  # a step cut short says nothing by being small
-            return None
-        if not is_unsolved(proposal):
-            return small
-        # Short by the accuracy of its linear solve, perhaps: the next one is solved until its equations are met.
-        self._unsolved += 1
-        return self._linear_limit(proposal) if self._unsolved >= _UNSOLVED_STEPS else None
+        return self._confirmation.linear_solve(small, proposal)
 
-    def _linear_limit(self, proposal: Proposal) -> Ending:
-        numbers = f"{self._unsolved} steps in a row were small, but not exact. The last linear solve: "
-        return Ending(
-            Status.LINEAR_LIMIT,
-            f"{Status.LINEAR_LIMIT.value}: {numbers}{proposal.linear.message} Another preconditioner, or more "
-            f"linear_iterations, would tell whether this is the minimum.{self._precise.advice}",
-        )
-
-    def _limits(self, widened: bool) -> LinearLimits:
+    def _deadline(self) -> float | None:
+        """Of a step that begins now, as a value of `time.perf_counter`."""
         o = self._options
-        deadline = None if o.max_time is None else self._entered + o.max_time - self._elapsed
-        exact = widened and self._problem.is_fit
-        careful = exact or self._unsolved > 0
-        return LinearLimits(
-            max_iterations=o.linear_iterations,
-            min_iterations=o.min_linear_iterations,
-            eta=0.0 if careful else o.eta,
-            r_tolerance=_EXACT[o.preconditioner is None]
-            if exact
-            else max(o.r_tolerance, _CAREFUL)
-            if careful
-            else o.r_tolerance,
-            residual_reset_period=o.residual_reset_period,
-            deadline=deadline,
-        )
+        return None if o.max_time is None else self._entered + o.max_time - self._elapsed
 
     def _record(self, proposal: Proposal | None, before: float = math.nan) -> None:
         step = proposal.step if proposal is not None else None
@@ -424,7 +381,8 @@ class Minimizer:
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
         as_good = last.total - best.total <= self._criteria.function * best.total
-        if as_good or self._is_rounding(last, best) or not ending.status.success:
+        of_point = ending.status.success or ending.status in (Status.PLATEAU, Status.ROUNDING, Status.LINEAR_LIMIT)
+        if as_good or self._is_rounding(last, best) or not of_point:
             return Ending(ending.status, message)
         return Ending(
             Status.FAILURE,

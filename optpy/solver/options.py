@@ -83,7 +83,9 @@ class SolveOptions:
         max_radius: it grows no larger. Ceres: max_trust_region_radius, 1e16.
         min_radius: the solve ends when it is reached. Ceres: min_trust_region_radius, 1e-32.
         min_relative_decrease: a step is taken if cost change / model cost change exceeds it. Ceres: 1e-3.
-        min_lm_diagonal, max_lm_diagonal: bounds on the scaled diagonal of J^T J in D. Ceres: 1e-6, 1e32.
+        min_lm_diagonal, max_lm_diagonal: bounds on the scaled diagonal of J^T J in D. Ceres: 1e-6, 1e32. Where all
+            of that diagonal is below 1 at the start, the lower bound is so many times its largest entry: what is damped
+            then does not depend on the units of the residuals.
         jacobi_scaling: scale the unknowns by 1 / (1 + sqrt(diag(J^T J))) in D. Ceres: True.
         max_consecutive_invalid_steps: so many linear solves in a row without a usable step end the solve.
             Ceres: max_num_consecutive_invalid_steps, 5.
@@ -130,6 +132,7 @@ class SolveOptions:
         _ordered(self, "min_linear_iterations", "linear_iterations")
         _ordered(self, "min_radius", "initial_radius")
         _ordered(self, "initial_radius", "max_radius")
+        _ordered(self, "min_radius", "max_radius")
         _ordered(self, "min_lm_diagonal", "max_lm_diagonal")
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
         _refuse_unused(self.method, changed)

@@ -13,7 +13,7 @@ from optpy.solver.termination import DOUBLE, is_unsolved
 
 ROUNDINGS: Final = 4
 """A residual is the result of several operations, each of which rounds."""
-_NOTHING: Final = 100.0
+_ROUNDED: Final = 100.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
 _NOTABLE: Final = 1e-3
@@ -39,7 +39,7 @@ class Precision:
     @property
     def nothing(self) -> float:
         """What rounding leaves of a cost that can be 0, judged by the start."""
-        return _NOTHING * self._unit**2 * self._initial
+        return _ROUNDED * self._unit**2 * self._initial
 
     @property
     def advice(self) -> str:
@@ -63,19 +63,24 @@ class Precision:
         if proposal.ending is None or not self._unit:
             return None
         found = self._noise or self._by_rounding(proposal, cost)
-        if found is not None or not self.advice:
+        no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
+        may_be_rounding = no_decrease or proposal.ending.status is Status.MIN_RADIUS
+        if found is not None or not self.advice or not may_be_rounding:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
-    def certain(self, ending: Ending, cost: float) -> Ending:
+    def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending:
         """An ending by a gradient that is rounding: what rounding may hide must be no notable part of the cost."""
         if ending.status is not Status.PRECISION or not self._unit:
             return ending
-        hidden, of_rounding = self._problem.hidden(cost, self._unit)
-        floor = _NOTHING * self._unit**2 * of_rounding
-        if cost <= floor or hidden <= max(_NOTABLE * cost, floor):  # the first: rounding x could make all of it
+        hidden = self._problem.hidden(cost, self._unit, deadline)
+        made = self._unit**2 * hidden.rounding
+        if cost <= self._unit * self._initial:  # of the data, too, where the cost has come from far above
+            made *= _ROUNDED
+        if cost <= made or hidden.left <= max(_NOTABLE * cost, made):  # the first: rounding could make all of it
             return ending
-        numbers = f"up to {hidden:.3e} of the cost, {cost:.3e}, may be left"
+        how_much = f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
+        numbers = f"{how_much} of the cost, {cost:.3e}, may be left"
         return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
 
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
@@ -87,17 +92,23 @@ class Precision:
             return None
         # A step of which the model predicted no decrease was not tried; its length tells whether that is rounding.
         step = proposal.step or self._problem.try_step()
-        if step.step_norm > self._unit * step.x_norm:
+        if step.step_norm > self._unit * step.x_norm or self._gains(proposal, cost):
             return None
         relative = step.step_norm / step.x_norm if step.x_norm else 0.0
-        if replace(proposal, longer=True).lengthening * step.step_norm <= self._unit * step.x_norm:
+        if proposal.lengthening * step.step_norm <= self._unit * step.x_norm:
             found = self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
-            return replace(found, hinges=self._problem.is_fit)  # whose unknowns may be of any units
+            return replace(found, hinges=True)
         if proposal.accepted:
             return None
         numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"
         stuck = Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value}: {numbers}.{self.advice}")
         return self._by_rounding(proposal, cost) or stuck
+
+    def _gains(self, proposal: Proposal, cost: float) -> bool:
+        """Whether the step lowers the cost by a notable part, which is more than rounding: however short it is."""
+        if not lowers(proposal, cost) or proposal.step is None:
+            return False
+        return cost > self.nothing and cost - proposal.step.cost.total > _NOTABLE * cost
 
     def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
         """The cost is rounding, and the step longer than x: where J^T J is singular, rounding alone leads that far."""
@@ -112,15 +123,16 @@ class Precision:
             return None
         step, root = proposal.step, math.sqrt(self._unit)
         if step is not None:
-            short = proposal.lengthening * step.step_norm <= root * step.x_norm
+            length = step.step_norm * (proposal.lengthening if proposal.longer else 1.0)
+            short = length <= root * step.x_norm
             if not (short or proposal.full_gain <= root * cost or cost <= self.nothing):
                 return None  # far from any minimum; a shorter step will do
         return self._by_rounding(proposal, cost)
 
     def _by_rounding(self, proposal: Proposal, cost: float) -> Ending | None:
         unit, rounding, gain = self._unit, self._problem.rounding(cost), self._gain(proposal)
-        if cost <= _NOTHING * unit**2 * rounding.cost:
-            return self._converged(f"cost = {cost:.3e}, which rounding x could make")
+        if cost <= _ROUNDED * unit**2 * rounding.cost:
+            return replace(self._converged(f"cost = {cost:.3e}, which rounding x could make"), hinges=True)
         found = rounding_test(rounding.relative_gradient, unit)
         if found is not None and not gain > math.sqrt(unit) * cost:  # also where no step was tried
             return Ending(found.status, found.message + self.advice, hinges=True)

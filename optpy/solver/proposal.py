@@ -36,7 +36,7 @@ class Proposal:
 
     @property
     def lengthening(self) -> float:
-        """How many times longer the step would be without damping.
+        """How many times longer the step would be without damping, whether or not it is worth trying.
 
         Of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes a / (a + d). Its
         delta.D delta is the share q = d / (a / 2 + d) of what the model gains, so that with x = d / a = q / (2 - 2 q)
@@ -47,15 +47,15 @@ class Proposal:
 
     @property
     def full_gain(self) -> float:
-        """What the model would gain without damping, at least; see `lengthening`."""
-        x = self._damping
+        """What the model would gain without damping, at least, if that is worth trying; see `lengthening`."""
+        x = self._damping if self.longer else 0.0
         return math.inf if math.isinf(x) else self.model_cost_change * (1 + x) ** 2 / (1 + 2 * x)
 
     @property
     def _damping(self) -> float:
         """d / a."""
         damped, gain = self.step.damped_square if self.step is not None else 0.0, self.model_cost_change
-        if not self.longer or not damped > 0 or math.isnan(gain):
+        if not damped > 0 or math.isnan(gain):
             return 0.0
         return damped / (2 * (gain - damped)) if gain > damped else math.inf
 

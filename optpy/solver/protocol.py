@@ -134,6 +134,19 @@ class Rounding:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Hidden:
+    """What may be left to gain where a gradient looks like rounding: see `NonlinearProblem.hidden`.
+
+    left: of the cost; infinite where the linear solve has not told.
+    rounding: `Rounding.cost`.
+    """
+
+    left: float
+    rounding: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Step:
     """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta.
 
@@ -204,20 +217,22 @@ class NonlinearProblem(Protocol):
             cost: at x.
         """
 
+    def curvature(self) -> float:
+        """The largest entry of the diagonal of J^T J, where last linearised; 0: J is 0."""
+
     def sensitivities(self) -> Mapping[str, float]:
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
-    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
+    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
-
-        And what rounding x makes of a cost: `Rounding.cost`.
 
         e solves (J^T J + D) e = n for a gradient n of rounding alone, with next to no damping: see
         `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it.
 
         Args:
             cost: at x.
-            precision: of the arithmetic.
+            unit: the precision of the arithmetic.
+            deadline: see `LinearLimits`.
         """
 
     def cosine(self, cost: float) -> float:

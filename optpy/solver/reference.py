@@ -5,8 +5,9 @@ Small problems can be solved with it as they stand; compiled problems are compar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -14,8 +15,14 @@ from numpy.typing import NDArray
 
 from optpy.errors import DataError
 from optpy.solver.pcg import PCGScalars, Vector, pcg
-from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, Rounding, Step
-from optpy.solver.rounding import CAREFUL, cosine, nearly_undamped, rounded_gradient, rounding
+from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
+from optpy.solver.rounding import (
+    CAREFUL,
+    cosine,
+    nearly_undamped,
+    rounded_gradient,
+    rounding,
+)
 
 Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -98,16 +105,21 @@ class ReferenceProblem:
         """See `NonlinearProblem.rounding`."""
         return rounding(self._g, self._c, np.abs(self.x), self._delta, cost, self._apply_jtj)
 
+    def curvature(self) -> float:
+        """See `NonlinearProblem.curvature`."""
+        return float(self._c.max(initial=0.0))
+
     def sensitivities(self) -> dict[str, float]:
         """See `NonlinearProblem.sensitivities`."""
         return {}
 
-    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
+    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """See `NonlinearProblem.hidden`."""
         n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
-        self.damp(nearly_undamped(precision))
-        e, _ = pcg(self, precision * n, CAREFUL, [])
-        return 0.5 * float(e @ self._apply_jtj(e)), of_cost
+        self.damp(nearly_undamped(unit, self.curvature()))
+        e, solved = pcg(self, unit * n, replace(CAREFUL, deadline=deadline), [])
+        told = solved.status is LinearStatus.CONVERGED
+        return Hidden(0.5 * float(e @ self._apply_jtj(e)) if told else math.inf, of_cost)
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""

@@ -22,9 +22,9 @@ class Status(Enum):
     PRECISION: converged: rounding hides whatever could still be gained.
     MAX_ITERATIONS, TIME_LIMIT: the options' limits.
     LINEAR_LIMIT: steps in a row were small, but their linear solves not exact.
-    MIN_RADIUS: no step lowers the cost, however short, though the gradient says that some should.
+    MIN_RADIUS: no step that was tried lowers the cost, though the gradient is not 0.
     ROUNDING: no step leads further down, but rounding may hide a notable part of the cost.
-    PLATEAU: an unknown without dims may be anything by now, though at the start it was not so.
+    PLATEAU: the residuals do not depend on any unknown at the start, or by now not on one without dims.
     CALLBACK, INTERRUPTED: a callback raised StopIteration; Ctrl-C.
     FAILURE: no usable steps, numbers that are not finite, or Gauss-Newton above the best point that it has met.
     """
@@ -38,9 +38,9 @@ class Status(Enum):
     MAX_ITERATIONS = "Not converged: iteration limit reached"
     TIME_LIMIT = "Not converged: time limit reached"
     LINEAR_LIMIT = "Not converged: the linear solves end before they are solved"
-    MIN_RADIUS = "Not converged: no step lowers the cost, however short, though the gradient says that some should"
+    MIN_RADIUS = "Not converged: no step that was tried lowers the cost, though the gradient is not 0"
     ROUNDING = "Not converged: rounding hides which way is down"
-    PLATEAU = "Not converged: the residuals no longer depend on an unknown"
+    PLATEAU = "Not converged: to first order the residuals do not depend on an unknown"
     CALLBACK = "Not converged: the callback raised StopIteration"
     INTERRUPTED = "Not converged: interrupted"
     FAILURE = "Failed"

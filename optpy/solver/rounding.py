@@ -15,15 +15,31 @@ Real = NDArray[np.float64]
 
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
-CAREFUL: Final = LinearLimits(max_iterations=200, r_tolerance=0.1, residual_reset_period=50)
-"""How a linear solve is made that shall say what is left: what it has found when it ends is a lower bound."""
+CAREFUL: Final = LinearLimits(max_iterations=200, eta=1e-3, residual_reset_period=50)
+"""How a linear solve is made that shall say what is left. It ends by what it gains: where little changes the residuals,
+most is to be gained, and least is seen of it in the rest of the equations."""
+_RESOLVED: Final = 10
+"""||J v||^2 is more than rounding where it is so many times what a unit of rounding in each of v makes of it."""
 _PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
 
-def nearly_undamped(precision: float) -> Damping:
-    """D of a step without notable damping, which is finite where J^T J is singular."""
-    return Damping(WIDE / precision, 1e-6, 1e32, jacobi_scaling=True)
+def nearly_undamped(precision: float, curvature: float) -> Damping:
+    """D of a step without notable damping, which is finite where J^T J is singular.
+
+    Args:
+        precision: of the arithmetic.
+        curvature: see `NonlinearProblem.curvature`.
+    """
+    return Damping(WIDE / precision, least_damping(1e-6, curvature), 1e32, jacobi_scaling=True)
+
+
+def least_damping(floor: float, curvature: float) -> float:
+    """The least entry of D's numerator: a floor for residuals of order 1, and as much less where all are smaller.
+
+    Without that, what is damped would depend on the units of the residuals.
+    """
+    return floor * curvature if 0 < curvature < 1 else floor
 
 
 def rounding(
@@ -80,13 +96,37 @@ def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real
     return xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0), of_cost
 
 
-def hidden_in_few(noise: Real, apply: Callable[[Real], Real], damping: Damping) -> float:
-    """1/2 e.J^T J e with (J^T J + D) e = noise, by a dense factorisation: for a few unknowns, of whatever units."""
-    A = np.stack([apply(unit) for unit in np.eye(len(noise))])
-    D = damping.diagonal(np.diag(A))
-    scale = 1 / np.sqrt(np.where(np.diag(A) + D > 0, np.diag(A) + D, 1.0))
-    e = scale * np.linalg.lstsq(scale[:, None] * (A + np.diag(D)) * scale, scale * noise, rcond=None)[0]
-    return 0.5 * float(e @ A @ e)
+def left_in_few(
+    c: Real, cost: float, apply: Callable[[Real], Real], model: Callable[[Real], float], precision: float
+) -> float:
+    """What a full step gains: for a few unknowns, of whatever units, and however ill-conditioned J^T J is.
+
+        sum_v (F.Jv)^2 / (2 ||J v||^2)      v: eigenvectors of J^T J, its diagonal scaled to 1
+
+    The eigenvectors are as good as the arithmetic makes them; what the step gains along each is told by the residuals,
+    where g and J^T J would have lost the small ones. Directions that change the residuals by rounding alone count as 0.
+
+    Args:
+        c: the diagonal of J^T J, (n,).
+        cost: 1/2 ||F||^2.
+        apply: from p to J^T J p, both (n,).
+        model: from a step d to -(J d).(F + J d / 2), computed from the residuals.
+        precision: of the arithmetic.
+    """
+    scale = np.where(c > 0, 1 / np.sqrt(np.where(c > 0, c, 1.0)), 0.0)
+    A = scale[:, None] * np.stack([apply(unit) for unit in np.eye(len(c))]) * scale
+    if not np.isfinite(A).all():
+        return math.inf
+    left = 0.0
+    for v in np.linalg.eigh((A + A.T) / 2).eigenvectors.T * scale:
+        for _ in range(2):  # the second time as long as F: in the sum of both the shorter one is rounded away
+            forwards, backwards = model(v), model(-v)
+            square, slope = -(forwards + backwards), (backwards - forwards) / 2  # ||J v||^2 and F.Jv
+            if square > 0:
+                v = v * math.sqrt(2 * cost / square)
+        if square > _RESOLVED * precision**2 * float(c @ v**2):
+            left += slope**2 / (2 * square)
+    return left
 
 
 def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Self, final
 
 from optpy.solver.options import SolveOptions
@@ -20,11 +20,11 @@ _LITTLE: Final = 1e-8
 stiff residuals alone make all of them small."""
 _NEARLY_ORTHOGONAL: Final = 100
 """A largest cosine of so many times its tolerance leaves about one right digit less in x."""
-_NOTABLE: Final = 1e-4
+_LONG: Final = 1e-4
 """Of the cost: a step that gains as much is not short, whatever its length beside x."""
-_NOTHING: Final = 1e-20
+_NO_COST: Final = 1e-20
 """Of the cost at the start: where the cost can be 0, each step gains nearly all that is left."""
-_UNSOLVED: Final = 0.1
+UNSOLVED: Final = 0.1
 """A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
 _WORK: Final = 2.5e7
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 5000
@@ -134,8 +134,8 @@ class Criteria:
                 numbers = f"{change / cost if cost else 0.0:.3e} <= {self.function:.3e}"
                 return Ending(Status.FUNCTION_TOLERANCE, f"{Status.FUNCTION_TOLERANCE.value} = {numbers}.", True)
         scale = step.x_norm + self.parameter
-        length = step.step_norm * replace(proposal, longer=True).lengthening  # short as it had to be, too
-        notable = proposal.full_gain > max(_NOTABLE * cost, _NOTHING * initial)
+        length = step.step_norm * proposal.lengthening  # short as it had to be, too
+        notable = proposal.full_gain > max(_LONG * cost, _NO_COST * initial)
         if self.parameter > 0 and length <= self.parameter * scale and not notable:
             numbers = f"{length / scale:.3e} <= {self.parameter:.3e}"
             return Ending(Status.PARAMETER_TOLERANCE, f"{Status.PARAMETER_TOLERANCE.value} = {numbers}.", True)
@@ -145,7 +145,7 @@ class Criteria:
 def is_unsolved(proposal: Proposal) -> bool:
     """Whether the linear solve left much of its equations, or did not come to its end: a longer one may gain more."""
     linear = proposal.linear
-    return linear.status is not LinearStatus.CONVERGED or linear.reduction > _UNSOLVED
+    return linear.status is not LinearStatus.CONVERGED or linear.reduction > UNSOLVED
 
 
 def non_finite(cost: Cost) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
-from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearSummary, NonlinearProblem, Rounding, Step
+from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearSummary, NonlinearProblem, Rounding, Step
 
 
 @final
@@ -54,13 +54,17 @@ class Timed:
         with self._clock("linearise"):
             return self._problem.rounding(cost)
 
+    def curvature(self) -> float:
+        with self._clock("linearise"):
+            return self._problem.curvature()
+
     def sensitivities(self) -> Mapping[str, float]:
         with self._clock("linearise"):
             return self._problem.sensitivities()
 
-    def hidden(self, cost: float, precision: float) -> tuple[float, float]:
+    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         with self._clock("linear_solve"):
-            return self._problem.hidden(cost, precision)
+            return self._problem.hidden(cost, unit, deadline)
 
     def cosine(self, cost: float) -> float:
         with self._clock("linearise"):

@@ -168,6 +168,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.Energy(a=X[i, j] * op.value(K)), ["the size K", "'a'", "bound by no data"]),
     (lambda: op.Energy(a=X[i, j] * op.value(k)), ["the size K", "bound by no data"]),
     (lambda: op.Energy(a=X[i, j], fixed={Y: True}), ["'Y'", "no term reads", "X"]),
+    (lambda: op.Energy(a=X[i, j], bounds={X: (0, 1)}), ["bounds on unknowns are not there yet", "op.maximum"]),
     (lambda: op.Energy(a=X[i, j], fixed={A: True}), ["'A'", "an array", "unknowns themselves"]),  # type: ignore[dict-item]
     (lambda: op.Energy(a=X[i, j], fixed={"X": True}), ["'X'", "unknowns themselves"]),  # type: ignore[dict-item]
     (lambda: op.Energy(a=X[i, j], fixed=X[i, j]), ["fixed is no term", "fixed={X: condition}"]),

@@ -310,6 +310,23 @@ def test_failed_source_is_kept_once(root: Path) -> None:
     assert [folder.name for folder in root.glob("*name*")] == [f"failed.{KEY}"]
 
 
+def test_a_failed_source_that_others_keep_or_remove_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = open_cache()
+    retire, left = Cache._retire, iter((True, False))
+
+    def retire_as_another_does(self: Cache, folder: Path) -> None:
+        retire(self, folder)
+        if next(left, False):  # and keeps its own at once
+            folder.mkdir()
+            (folder / "theirs").touch()
+
+    (root / f"failed.{KEY}").mkdir(parents=True)
+    monkeypatch.setattr(Cache, "_retire", retire_as_another_does)
+    with cache.workspace(KEY) as built:
+        built.source.write_text("mine")
+        assert cache.keep_failed(built, KEY).read_text() == "mine"
+
+
 def test_lock_keeps_others_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from filelock import FileLock, Timeout
 

@@ -252,11 +252,12 @@ def test_after_a_small_unsolved_step_the_next_linear_solve_is_careful() -> None:
     assert summary.status is Status.LINEAR_LIMIT
     limits = [(x.eta, x.r_tolerance) for x in problem.limits]
     assert limits == [(None, 0.0)] * (len(limits) - 2) + [(0.0, 0.1)] * 2
-    problem, _ = ill_conditioned()
-    run(problem, EPS, linear_iterations=1, eta=0.5, r_tolerance=0.2)
-    limits = [(x.eta, x.r_tolerance) for x in problem.limits]
-    assert limits[0] == (0.5, 0.2)
-    assert limits[-1] == (0.0, 0.2)  # never more careful than the user's own tolerance asks, but for eta
+    for own, careful in ((0.2, 0.1), (1e-8, 1e-8)):
+        problem, _ = ill_conditioned()
+        run(problem, EPS, linear_iterations=1, eta=0.5, r_tolerance=own)
+        limits = [(x.eta, x.r_tolerance) for x in problem.limits]
+        assert limits[0] == (0.5, own)
+        assert limits[-1] == (0.0, careful)
 
 
 def test_careful_linear_solves_go_on_to_the_minimum() -> None:

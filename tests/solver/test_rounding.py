@@ -11,7 +11,7 @@ import pytest
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import ROUNDINGS, noise_test, rounding_test
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
-from optpy.solver.rounding import rounding
+from optpy.solver.rounding import left_in_few, rounding
 from tests.solver.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)
@@ -167,3 +167,30 @@ def test_a_gradient_that_is_wrong_by_a_notable_part_of_the_cost_is_a_failure() -
 def test_what_the_gradient_s_noise_does_not_explain(promised: float, found: float, damped: float) -> None:
     assert noise_test(1e-4, -1e-4, 4e-5, 1.0, 1e-4) is not None
     assert noise_test(promised, found, damped, 1.0, 1e-4) is None
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e4, 1e7, 1e9])
+def test_what_a_full_step_gains_is_found_however_ill_conditioned(condition: float) -> None:
+    """In float64, to which J^T J is singular from a condition of J of 1e8 on."""
+    rng = np.random.default_rng(3)
+    U, V = (np.linalg.qr(rng.normal(size=(m, 4)))[0] for m in (12, 4))
+    J = U @ np.diag(np.geomspace(1, 1 / condition, 4)) @ V.T * [1e3, 1, 1e-3, 1]
+    F = rng.normal(size=12)
+    cost, c = 0.5 * float(F @ F), np.sum(J**2, axis=0)
+    found = left_in_few(c, cost, lambda p: J.T @ (J @ p), lambda d: -float((J @ d) @ (F + J @ d / 2)), EPS)
+    assert found == pytest.approx(0.5 * float(np.sum((U.T @ F) ** 2)), rel=0.05)
+
+
+def test_directions_that_change_nothing_but_rounding_gain_nothing() -> None:
+    rng = np.random.default_rng(4)
+    column = rng.normal(size=12)
+    J, F = np.stack([column, column], axis=1), rng.normal(size=12)
+    F -= J[:, 0] * (J[:, 0] @ F) / (J[:, 0] @ J[:, 0])  # at the minimum
+    found = left_in_few(
+        np.sum(J**2, axis=0),
+        0.5 * float(F @ F),
+        lambda p: J.T @ (J @ p),
+        lambda d: -float((J @ d) @ (F + J @ d / 2)),
+        EPS,
+    )
+    assert found < 1e-20

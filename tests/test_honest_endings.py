@@ -1,0 +1,133 @@
+"""What ends far from a minimum does not say that it has converged; what is at one, in whatever units, does."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg
+
+import optpy as op
+from optpy.solver.result import Status
+
+N = op.dims("N")
+n = op.indices(N)
+X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
+weight, stiffness = op.params("weight stiffness")
+
+SMOOTHER = op.Energy(fit=weight * (X[n] - A[n]), bend=stiffness * (X[n] - 2 * X[n + 1] + X[n + 2]))
+
+
+def smoother(offset: float, w: float, s: float) -> dict[str, Any]:
+    noise = 0.1 * np.random.default_rng(0).normal(size=400)
+    a = np.sin(np.linspace(0, 6, 400)) + noise + offset
+    return dict(X=np.full(400, offset), A=a, weight=w, stiffness=s)
+
+
+def least(data: dict[str, Any]) -> float:
+    """The minimum, by a factorisation."""
+    J = SMOOTHER.jacobian(data)
+    F = np.concatenate([r.ravel() for r in SMOOTHER.residuals(data).values()])
+    F = F - J @ scipy.sparse.linalg.spsolve((J.T @ J).tocsc(), J.T @ F)
+    return 0.5 * float(F @ F)
+
+
+@pytest.mark.parametrize("options", [{}, {"preconditioner": "jacobi"}, {"preconditioner": None}, {"method": "gn"}])
+@pytest.mark.parametrize(
+    ("offset", "w", "s"), [(0, 1e-2, 1), (0, 1e-4, 1), (0, 1e-3, 1e3), (100, 1e-2, 1), (100, 1e-4, 1)]
+)
+def test_a_long_stiff_spline_in_float32(offset: float, w: float, s: float, options: dict[str, Any]) -> None:
+    if s == 1e3 and options.get("method") == "gn":
+        pytest.xfail("J^T J has a condition of 1e13, and multigrid solves what rounding has made of it")
+    data = smoother(offset, w, s)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", op.PrecisionWarning)
+        result = op.solve(SMOOTHER, data, device="cpu", dtype=np.float32, **options)
+    assert not result.success or result.cost <= 1.01 * least(data), result.report()
+    if (offset, w) == (0, 1e-2) and "preconditioner" not in options:
+        assert result.success, result.report()
+
+
+@pytest.mark.parametrize(("offset", "w", "s"), [(0, 1e-4, 1), (0, 1e-3, 1e3), (100, 1e-2, 1), (100, 1e-4, 1)])
+def test_the_same_in_float64_converges(offset: float, w: float, s: float) -> None:
+    data = smoother(offset, w, s)
+    result = op.solve(SMOOTHER, data, device="cpu")
+    assert result.success, result.report()
+    assert result.cost <= (1 + 1e-5) * least(data)
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("w", [1e-20, 1e-12, 1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_residuals_of_any_unit(dtype: Any, w: float, method: str) -> None:
+    energy = op.Energy(fit=weight * (op.exp(X[n]) - A[n]))
+    data = dict(X=np.zeros(4), A=[1.5, 2, 3, 20], weight=w)
+    result = op.solve(energy, data, device="cpu", dtype=dtype, method=method)
+    far = np.abs(np.asarray(result.x["X"]) - np.log([1.5, 2, 3, 20])).max()
+    assert not result.success or far < 1e-3, result.report()
+    if w == 1 or (dtype is np.float64 and w == 1e10):
+        assert result.success, result.report()
+
+
+def test_residuals_without_squares_in_the_precision_fail() -> None:
+    energy = op.Energy(fit=weight * (op.exp(X[n]) - A[n]))
+    data = dict(X=np.zeros(4, np.float32), A=np.array([1.5, 2, 3, 20], np.float32), weight=1e-20)
+    result = op.solve(energy, data, device="cpu")
+    assert result.status is Status.FAILURE
+    assert "no usable step" in result.message
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_a_start_where_nothing_depends_on_anything_is_a_plateau(method: str, dtype: Any) -> None:
+    a, b = op.Unknown("a", ()), op.Unknown("b", ())
+    outliers = op.Energy(fit=op.robust(X[n] - A[n], "tukey"))
+    for energy, data in (
+        (op.Energy(saddle=a[()] * b[()] - 1), dict(a=0.0, b=0.0)),
+        (op.Energy(squares=X[n] * X[n] - A[n]), dict(X=np.zeros(3), A=[1.0, 2.0, 3.0])),
+        (outliers, dict(X=np.zeros(3), A=np.full(3, 100.0))),
+    ):
+        result = op.solve(energy, data, device="cpu", dtype=dtype, method=method)
+        assert result.status is Status.PLATEAU, result.report()
+        assert "none on any at the starting point" in result.message
+    result = op.solve(outliers, dict(X=np.ones(3), A=np.ones(3)), device="cpu", dtype=dtype, method=method)
+    assert result.status is Status.GRADIENT_TOLERANCE
+
+
+def test_gauss_newton_that_has_left_for_a_plateau_says_that_it_returns_another_point() -> None:
+    x = op.Unknown("x", ())
+    result = op.solve(op.Energy(bend=op.arctan(x[()])), dict(x=1.5), device="cpu", method="gn")
+    assert result.status is Status.FAILURE
+    assert "method='lm' never lets the cost rise" in result.message
+    assert float(result.x["x"]) == 1.5
+
+
+LINE = op.Unknown("Line", (), 2)
+T, Y = op.Array("T", (N,)), op.Array("Y", (N,))
+CLOCK = op.Energy(fit=LINE[()][0] + LINE[()][1] * T[n] - Y[n])
+
+
+@pytest.mark.parametrize("preconditioner", ["auto", "jacobi", "block_jacobi", None])
+@pytest.mark.parametrize(("offset", "dtype"), [(1e9, np.float64), (1e5, np.float32), (1e2, np.float32)])
+def test_a_line_through_times_by_any_preconditioner(offset: float, dtype: Any, preconditioner: Any) -> None:
+    rng = np.random.default_rng(6)
+    t = (offset + np.sort(rng.uniform(0, 2, 40))).astype(dtype).astype(np.float64)
+    y = (1.3 * (t - offset) + 0.1 * rng.normal(size=40)).astype(dtype).astype(np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", op.PrecisionWarning)
+        result = op.solve(
+            CLOCK, dict(Line=[0.0, 0.0], T=t, Y=y), device="cpu", dtype=dtype, preconditioner=preconditioner
+        )
+    F = np.polyval(np.polyfit(t - offset, y, 1), t - offset) - y
+    assert not result.success or result.cost <= 0.505 * float(F @ F), result.report()
+    assert result.success or offset > 1e2, result.report()
+
+
+def test_no_advice_on_rounding_where_a_step_leads_to_what_is_not_finite() -> None:
+    x = op.Unknown("x", ())
+    energy = op.Energy(root=op.sqrt(x[()]) + 1)
+    result = op.solve(energy, dict(x=np.float32(1.0)), device="cpu", method="gn")
+    assert result.status is Status.FAILURE, result.report()
+    assert "float64" not in result.message
