@@ -27,6 +27,7 @@ from .solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, 
 from .solver.rounding import (
     CAREFUL,
     cosine,
+    is_stiff,
     left_in_few,
     nearly_undamped,
     rounded_gradient,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+_FEW = 150
+"""Numbers that are solved for, up to which what is left is computed: by four products with J for each."""
 _PIVOT_NOISE = {"float32": 2.0**-20, "float64": 2.0**-48}
 """A pivot of a block of J^T J that is less than so much of the diagonal is rounding."""
 
@@ -195,7 +198,7 @@ class CompiledProblem:
         residuals = sum(
             len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms
         )
-        return residuals + sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in self._unknowns)
+        return residuals + self._numbers
 
     @property
     def is_fit(self) -> bool:
@@ -308,7 +311,7 @@ class CompiledProblem:
             e = v.read("delta")
             return float((e * v.apply_jtj(e)).sum()) / 2
 
-        if self.is_fit:  # few numbers: exactly
+        if self._numbers <= _FEW:
             return self._hidden_in_few(cost, unit)
         of_cost = self._where_there_is_room(write_noise)
         try:
@@ -319,6 +322,25 @@ class CompiledProblem:
             return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
         finally:
             self._linearised = "nowhere"  # g is another
+
+    def is_stiff(self) -> bool:
+        if self.is_fit or self._numbers > _FEW:
+            return False
+        self._linearise_at_x()
+        v, unit = self._flat(np), float(np.finfo(self._bound.dtype).eps)
+        c, n = v.diagonal(), [tangent(u).channels for u in self._unknowns]
+        channel = np.concatenate(
+            [
+                np.tile(np.arange(k) + sum(n[:of]), math.prod(self._buffers.sizes[d] for d in u.dims))
+                for of, (u, k) in enumerate(zip(self._unknowns, n, strict=True))
+            ]
+        )
+        return is_stiff([np.where(channel == a, 1.0, 0.0) for a in range(sum(n))], c, v.apply_jtj, unit)
+
+    @property
+    def _numbers(self) -> int:
+        """That are solved for."""
+        return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
 
     def _hidden_in_few(self, cost: float, unit: float) -> Hidden:
         v = self._flat(np)

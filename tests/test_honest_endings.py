@@ -104,6 +104,52 @@ def test_gauss_newton_that_has_left_for_a_plateau_says_that_it_returns_another_p
     assert float(result.x["x"]) == 1.5
 
 
+def short_spline(w: float, size: int = 40) -> tuple[op.Energy, dict[str, Any], float]:
+    """A stiff one, and its minimum."""
+    y = np.sin(np.linspace(0, 6, size)) + 0.1 * np.random.default_rng(1).normal(size=size)
+    energy = op.Energy(fit=X[n] - A[n], bend=weight * (X[n - 1] - 2 * X[n] + X[n + 1]))
+    data = dict(X=np.zeros(size), A=y, weight=w)
+    J = energy.jacobian(data).toarray()
+    F = np.concatenate([r.ravel() for r in energy.residuals(data).values()])
+    F = F - J @ np.linalg.lstsq(J, F, rcond=None)[0]
+    return energy, data, 0.5 * float(F @ F)
+
+
+@pytest.mark.parametrize("w", [1e3, 1e4, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("preconditioner", ["auto", "jacobi", "multigrid", None])
+def test_a_short_stiff_spline_by_any_preconditioner(preconditioner: Any, method: str, dtype: Any, w: float) -> None:
+    energy, data, minimum = short_spline(w)
+    result = op.solve(energy, data, device="cpu", dtype=dtype, method=method, preconditioner=preconditioner)
+    assert not result.success or result.cost <= 1.01 * minimum, result.report()
+    if dtype is np.float64 and w == 1e3:
+        assert result.success, result.report()
+
+
+@pytest.mark.parametrize("preconditioner", ["auto", "jacobi", "cholesky"])
+def test_gauss_newton_that_has_gone_where_rounding_is_all(preconditioner: Any) -> None:
+    """At x = 1e16 differences of 10 are 0 in float32, and so is the cost."""
+    E = op.dims("E")
+    e = op.indices(E)
+    a, b = op.Graph("edges", E, (N, N))[e]
+    D = op.Array("D", (E,))
+    energy = op.Energy(measured=X[a] - X[b] - D[e])
+    rng = np.random.default_rng(0)
+    edges = np.stack([np.arange(33), (np.arange(33) + 1) % 33], axis=1)
+    truth = 30 * rng.normal(size=33)
+    measured = truth[edges[:, 0]] - truth[edges[:, 1]] + 0.01 * rng.normal(size=33)
+    data = dict(X=30 * rng.normal(size=33), D=measured, edges=edges)
+    least = 0.5 * 33 * float(np.mean(measured)) ** 2  # a cycle closes but for the sum of the noise
+    for start in (1.0, 100.0):
+        result = op.solve(
+            energy, {**data, "X": start * data["X"]}, device="cpu", dtype=np.float32, method="gn",
+            preconditioner=preconditioner,
+        )  # fmt: skip
+        far = float(np.abs(result.x["X"]).max()) > 1e9
+        assert not result.success or (not far and result.cost <= 1.1 * least + 1e-6), result.report()
+
+
 LINE = op.Unknown("Line", (), 2)
 T, Y = op.Array("T", (N,)), op.Array("Y", (N,))
 CLOCK = op.Energy(fit=LINE[()][0] + LINE[()][1] * T[n] - Y[n])

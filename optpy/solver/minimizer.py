@@ -249,9 +249,12 @@ class Minimizer:
     def _weighed(self, proposal: Proposal, before: float) -> Proposal:
         """With what the model promises of the step, where that will be asked and the method did not need it.
 
-        Where a fit's trust region stays small its steps follow a valley; elsewhere, as at a kink, no step is longer.
+        Where a fit's trust region stays small its steps follow a valley; elsewhere, as at a kink, no step is longer,
+        unless rounding alone has decided that the last one was too long.
         """
-        if self._problem.is_fit:
+        step = proposal.step
+        told_by_rounding = step is not None and abs(before - step.cost.total) <= self._precision * before
+        if self._problem.is_fit or told_by_rounding:
             proposal = replace(proposal, longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal

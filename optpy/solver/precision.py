@@ -9,13 +9,19 @@ from typing import Final, final
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import LinearStatus, NonlinearProblem
 from optpy.solver.result import Ending, Status
-from optpy.solver.termination import DOUBLE, is_unsolved
+from optpy.solver.rounding import DOUBLE
+from optpy.solver.termination import is_unsolved
 
 ROUNDINGS: Final = 4
 """A residual is the result of several operations, each of which rounds."""
-_ROUNDED: Final = 100.0
+_ROUNDED: Final = 50.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
+_SOLVED: Final = 1e-16
+"""Of the cost at the start: residuals that are 1e8 times smaller than they were are solved. Where they can be 0,
+each step gains nearly all that is left."""
+_AWAY: Final = 1e3
+"""An x so many times longer than the first step has made it has been led away."""
 _NOTABLE: Final = 1e-3
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 
@@ -35,6 +41,7 @@ class Precision:
         self._unit = unit
         self._initial = initial
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
+        self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
 
     @property
     def nothing(self) -> float:
@@ -55,6 +62,9 @@ class Precision:
         if not self._unit or proposal.linear.status is LinearStatus.TIME_LIMIT:
             return None
         self._noise = self._noise_of(proposal, cost)
+        if proposal.step is not None:
+            self._x_norm = proposal.step.x_norm
+            self._scale = self._scale or proposal.step.x_norm + proposal.step.step_norm
         found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
         return found or self._no_way_down(proposal, cost)
 
@@ -70,18 +80,32 @@ class Precision:
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
     def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending:
-        """An ending by a gradient that is rounding: what rounding may hide must be no notable part of the cost."""
-        if ending.status is not Status.PRECISION or not self._unit:
+        """An ending that hinges on a short step, if no notable part of the cost is left, as far as that can be told.
+
+        That is asked where the ending is by the precision, or the problem stiff. Success needs one of these:
+
+            left <= 1e-3 cost
+            cost or left <= what rounding x makes of a cost of 0: with x the solution, and data that are rounded, 100
+                times as much where the cost has come from far above; or 1e-16 of the cost at the start
+
+        Where steps have led to an x so large that rounding it makes more than there was at the start, costs say nothing.
+        """
+        if not self._unit or not (ending.status is Status.PRECISION or self._problem.is_stiff()):
             return ending
         hidden = self._problem.hidden(cost, self._unit, deadline)
         made = self._unit**2 * hidden.rounding
-        if cost <= self._unit * self._initial:  # of the data, too, where the cost has come from far above
+        lost = made > _ROUNDED * self._initial and self._x_norm > _AWAY * self._scale
+        if cost <= self._unit * self._initial:
             made *= _ROUNDED
-        if cost <= made or hidden.left <= max(_NOTABLE * cost, made):  # the first: rounding could make all of it
+        made = max(made, _SOLVED * self._initial)
+        if not lost and (cost <= made or hidden.left <= max(_NOTABLE * cost, made)):
             return ending
-        how_much = f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
+        how_much = "all" if lost else f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
         numbers = f"{how_much} of the cost, {cost:.3e}, may be left"
-        return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
+        if ending.status is Status.PRECISION or self.advice:
+            return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
+        cure = "Another preconditioner, or a smaller eta, may go further."
+        return Ending(Status.LINEAR_LIMIT, f"{Status.LINEAR_LIMIT.value}: {numbers}. {cure}")
 
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
         """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it.
@@ -115,7 +139,7 @@ class Precision:
         step = proposal.step
         if step is None or not step.step_norm > step.x_norm > 0 or cost > self.nothing:
             return None
-        return self._converged(f"cost = {cost:.3e}, and full steps lead away")
+        return replace(self._converged(f"cost = {cost:.3e}, and full steps lead away"), hinges=True)
 
     def _no_way_down(self, proposal: Proposal, cost: float) -> Ending | None:
         """There is no step, or none that lowers the cost, and the gradient at x is rounding."""

@@ -223,6 +223,12 @@ class NonlinearProblem(Protocol):
     def sensitivities(self) -> Mapping[str, float]:
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
+    def is_stiff(self) -> bool:
+        """Whether constants in an unknown change the residuals so little that a gradient says little of them.
+
+        Then an ending by a short step may be far from the minimum, and `hidden` is asked; only where it tells exactly.
+        """
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
 

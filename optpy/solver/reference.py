@@ -113,6 +113,10 @@ class ReferenceProblem:
         """See `NonlinearProblem.sensitivities`."""
         return {}
 
+    def is_stiff(self) -> bool:
+        """See `NonlinearProblem.is_stiff`."""
+        return False
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """See `NonlinearProblem.hidden`."""
         n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)

@@ -21,7 +21,7 @@ class Status(Enum):
         options of these names.
     PRECISION: converged: rounding hides whatever could still be gained.
     MAX_ITERATIONS, TIME_LIMIT: the options' limits.
-    LINEAR_LIMIT: steps in a row were small, but their linear solves not exact.
+    LINEAR_LIMIT: steps were small, but their linear solves not exact.
     MIN_RADIUS: no step that was tried lowers the cost, though the gradient is not 0.
     ROUNDING: no step leads further down, but rounding may hide a notable part of the cost.
     PLATEAU: the residuals do not depend on any unknown at the start, or by now not on one without dims.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,8 @@ from optpy.solver.protocol import Damping, LinearLimits, Rounding
 
 Real = NDArray[np.float64]
 
+DOUBLE: Final = 1e-12
+"""A precision finer than this is that of float64."""
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
 CAREFUL: Final = LinearLimits(max_iterations=200, eta=1e-3, residual_reset_period=50)
@@ -96,6 +98,25 @@ def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real
     return xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0), of_cost
 
 
+def is_stiff(constants: Sequence[Real], c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
+    """Whether p.J^T J p <= sqrt(precision) p.C p for one of the constants p: a gradient says little along it.
+
+    In float64 what is rounding counts as 0: a constant that may be added. In float32 stiff residuals may hide one.
+
+    Args:
+        constants: 1 in a channel of an unknown, 0 elsewhere, each (n,).
+        c: the diagonal of J^T J, (n,).
+        apply: from p to J^T J p, both (n,).
+        precision: of the arithmetic.
+    """
+    least = 1.0
+    for p in constants:
+        whole = float(c @ p)
+        if whole > 0:
+            least = min(least, float(p @ apply(p)) / whole)
+    return least < math.sqrt(precision) and (least > 10 * precision or precision > DOUBLE)
+
+
 def left_in_few(
     c: Real, cost: float, apply: Callable[[Real], Real], model: Callable[[Real], float], precision: float
 ) -> float:
@@ -117,13 +138,13 @@ def left_in_few(
     A = scale[:, None] * np.stack([apply(unit) for unit in np.eye(len(c))]) * scale
     if not np.isfinite(A).all():
         return math.inf
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
     left = 0.0
-    for v in np.linalg.eigh((A + A.T) / 2).eigenvectors.T * scale:
-        for _ in range(2):  # the second time as long as F: in the sum of both the shorter one is rounded away
-            forwards, backwards = model(v), model(-v)
-            square, slope = -(forwards + backwards), (backwards - forwards) / 2  # ||J v||^2 and F.Jv
-            if square > 0:
-                v = v * math.sqrt(2 * cost / square)
+    for value, direction in zip(values, vectors.T, strict=True):
+        # About as long as F: in the sum of both the shorter one is rounded away.
+        v = scale * direction * math.sqrt(2 * cost / max(value, precision))
+        forwards, backwards = model(v), model(-v)
+        square, slope = -(forwards + backwards), (backwards - forwards) / 2  # ||J v||^2 and F.Jv
         if square > _RESOLVED * precision**2 * float(c @ v**2):
             left += slope**2 / (2 * square)
     return left

@@ -10,11 +10,10 @@ from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, LinearStatus
 from optpy.solver.result import Ending, Status
+from optpy.solver.rounding import DOUBLE
 
 NON_FINITE_GRADIENT: Final = "the gradient is not finite, though the cost is"
 
-DOUBLE: Final = 1e-12
-"""A precision finer than this is that of float64."""
 _LITTLE: Final = 1e-8
 """Of the cost may still be gained where the residuals are orthogonal to J: where more is, small cosines say nothing, as
 stiff residuals alone make all of them small."""

@@ -62,6 +62,10 @@ class Timed:
         with self._clock("linearise"):
             return self._problem.sensitivities()
 
+    def is_stiff(self) -> bool:
+        with self._clock("linearise"):
+            return self._problem.is_stiff()
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         with self._clock("linear_solve"):
             return self._problem.hidden(cost, unit, deadline)
