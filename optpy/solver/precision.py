@@ -88,7 +88,7 @@ class Precision:
             cost or left <= what rounding x makes of a cost of 0: with x the solution, and data that are rounded, 100
                 times as much where the cost has come from far above; or 1e-16 of the cost at the start
 
-        Where steps have led to an x so large that rounding it makes more than there was at the start, costs say nothing.
+        Where steps have led to an x so large that rounding makes more than there was at the start, costs say nothing.
         """
         if not self._unit or not (ending.status is Status.PRECISION or self._problem.is_stiff()):
             return ending
