@@ -27,6 +27,7 @@ from .solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, 
 from .solver.rounding import (
     CAREFUL,
     cosine,
+    is_ill_conditioned,
     is_stiff,
     left_in_few,
     nearly_undamped,
@@ -324,10 +325,13 @@ class CompiledProblem:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
-        if self.is_fit or self._numbers > _FEW:
+        if self._numbers > _FEW:
             return False
         self._linearise_at_x()
         v, unit = self._flat(np), float(np.finfo(self._bound.dtype).eps)
+        if self.is_fit:
+            self._ahead = False
+            return is_ill_conditioned(v.diagonal(), v.apply_jtj, unit)
         c, n = v.diagonal(), [tangent(u).channels for u in self._unknowns]
         channel = np.concatenate(
             [

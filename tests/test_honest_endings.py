@@ -171,6 +171,23 @@ def test_a_line_through_times_by_any_preconditioner(offset: float, dtype: Any, p
     assert result.success or offset > 1e2, result.report()
 
 
+CUBIC = op.Unknown("C", (), 4)
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize(("first", "length"), [(2000.0, 10.0), (100.0, 1.0), (1e4, 50.0)])
+def test_a_polynomial_in_years(first: float, length: float, method: str) -> None:
+    t = first + np.linspace(0, length, 8)
+    u = 2 * (t - first) / length - 1
+    for seed in range(6):
+        y = 10 * u**3 - 5 * u**2 + 8 * u + 1 + 0.1 * np.random.default_rng(seed).normal(size=8)
+        c = CUBIC[()]
+        energy = op.Energy(fit=c[0] + T[n] * (c[1] + T[n] * (c[2] + T[n] * c[3])) - Y[n])
+        result = op.solve(energy, dict(C=np.zeros(4), T=t, Y=y), device="cpu", method=method)
+        F = np.polyval(np.polyfit(u, y, 3), u) - y
+        assert not result.success or result.cost <= 0.505 * float(F @ F), result.report()
+
+
 def test_no_advice_on_rounding_where_a_step_leads_to_what_is_not_finite() -> None:
     x = op.Unknown("x", ())
     energy = op.Energy(root=op.sqrt(x[()]) + 1)

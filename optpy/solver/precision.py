@@ -105,6 +105,8 @@ class Precision:
         if ending.status is Status.PRECISION or self.advice:
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}.{self.advice}")
         cure = "Another preconditioner, or a smaller eta, may go further."
+        if self._problem.is_fit:
+            cure = "Subtract offsets from what x is multiplied by, or choose parameters that depend less on each other."
         return Ending(Status.LINEAR_LIMIT, f"{Status.LINEAR_LIMIT.value}: {numbers}. {cure}")
 
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:

@@ -224,7 +224,7 @@ class NonlinearProblem(Protocol):
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
     def is_stiff(self) -> bool:
-        """Whether constants in an unknown change the residuals so little that a gradient says little of them.
+        """Whether constants in an unknown, or in a fit anything, hardly change the residuals: a gradient says little.
 
         Then an ending by a short step may be far from the minimum, and `hidden` is asked; only where it tells exactly.
         """

@@ -17,7 +17,7 @@ DOUBLE: Final = 1e-12
 """A precision finer than this is that of float64."""
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
-CAREFUL: Final = LinearLimits(max_iterations=200, eta=1e-3, residual_reset_period=50)
+CAREFUL: Final = LinearLimits(max_iterations=500, eta=1e-3, residual_reset_period=50)
 """How a linear solve is made that shall say what is left. It ends by what it gains: where little changes the residuals,
 most is to be gained, and least is seen of it in the rest of the equations."""
 _RESOLVED: Final = 10
@@ -117,6 +117,27 @@ def is_stiff(constants: Sequence[Real], c: Real, apply: Callable[[Real], Real], 
     return least < math.sqrt(precision) and (least > 10 * precision or precision > DOUBLE)
 
 
+def is_ill_conditioned(c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
+    """Whether J^T J, its diagonal scaled to 1, has an eigenvalue below sqrt(precision): for a few unknowns.
+
+    Args:
+        c, apply, precision: as for `is_stiff`.
+    """
+    _, A = _scaled(c, apply)
+    if not np.isfinite(A).all():
+        return True
+    values = np.linalg.eigvalsh(A)[int((c <= 0).sum()) :]  # without those of columns of 0
+    return bool(len(values)) and float(values[0]) < math.sqrt(precision)
+
+
+def _scaled(c: Real, apply: Callable[[Real], Real]) -> tuple[Real, Real]:
+    """Of each unknown 1 over the length of its column, and J^T J with columns of length 1."""
+    scale = np.where(c > 0, 1 / np.sqrt(np.where(c > 0, c, 1.0)), 0.0)
+    with np.errstate(all="ignore"):
+        A = scale[:, None] * np.stack([apply(unit) for unit in np.eye(len(c))]) * scale
+    return scale, (A + A.T) / 2
+
+
 def left_in_few(
     c: Real, cost: float, apply: Callable[[Real], Real], model: Callable[[Real], float], precision: float
 ) -> float:
@@ -134,11 +155,10 @@ def left_in_few(
         model: from a step d to -(J d).(F + J d / 2), computed from the residuals.
         precision: of the arithmetic.
     """
-    scale = np.where(c > 0, 1 / np.sqrt(np.where(c > 0, c, 1.0)), 0.0)
-    A = scale[:, None] * np.stack([apply(unit) for unit in np.eye(len(c))]) * scale
+    scale, A = _scaled(c, apply)
     if not np.isfinite(A).all():
         return math.inf
-    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    values, vectors = np.linalg.eigh(A)
     left = 0.0
     for value, direction in zip(values, vectors.T, strict=True):
         # About as long as F: in the sum of both the shorter one is rounded away.
