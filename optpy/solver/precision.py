@@ -92,6 +92,9 @@ class Precision:
         """
         if not self._unit or not (ending.status is Status.PRECISION or self._problem.is_stiff()):
             return ending
+        if cost == 0:  # while the gradient is not
+            cure = "Scale the residuals up, or start elsewhere."
+            return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         hidden = self._problem.hidden(cost, self._unit, deadline)
         made = self._unit**2 * hidden.rounding
         lost = made > _ROUNDED * self._initial and self._x_norm > _AWAY * self._scale

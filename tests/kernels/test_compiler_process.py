@@ -17,9 +17,10 @@ from optpy.kernels.compiler import compile_c
 from optpy.kernels.compiler_process import run_compiler
 from tests.kernels.compilers import ADD, wait_for
 
-# nohup and some shells start what they run with signals ignored, and so would a child be.
+# nohup, and shells in the background, start what they run with signals ignored, and so would a child be.
 COMPILING = """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
 from optpy.kernels.compiler import compile_c
