@@ -64,6 +64,17 @@ class FlatVectors:
         machine = self._machine
         return self._joined(lambda u: magnitudes(u, machine.buffers.read(u), machine.xp))
 
+    def constants(self) -> list[Any]:
+        """For each channel of each unknown a vector that is 1 there and 0 elsewhere."""
+        sizes, counts = self._machine.buffers.sizes, [tangent(u).channels for u in self._unknowns]
+        firsts = [sum(counts[:n]) for n in range(len(counts))]
+        parts = [
+            self.xp.tile(self.xp.arange(first, first + count), math.prod(sizes[d] for d in u.dims))
+            for u, first, count in zip(self._unknowns, firsts, counts, strict=True)
+        ]
+        channel = self.xp.concatenate(parts)
+        return [self.xp.where(channel == n, 1.0, 0.0) for n in range(sum(counts))]
+
     def _diagonal_of_blocks(self, unknown: Field) -> Any:
         n = tangent(unknown).channels
         blocks = self._machine.buffers.read(vector("C", unknown, block_channels(unknown)))

@@ -330,16 +330,8 @@ class CompiledProblem:
         self._linearise_at_x()
         v, unit = self._flat(np), float(np.finfo(self._bound.dtype).eps)
         if self.is_fit:
-            self._ahead = False
             return is_ill_conditioned(v.diagonal(), v.apply_jtj, unit)
-        c, n = v.diagonal(), [tangent(u).channels for u in self._unknowns]
-        channel = np.concatenate(
-            [
-                np.tile(np.arange(k) + sum(n[:of]), math.prod(self._buffers.sizes[d] for d in u.dims))
-                for of, (u, k) in enumerate(zip(self._unknowns, n, strict=True))
-            ]
-        )
-        return is_stiff([np.where(channel == a, 1.0, 0.0) for a in range(sum(n))], c, v.apply_jtj, unit)
+        return is_stiff(v.constants(), v.diagonal(), v.apply_jtj, unit)
 
     @property
     def _numbers(self) -> int:

@@ -74,7 +74,7 @@ def test_residuals_of_any_unit(dtype: Any, w: float, method: str) -> None:
 @pytest.mark.parametrize("method", ["lm", "gn"])
 @pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e-200), (np.float32, 1e-25)])
 def test_residuals_that_square_to_0_are_no_success(dtype: Any, size: float, method: str) -> None:
-    data = dict(X=np.zeros(5), A=size * np.array([1.0, 2, 3, 5, 8]), weight=1.0)
+    data: dict[str, Any] = dict(X=np.zeros(5), A=size * np.array([1.0, 2, 3, 5, 8]), weight=1.0)
     result = op.solve(op.Energy(fit=weight * (X[n] - A[n])), data, device="cpu", dtype=dtype, method=method)
     near = np.allclose(result.x["X"], data["A"], rtol=1e-3, atol=0)
     assert near or not result.success, result.report()
