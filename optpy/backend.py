@@ -21,14 +21,12 @@ from .errors import DeviceMemoryError, EnergyError
 from .ir import Coupling, Dim, NormalMatrix, Routine, tangent
 from .kernels.buffers import CUDA, Buffers, planned_bytes
 from .kernels.capacity import memory_error
-from .kernels.compiler import Compiled, compile_c
-from .kernels.context import declare_signatures
+from .kernels.cpu import CpuLibrary
 from .kernels.cuda.bound import BoundCuda, CudaLibrary
 from .kernels.cuda.device import Device
 from .kernels.cuda.program import CudaProgram, build_cuda_program
 from .kernels.library import BoundProgram
 from .kernels.lower import Kernel
-from .kernels.matrix_solvers import matrix_solvers
 from .kernels.program import Program, build_program
 from .kernels.tables import table_bytes
 from .linear.cuda_solver import CudaLinearSolver
@@ -104,18 +102,25 @@ class Backend(Protocol):
 class CpuBackend:
     """C for the processor."""
 
-    program: Program
-    compiled: Compiled
-    timing: CompileTiming
+    library: CpuLibrary
+    derive_seconds: float
     device: str = "cpu"
     xp: Any = np
+
+    @property
+    def program(self) -> Program:
+        return self.library.program
+
+    @property
+    def timing(self) -> CompileTiming:
+        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
-        bound = BoundProgram(self.program, self.compiled.library, buffers, SOLVER_SCALARS, threads)
+        bound = BoundProgram(self.library, buffers, threads)
         linear = LinearSolver(bound, energy.unknown_fields)
         return CompiledProblem(bound, energy, linear)
 
@@ -265,12 +270,10 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     started = time.perf_counter()
     program = derive(energy, dtype, form).program
     seconds = time.perf_counter() - started
-    compiled = compile_c(program.source, name="energy", kernels=len(program.kernels))
-    declare_signatures(compiled.library)
-    if isinstance(program.normal, NormalMatrix):  # now, so that no solve waits for a compiler
-        matrix_solvers(len(program.normal.elements), dtype)
-    build_seconds = time.perf_counter() - started - seconds
-    return CpuBackend(program, compiled, CompileTiming(seconds, build_seconds, compiled.cache_hit))
+    library = CpuLibrary(program, SOLVER_SCALARS)
+    if isinstance(program.normal, NormalMatrix):
+        library.solvers()  # now, so that no solve waits for a compiler
+    return CpuBackend(library, seconds)
 
 
 def cuda_backend(

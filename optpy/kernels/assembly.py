@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, c_int64, c_void_p
+from ctypes import POINTER, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -28,18 +28,28 @@ Reads = NDArray[np.int64]
 # -- source --------------------------------------------------------------------------------------------------------
 
 
-def assembly_source(matrix: NormalMatrix, slots: Slots) -> str:
-    """The code that adds up the blocks of an energy's matrix."""
-    lines = [f"#define NORMAL_CHANNELS {len(matrix.elements)}", f"#define NORMAL_CHUNK {_CHUNK}"]
-    for kind, elements in matrix.vectors.items():
-        places = ", ".join(f"{{{slots.fields[f]}, {c}, {_step(f, slots)}}}" for f, c in elements)
-        lines.append(f"static const int normal_{kind}[][3] = {{{places}}};")
+def assembly_source(block: int) -> str:
+    """The code for blocks of one size; goes after prelude.h, team.h, kernel.h and ``preconditioner_prelude``."""
+    lines = [f"#define NORMAL_CHANNELS {block}", f"#define NORMAL_CHUNK {_CHUNK}"]
+    return "\n".join([*lines, "", native_header("assembly_rows.h"), native_header("assembly.h")])
+
+
+def row_source(matrix: NormalMatrix, slots: Slots) -> str:
+    """The function that adds up the blocks of a row of an energy's matrix; goes after kernel.h."""
+    n = len(matrix.elements)
     row = [
-        "static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
-        *(f"    {line}" for n, (term, read) in enumerate(_views(matrix)) for line in _visit(n, term, read, slots)),
+        "OPTPY_EXPORT void optpy_add_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
+        "    (void)c, (void)visits, (void)i, (void)matrix;",
+        *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, slots)),
         "}",
     ]
-    return "\n".join([*lines, "", native_header("assembly.h"), "", *row])
+    return "\n".join([native_header("assembly_rows.h"), "", *row])
+
+
+def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
+    """Where each channel of a row stands in a solver's vector: (field, channel, step), as native code reads it."""
+    flat = [number for f, c in elements for number in (slots.fields[f], c, _step(f, slots))]
+    return (c_int * len(flat))(*flat)
 
 
 def _step(field: Field, slots: Slots) -> int:
@@ -54,7 +64,7 @@ def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
             yield term, read
 
 
-def _visit(number: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
+def _visit(number: int, channels: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
     """The loop over the residuals of a term whose read is the row's node."""
     if not any(term.blocks[read, other] for other in range(len(term.reads))):
         return []
@@ -73,9 +83,9 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
         if entries:
             body += [
                 f"if (block[{other}] >= 0) {{",
-                f"    double *B = matrix + block[{other}] * (int64_t)NORMAL_BLOCK;",
+                f"    double *B = matrix + block[{other}] * (int64_t){channels**2};",
             ]
-            body += [f"    {_addition(e)}" for e in entries]
+            body += [f"    {_addition(e, channels)}" for e in entries]
             body.append("}")
     return [
         "{",
@@ -87,8 +97,8 @@ def _visit(number: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
     ]
 
 
-def _addition(entry: BlockEntry) -> str:
-    target = f"B[{entry.row} * NORMAL_CHANNELS + {entry.column}]"
+def _addition(entry: BlockEntry, channels: int) -> str:
+    target = f"B[{entry.row * channels + entry.column}]"
     factor = repr(entry.factor)
     if entry.channel is None:
         return f"{target} += {factor};"
@@ -145,6 +155,10 @@ class AssembledState(ctypes.Structure):
         ("b", c_void_p),
         ("x", c_void_p),
         ("partial", c_void_p),
+        ("add_row", c_void_p),
+        ("r", POINTER(c_int)),
+        ("z", POINTER(c_int)),
+        ("D", POINTER(c_int)),
     ]
 
 

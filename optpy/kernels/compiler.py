@@ -50,14 +50,14 @@ def native_header(name: str) -> str:
     return (_NATIVE / name).read_text(encoding="utf-8")
 
 
-def compile_c(source: str, *, name: str, werror: bool = False, kernels: int = 1) -> Compiled:
+def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
     """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
 
     Args:
         source: everything, headers of ours included; only the standard headers may be `#include`d.
         name: of the files; letters, digits and underscores.
         werror: all warnings, as errors (for the tests).
-        kernels: how many there are in it, to be told if it has to be compiled.
+        what: is in it, to be told if it has to be compiled.
 
     Raises:
         CompileError: no compiler runs, it refuses the source, or the library does not load. The text has the
@@ -71,7 +71,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, kernels: int = 1)
     key = _key(source, name, toolchain, werror)
 
     def build(writable: Cache) -> Entry:
-        with told(f"compiling {kernels} kernel{'s' * (kernels != 1)} for the CPU"):
+        with told(f"compiling {what} for the CPU"):
             return _build(writable, key, toolchain, source, werror)
 
     (entry, library), hit = find_or_build(cache, key, load_library, build)

@@ -1,12 +1,9 @@
-"""The structures that native code takes, for Python to fill in, and the functions that take them."""
+"""The structures that native code takes, for Python to fill in."""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
-
-from .assembly import AssembledState
-from .multigrid import MultigridState
 
 
 class Context(ctypes.Structure):
@@ -22,11 +19,16 @@ class Context(ctypes.Structure):
         ("param", c_void_p),
         ("partial", c_void_p),
         ("table", c_void_p),
+        ("kernels", c_void_p),
+        ("fields", c_int64),
     ]
 
 
 class PcgKernels(ctypes.Structure):
-    """As native/pcg.h."""
+    """As native/lines.h."""
+
+    keeps: object
+    """Alive: what ``preconditioner`` and ``omega`` point at."""
 
     _fields_ = [
         ("grids", c_int64),
@@ -40,13 +42,9 @@ class PcgKernels(ctypes.Structure):
         ("unknowns", c_int64),
         ("p", POINTER(c_int)),
         ("delta", POINTER(c_int)),
-        ("multigrid", POINTER(MultigridState)),
-        ("z", POINTER(c_int)),
-        ("smooth", POINTER(c_int)),
-        ("power", POINTER(c_int)),
-        ("normal", POINTER(AssembledState)),
-        ("solve", c_void_p),
-        ("solver", c_void_p),
+        ("precondition", c_void_p),
+        ("preconditioner", c_void_p),
+        ("omega", c_void_p),
     ]
 
 
@@ -78,17 +76,3 @@ class PcgState(ctypes.Structure):
         ("Q_seen", c_double),
         ("trace", c_void_p),
     ]
-
-
-def declare_signatures(library: ctypes.CDLL) -> None:
-    """Of the functions of a compiled program."""
-    library.optpy_run.argtypes = [POINTER(Context), c_int, c_void_p, c_int, c_int64, c_void_p]
-    library.optpy_run.restype = None
-    library.optpy_pcg.argtypes = [POINTER(Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
-    library.optpy_pcg.restype = None
-    if hasattr(library, "optpy_multigrid"):
-        library.optpy_multigrid.argtypes = [POINTER(Context), POINTER(PcgKernels), c_void_p, c_int]
-        library.optpy_multigrid.restype = None
-    if hasattr(library, "optpy_assemble"):
-        library.optpy_assemble.argtypes = [POINTER(Context), POINTER(AssembledState), c_int, c_int]
-        library.optpy_assemble.restype = None

@@ -5,23 +5,25 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from ctypes import c_int
+from ctypes import c_char, c_int
 from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Field, Graph, NormalMatrix, Routine
+from ..ir import Coupling, Field, Graph, NormalMatrix, Routine
 from .aggregation import Aggregation
 from .assembly import AssembledMatrix
+from .assembly import places as row_places
 from .buffers import Buffers
 from .cholesky import Factorisation
 from .context import Context, PcgKernels, PcgState
-from .matrix_solvers import MatrixSolvers, matrix_solvers
-from .multigrid import Multigrid
-from .program import Program
+from .cpu import CpuLibrary
+from .multigrid import Multigrid, MultigridState
+from .multigrid import places as grid_places
 from .segments import all_segments, solved_segments, weighted_segments
 from .slots import SegmentList
+from .solvers import AssembledSolve, address
 from .tables import Connectivity
 
 _ACCESSES_PER_THREAD = 2**16
@@ -33,26 +35,22 @@ class BoundProgram:
     """A program with its memory.
 
     Args:
-        program: what was compiled.
-        library: the loaded shared library.
+        library: the program, compiled.
         buffers: the storage of its fields.
-        solver_scalars: names of the run-time scalars, in order.
         threads: how many threads to use at most.
     """
 
     def __init__(
         self,
-        program: Program,
-        library: ctypes.CDLL,
+        library: CpuLibrary,
         buffers: Buffers,
-        solver_scalars: Sequence[str],
         threads: int,
     ) -> None:
-        self.program = program
+        self.library = library
+        self.program = program = library.program
         self.buffers = buffers
         self.threads = threads
-        self._library = library
-        self._scalar_numbers = {name: n for n, name in enumerate(solver_scalars)}
+        self._scalar_numbers = {name: n for n, name in enumerate(library.scalars)}
         slots = program.slots
         self._field = np.zeros(len(slots.fields), np.int64)
         self._plane = np.zeros(len(slots.fields), np.int64)
@@ -72,7 +70,8 @@ class BoundProgram:
             self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
         )  # fmt: skip
-        self._context = Context(*(t.ctypes.data for t in context))
+        kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
+        self._context = Context(*(t.ctypes.data for t in context), kernels, len(slots.fields))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._located: dict[Field, NDArray[Any]] | None = None
         self._kept: dict[str, dict[str, float]] = {}
@@ -175,7 +174,7 @@ class BoundProgram:
         values = self._scalar_array(scalars or {})
         totals: dict[str, float] = {}
         for kernel in self.program.groups.get(group, ()):
-            self._library.optpy_run(
+            self.library.loops.optpy_run(
                 ctypes.byref(self._context), kernel, values.ctypes.data, self._threads_for(kernel), repeat,
                 self._totals.ctypes.data,
             )  # fmt: skip
@@ -209,14 +208,20 @@ class BoundProgram:
             multigrid: the memory of its levels.
         """
         kernels = self._lines(unknowns, damped, "_multigrid")
-        groups, slots = self.program.groups, self.program.slots
-        return PcgKernels(
+        program, state = self.program, multigrid.state
+        assert isinstance(program.coupling, Coupling)
+        for vector, elements in program.coupling.vectors.items():
+            setattr(state, vector, grid_places(elements, program.slots))
+        state.z_of = _ints([program.slots.fields[f] for f in z])
+        state.smooth, state.power = _ints(program.groups["smooth_multigrid"]), _ints(program.groups["power_multigrid"])
+        found = PcgKernels(
             **kernels,
-            multigrid=ctypes.pointer(multigrid.state),
-            z=_ints([slots.fields[f] for f in z]),
-            smooth=_ints(groups["smooth_multigrid"]),
-            power=_ints(groups["power_multigrid"]),
+            precondition=address(self.library.multigrid().optpy_apply_multigrid),
+            preconditioner=ctypes.addressof(state),
+            omega=ctypes.addressof(state) + MultigridState.omega.offset,
         )
+        found.keeps = multigrid
+        return found
 
     def assembled_kernels(
         self,
@@ -233,12 +238,14 @@ class BoundProgram:
             solver: what has been built from it.
         """
         kernels = self._lines(unknowns, damped, "_stored")
-        return PcgKernels(
+        solve = AssembledSolve(ctypes.pointer(matrix.state), ctypes.pointer(solver.state))
+        found = PcgKernels(
             **kernels,
-            normal=ctypes.pointer(matrix.state),
-            solve=self._solvers.cycle,
-            solver=ctypes.addressof(solver.state),
+            precondition=address(self.library.solvers().library.optpy_apply_aggregation),
+            preconditioner=ctypes.addressof(solve),
         )
+        found.keeps = (solve, matrix, solver)
+        return found
 
     def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
         groups, slots = self.program.groups, self.program.slots
@@ -257,7 +264,7 @@ class BoundProgram:
     def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
         """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
         self._locate()
-        self._library.optpy_pcg(
+        self.library.loops.optpy_pcg(
             ctypes.byref(self._context),
             ctypes.byref(kernels),
             ctypes.byref(state),
@@ -265,12 +272,13 @@ class BoundProgram:
             self._threads_for_products(),
         )
 
-    def build_multigrid(self, kernels: PcgKernels) -> None:
+    def build_multigrid(self, kernels: PcgKernels, multigrid: Multigrid) -> None:
         """Compute all levels for A = J^T J (+ D) as it now is."""
         self._locate()
-        self._library.optpy_multigrid(
+        self.library.multigrid().optpy_multigrid(
             ctypes.byref(self._context),
             ctypes.byref(kernels),
+            ctypes.byref(multigrid.state),
             self._scalar_array({}).ctypes.data,
             self._threads_for_products(),
         )
@@ -279,25 +287,24 @@ class BoundProgram:
         """Compute the blocks of J^T J (+ D) as it now is."""
         self.run("normal")
         self._locate()
-        threads = self._threads_for_products()
-        self._library.optpy_assemble(ctypes.byref(self._context), ctypes.byref(matrix.state), damped, threads)
+        normal, slots, state = self.program.normal, self.program.slots, matrix.state
+        assert isinstance(normal, NormalMatrix)
+        state.add_row = address(self.library.kernels.optpy_add_row)
+        for vector, elements in normal.vectors.items():
+            setattr(state, vector, row_places(elements, slots))
+        self.library.solvers().assemble(self._context, matrix, damped, self._threads_for_products())
 
     def aggregate(self, aggregation: Aggregation) -> None:
         """Compute all levels of an assembled matrix's multigrid."""
-        self._solvers.aggregate(aggregation, self._threads_for_products())
+        self.library.solvers().aggregate(aggregation, self._threads_for_products())
 
     def factorise(self, factor: Factorisation, matrix: AssembledMatrix) -> None:
         """Compute the factor of an assembled matrix."""
-        self._solvers.factorise(factor, matrix, self._threads_for_products())
-
-    @property
-    def _solvers(self) -> MatrixSolvers:
-        assert isinstance(self.program.normal, NormalMatrix)
-        return matrix_solvers(len(self.program.normal.elements), self.program.dtype)
+        self.library.solvers().factorise(factor, matrix, self._threads_for_products())
 
     def solve_factorised(self, factor: Factorisation, b: NDArray[np.float64]) -> NDArray[np.float64]:
         """A^-1 b of the assembled matrix that has been factorised; one after the other in the order of the nodes."""
-        return self._solvers.solve(factor, b, self._threads_for_products())
+        return self.library.solvers().solve(factor, b, self._threads_for_products())
 
     def _threads_for_products(self) -> int:
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ctypes import POINTER, c_double, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
 from math import prod
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir import Coupling, Graph
+from ..ir import Coupling, Field, Graph
 from .compiler import native_header
 from .slots import Slots
 from .tables import Connectivity
@@ -29,13 +29,17 @@ _TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_fi
 # -- source --------------------------------------------------------------------------------------------------------
 
 
-def multigrid_source(coupling: Coupling, slots: Slots) -> str:
-    """The tables of an energy's coupling, and the code that reads them."""
+def multigrid_source(coupling: Coupling) -> str:
+    """The code for a coupling; goes after prelude.h, team.h, kernel.h, lines.h and ``preconditioner_prelude``."""
     lines = coupling_tables(coupling, "static const int", _TABLES)
-    for kind, elements in coupling.vectors.items():
-        places = ", ".join(f"{{{slots.fields[f]}, {c}}}" for f, c in elements)
-        lines.append(f"static const int mg_{kind}[][2] = {{{places}}};")
-    return "\n".join([*lines, "", native_header("multigrid.h"), native_header("multigrid_build.h")])
+    headers = (native_header(name) for name in ("multigrid.h", "multigrid_build.h", "multigrid_solve.h"))
+    return "\n".join([*lines, "", *headers])
+
+
+def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
+    """Where each element of a solver's vector stands: (field, channel), as native code reads it."""
+    flat = [number for f, c in elements for number in (slots.fields[f], c)]
+    return (c_int * len(flat))(*flat)
 
 
 def coupling_tables(coupling: Coupling, declaration: str, names: Collection[str]) -> list[str]:
@@ -181,6 +185,13 @@ class MultigridState(ctypes.Structure):
         ("work", c_void_p),
         ("partial", c_void_p),
         ("omega", c_double),
+        ("r", POINTER(c_int)),
+        ("z", POINTER(c_int)),
+        ("Ap", POINTER(c_int)),
+        ("C", POINTER(c_int)),
+        ("z_of", POINTER(c_int)),
+        ("smooth", POINTER(c_int)),
+        ("power", POINTER(c_int)),
     ]
 
 

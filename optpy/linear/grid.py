@@ -41,7 +41,7 @@ class GridMultigrid:
 
     def build(self, damped: bool) -> None:
         """Levels for J^T J (+ D) as it now is."""
-        self._bound.build_multigrid(self.kernels(damped))
+        self._bound.build_multigrid(self.kernels(damped), self.levels)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""

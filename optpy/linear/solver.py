@@ -84,7 +84,9 @@ class LinearSolver:
         self._used = {}
 
     def prepare(self, damped: bool) -> None:
-        """All is compiled with the energy."""
+        """Compile the multigrid of the grid, where it may be used; all else is compiled with the energy."""
+        if self._obstacles.grid is None and self._asked in ("auto", "multigrid"):
+            self._bound.library.multigrid()
 
     def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.

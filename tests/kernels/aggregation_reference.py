@@ -13,7 +13,7 @@ from optpy.kernels import aggregation
 from optpy.kernels.aggregation import Aggregation, AggregationLevel, aggregation_source
 from optpy.kernels.compiler import compile_c, native_header
 from optpy.kernels.dialect import c_dialect
-from optpy.kernels.preconditioners import preconditioner_prelude
+from optpy.kernels.solvers import preconditioner_prelude
 
 Real = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
     dialect = c_dialect(dtype)
-    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(dialect)]
+    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(dtype)]
     source = "\n\n".join([*headers, aggregation_source(block, dialect), RUN])
     return compile_c(source, name="aggregation", werror=True).library
 

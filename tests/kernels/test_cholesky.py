@@ -19,8 +19,7 @@ from optpy.errors import InternalError
 from optpy.kernels import cholesky
 from optpy.kernels.cholesky import Factorisation, FactorState, cholesky_source
 from optpy.kernels.compiler import compile_c, native_header
-from optpy.kernels.dialect import c_dialect
-from optpy.kernels.preconditioners import preconditioner_prelude
+from optpy.kernels.solvers import preconditioner_prelude
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]
@@ -57,7 +56,7 @@ OPTPY_EXPORT int64_t state_size(void) { return sizeof(Cholesky); }
 
 @functools.cache
 def native(block: int) -> ctypes.CDLL:
-    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude(c_dialect("float64"))]
+    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude("float64")]
     parts = [*headers, cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library
     library.state_size.restype = c_int64

@@ -19,6 +19,7 @@ from optpy.energy.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.kernels import library
 from optpy.kernels.compiler import native_header
+from optpy.kernels.solvers import conjugate_gradients_source
 from optpy.linear import solver as linear_solver
 from optpy.linear.ending import _ENDINGS, Ending
 from optpy.problem import CompiledProblem
@@ -306,7 +307,5 @@ def test_endings_have_the_numbers_of_the_header(header: str) -> None:
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:
-    (N,) = op.dims("N,")
-    X = op.Unknown("X", (N,))
-    source = op.compile(op.Energy(fit=X[op.indices(N)] - 1)).source()
+    source = conjugate_gradients_source(SOLVER_SCALARS)
     assert c_enum(source, "ALPHA") == [name.upper() for name in SOLVER_SCALARS]

@@ -55,7 +55,7 @@ def test_what_is_compiled_is_told_and_what_is_found_is_not(capfd: pytest.Capture
     assert capfd.readouterr().out == ""
     for expected in (r"compiling 3 kernels for the CPU \.\.\. \d+\.\d s\n", ""):
         with telling(True):
-            compile_c(source, name="add", kernels=3)
+            compile_c(source, name="add", what="3 kernels")
         assert re.fullmatch(expected, capfd.readouterr().out)
 
 

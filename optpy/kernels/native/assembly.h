@@ -1,17 +1,11 @@
 /* J^T J + D as a sparse matrix of dense blocks, assembled row by row from what the residuals have stored, and the way
- * of r to a solver that works on the matrix, and of z back.
+ * of r to a solver that works on the matrix, and of z back. NORMAL_CHANNELS is the size of a block; what adds up a row is in the
+ * energy's library.
  *
  * A row is visited by one thread alone and goes through the residuals around its node in a fixed order, so the sums do not
  * depend on the number of threads. */
 
 enum { NORMAL_BLOCK = NORMAL_CHANNELS * NORMAL_CHANNELS };
-
-/* The residuals of one term whose read number s is the node of a row. */
-typedef struct {
-    const int64_t *first;     /* [row]: its visits; one more than rows */
-    const int64_t *place;     /* [visit]: where the residual's numbers stand in their field */
-    const int32_t *block;     /* [visit][read]: the block of the row that belongs to each read; negative: none */
-} NormalVisits;
 
 typedef struct NormalMatrix {
     int64_t nodes;
@@ -22,25 +16,24 @@ typedef struct NormalMatrix {
     double *matrix;           /* [block][channel][channel], in double whatever r and z are in */
     OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
     double *partial;          /* [chunk of rows] */
+    NormalRow add_row;
+    /* Of each channel of a row, in the solver's vectors: the field, its channel, and the step from place to place. */
+    const int (*r)[3], (*z)[3], (*D)[3];
 } NormalMatrix;
 
-/* A channel of a solver's vector at a place: element is its field, its channel, and the step from place to place. */
 OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[3], int64_t place) {
     return (OPTPY_REAL *)c->field[element[0]] + element[1] * c->plane[element[0]] + element[2] * place;
 }
-
-/* Adds up a row: generated, since it depends on the energy which numbers a block is made of. */
-static void normal_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix);
 
 /* -- assembly ------------------------------------------------------------------------------------------------------ */
 
 static void normal_rows(const Context *c, const NormalMatrix *n, int damped, int64_t first, int64_t last) {
     for (int64_t i = first; i < last; i++) {
         memset(n->matrix + n->row[i] * NORMAL_BLOCK, 0, (size_t)(n->row[i + 1] - n->row[i]) * NORMAL_BLOCK * sizeof(double));
-        normal_row(c, n->visits, i, n->matrix);
+        n->add_row(c, n->visits, i, n->matrix);
         double *diagonal = n->matrix + n->diagonal[i] * NORMAL_BLOCK;
         for (int a = 0; damped && a < NORMAL_CHANNELS; a++)
-            diagonal[a * (NORMAL_CHANNELS + 1)] += *normal_field(c, normal_D[a], n->place[i]);
+            diagonal[a * (NORMAL_CHANNELS + 1)] += *normal_field(c, n->D[a], n->place[i]);
     }
 }
 
@@ -79,7 +72,7 @@ OPTPY_EXPORT void optpy_assemble(const Context *c, NormalMatrix *n, int damped, 
 OPTPY_FN void normal_take(const Context *c, const NormalMatrix *n, Team *team, int thread) {
     NORMAL_CHUNKS(n, team, thread) NORMAL_ROWS(n)
         for (int a = 0; a < NORMAL_CHANNELS; a++)
-            n->b[i * NORMAL_CHANNELS + a] = *normal_field(c, normal_r[a], n->place[i]);
+            n->b[i * NORMAL_CHANNELS + a] = *normal_field(c, n->r[a], n->place[i]);
     team_barrier(team);
 }
 
@@ -90,8 +83,8 @@ OPTPY_FN double normal_give(const Context *c, const NormalMatrix *n, Team *team,
         NORMAL_ROWS(n)
             for (int a = 0; a < NORMAL_CHANNELS; a++) {
                 const OPTPY_REAL z = n->x[i * NORMAL_CHANNELS + a];
-                *normal_field(c, normal_z[a], n->place[i]) = z;
-                sum += (double)z * (double)*normal_field(c, normal_r[a], n->place[i]);
+                *normal_field(c, n->z[a], n->place[i]) = z;
+                sum += (double)z * (double)*normal_field(c, n->r[a], n->place[i]);
             }
         n->partial[chunk] = sum;
     }

@@ -1,6 +1,6 @@
 /* What solves with an assembled matrix, as functions of a library of its own: they depend on the size of a block and on
- * the precision, but on no energy. Whoever has filled the matrix calls them between linear solves; a cycle of the
- * multigrid is called within them, by the team of conjugate gradients: see MatrixSolve in pcg.h. */
+ * the precision, but on no energy. They are called between linear solves, but for a cycle of the multigrid, which the team of
+ * conjugate gradients calls: see PcgKernels. */
 
 typedef struct {
     Aggregation *aggregation;
@@ -30,10 +30,19 @@ OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) {
     team_run(threads, amg_build_body, &call);
 }
 
-/* One cycle of the multigrid: b and x are those of its finest level. */
-OPTPY_EXPORT void optpy_apply_aggregation(void *solver, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread) {
-    (void)b, (void)x;
-    amg_cycle((Aggregation *)solver, team, thread);
+typedef struct {
+    NormalMatrix *matrix;
+    Aggregation *aggregation; /* whose finest level has the matrix's own b and x */
+} AssembledSolve;
+
+/* z = M^-1 r by one cycle of the multigrid; r.z. */
+OPTPY_EXPORT double optpy_apply_aggregation(void *preconditioner, const Context *c, const PcgKernels *m, const double *scalar,
+                                            Team *team, int thread) {
+    const AssembledSolve *solve = (const AssembledSolve *)preconditioner;
+    (void)m, (void)scalar;
+    normal_take(c, solve->matrix, team, thread);
+    amg_cycle(solve->aggregation, team, thread);
+    return normal_give(c, solve->matrix, team, thread);
 }
 
 /* The factorisation of the matrix as it has been assembled. */

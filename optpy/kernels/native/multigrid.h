@@ -40,6 +40,10 @@ typedef struct Multigrid {
     double *work;             /* of the coarsest level: points * channels */
     double *partial;          /* rows of the first coarse level */
     double omega;             /* of the finest level */
+    /* Where the solver's vectors stand on the finest grid: the field and the channel of each element. */
+    const int (*r)[2], (*z)[2], (*Ap)[2], (*C)[2];
+    const int *z_of;          /* the field z of each unknown */
+    const int *smooth, *power; /* lines: z += omega D^-1 (r - A z), and z = omega D^-1 A z */
 } Multigrid;
 
 OPTPY_FN MgVec mg_load(const OPTPY_REAL *p) { return *(const MgVec *)p; }

@@ -1,47 +1,8 @@
-/* Runs kernels on a team of threads, and the preconditioned conjugate gradient method around them.
+/* Runs kernels on a team of threads, and the preconditioned conjugate gradient method around them: one library for all
+ * energies.
  *
  * The method is solver/pcg.py line for line (Nocedal & Wright, algorithm 5.3), with r = b - A delta here, so p = z + beta p.
- * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. Sums are
- * added up segment by segment in a fixed order, so that they do not depend on the number of threads. */
-
-/* The segments [*first, *last) of a thread: shares of about as much work each. */
-OPTPY_FN void kernel_share(const Context *c, int list, int thread, int threads, int64_t *first, int64_t *last) {
-    const Segment *s = c->segments[list];
-    const int64_t n = c->count[list];
-    const int64_t work = n ? s[n - 1].before + s[n - 1].work : 0;
-    int64_t bound[2];
-    for (int side = 0; side < 2; side++) {
-        const int64_t t = thread + side;
-        const int64_t target = work / threads * t + work % threads * t / threads;
-        int64_t low = 0, high = n;
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            if (s[middle].before < target) low = middle + 1; else high = middle;
-        }
-        bound[side] = t == threads ? n : low;
-    }
-    *first = bound[0];
-    *last = bound[1];
-}
-
-OPTPY_FN void kernel_run(const Kernel *k, const Context *c, const double *scalar, int thread, int threads) {
-    int64_t first, last;
-    kernel_share(c, k->list, thread, threads, &first, &last);
-    if (first < last) k->range(c, scalar, first, last);
-}
-
-/* The total of a kernel's n-th reduction, after a barrier. */
-OPTPY_FN double kernel_total(const Kernel *k, const Context *c, int n) {
-    const double *part = c->partial[k->reduction + n];
-    const int64_t count = c->count[k->list];
-    double total = 0;
-    if (k->maximum) {
-        for (int64_t i = 0; i < count; i++) total = optpy_max(total, part[i]);
-    } else {
-        for (int64_t i = 0; i < count; i++) total += part[i];
-    }
-    return total;
-}
+ * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. */
 
 /* -- one kernel ---------------------------------------------------------------------------------------------------- */
 
@@ -62,32 +23,12 @@ static void kernel_body(void *argument, Team *team, int thread) {
 
 /* Runs a kernel `repeat` times and writes the totals of its reductions. */
 OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, int threads, int64_t repeat, double *total) {
-    KernelCall call = {c, &optpy_kernels[kernel], scalar, repeat};
+    KernelCall call = {c, &c->kernels[kernel], scalar, repeat};
     team_run(threads, kernel_body, &call);
     for (int n = 0; n < call.kernel->reductions; n++) total[n] = kernel_total(call.kernel, c, n);
 }
 
 /* -- conjugate gradients ------------------------------------------------------------------------------------------- */
-
-/* x = M^-1 b by what has been built from an assembled matrix; all threads of the team call it, when b is there. Comes from
- * the library of matrix_solvers.h. */
-typedef void (*MatrixSolve)(void *solver, const OPTPY_REAL *b, OPTPY_REAL *x, Team *team, int thread);
-
-/* The kernels of each line, one for each grid of unknowns; those of apply may have others before them. */
-typedef struct {
-    int64_t grids, applied;
-    const int *start, *direction, *apply, *update, *flush, *restart;
-    /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
-    int64_t unknowns;
-    const int *p, *delta;
-    /* With multigrid, z is stored, and only its first sweep is in the lines above. */
-    struct Multigrid *multigrid; /* or null */
-    const int *z, *smooth, *power;
-    /* With an assembled matrix, z is what a solver that works on it makes of r. */
-    struct NormalMatrix *normal; /* or null */
-    MatrixSolve solve;
-    void *solver;
-} PcgKernels;
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
 
@@ -125,22 +66,6 @@ static double seconds_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A line of the method on every grid; returns the sum of its first reduction, if it has one. */
-OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
-    for (int64_t g = 0; g < count; g++) {
-        const Kernel *k = &optpy_kernels[kernels[g]];
-        kernel_run(k, c, scalar, thread, team->threads);
-        if (k->prepares) team_barrier(team);
-    }
-    team_barrier(team);
-    double total = 0;
-    for (int64_t g = 0; g < count; g++) {
-        const Kernel *k = &optpy_kernels[kernels[g]];
-        if (k->reductions) total += kernel_total(k, c, 0);
-    }
-    return total;
-}
-
 OPTPY_FN void pcg_see(PcgState *s, double rho) {
     s->k_seen = s->k;
     s->rho_seen = rho;
@@ -168,149 +93,10 @@ OPTPY_FN int64_t pcg_ending(PcgState *s, double rho_next) {
     return PCG_RUNNING;
 }
 
-/* A context in which one field of each unknown stands in the place of p, so that A can be applied to it. */
-typedef struct {
-    Context context;
-    void *field[OPTPY_FIELDS];
-    int64_t plane[OPTPY_FIELDS];
-} Redirected;
-
-OPTPY_FN void in_place_of_p(Redirected *to, const Context *c, const PcgKernels *m, const int *v) {
-    memcpy(to->field, c->field, sizeof to->field);
-    memcpy(to->plane, c->plane, sizeof to->plane);
-    for (int64_t u = 0; u < m->unknowns; u++) {
-        to->field[m->p[u]] = c->field[v[u]];
-        to->plane[m->p[u]] = c->plane[v[u]];
-    }
-    to->context = *c;
-    to->context.field = to->field;
-    to->context.plane = to->plane;
-}
-
-#ifdef MG_CHANNELS
-OPTPY_FN double mg_omega(const Multigrid *g) { return g->omega; }
-
-/* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
-static double pcg_multigrid(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
-    Multigrid *g = m->multigrid;
-    MgChannel channels[MG_CHANNELS];
-    Redirected on_z;
-    in_place_of_p(&on_z, c, m, m->z);
-    pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread); /* A z */
-    mg_fine(c, g, mg_r, mg_Ap, NULL, channels);
-    mg_restrict(&g->level[0], channels, team, thread);                 /* P^T (r - A z) */
-    team_barrier(team);
-    mg_cycle(g, 0, team, thread);
-    mg_fine(c, g, mg_z, NULL, mg_C, channels);
-    mg_interpolate(&g->level[0], g->level[0].t, channels, 1, team, thread);
-    team_barrier(team);
-    pcg_line(&on_z.context, m->apply, m->applied, scalar, team, thread);
-    return pcg_line(c, m->smooth, m->grids, scalar, team, thread);     /* z += omega D^-1 (r - A z);  r.z */
-}
-
-/* The first coarse matrix, one probe after another. */
-static void mg_probe_all(const PcgCall *call, const Context *on_z, Team *team, int thread) {
-    const PcgKernels *m = call->kernels;
-    const MgLevel *l = &m->multigrid->level[0];
-    MgChannel z[MG_CHANNELS], Ap[MG_CHANNELS];
-    mg_fine(call->context, m->multigrid, mg_z, NULL, mg_C, z);
-    mg_fine(call->context, m->multigrid, mg_Ap, NULL, NULL, Ap);
-    for (int64_t n = 0; n < MG_NEIGHBOURS * MG_COLOURS; n++) {
-        const int64_t point[3] = {n / MG_COLOURS / MG_NX / MG_NY, n / MG_COLOURS / MG_NX % MG_NY, n / MG_COLOURS % MG_NX};
-        mg_probe(l, (int)(n % MG_COLOURS), point, team, thread);
-        team_barrier(team);
-        mg_interpolate(l, l->x, z, 0, team, thread);
-        team_barrier(team);
-        pcg_line(on_z, m->apply, m->applied, call->scalar, team, thread);
-        mg_restrict(l, Ap, team, thread);
-        mg_collect(l, (int)(n % MG_COLOURS), point, team, thread); /* what this thread has restricted itself */
-    }
-    team_barrier(team);
-}
-
-/* omega of the finest level, as mg_estimate for the others. */
-static void mg_estimate_finest(const PcgCall *call, const Context *on_z, Team *team, int thread) {
-    const PcgKernels *m = call->kernels;
-    const Context *c = call->context;
-    Multigrid *g = m->multigrid;
-    MgChannel z[MG_CHANNELS];
-    mg_fine(c, g, mg_z, NULL, mg_C, z);
-    ptrdiff_t first, last;
-    team_share((ptrdiff_t)(g->size[0] * g->size[1]), thread, team->threads, &first, &last);
-    for (int64_t q = first; q < last; q++)
-        for (int n = 0; n < MG_CHANNELS; n++) {
-            const int64_t at = q / g->size[1] * g->slab + q % g->size[1] * g->row;
-            for (int64_t i = 0; i < g->size[2]; i++)
-                z[n].values[at + i] = z[n].mask[at + i] != 0 ? optpy_random_sign((uint64_t)(at + i) * MG_CHANNELS + (uint64_t)n) : 0;
-        }
-    team_barrier(team);
-    double scalar[OPTPY_SCALARS], norm = 1;
-    memcpy(scalar, call->scalar, sizeof scalar);
-    for (int n = 0; n < MG_POWER_ITERATIONS; n++) {
-        pcg_line(on_z, m->apply, m->applied, scalar, team, thread);
-        scalar[OMEGA] = 1 / norm;
-        norm = sqrt(pcg_line(c, m->power, m->grids, scalar, team, thread)); /* z = omega D^-1 A z;  z.z */
-        if (!(norm > 0 && optpy_isfinite(norm))) break;
-    }
-    if (thread == 0) g->omega = norm > 0 && optpy_isfinite(norm) ? MG_DAMPING / norm : 0;
-    team_barrier(team);
-}
-
-static void mg_build_body(void *argument, Team *team, int thread) {
-    PcgCall *call = (PcgCall *)argument;
-    Multigrid *g = call->kernels->multigrid;
-    Redirected on_z;
-    in_place_of_p(&on_z, call->context, call->kernels, call->kernels->z);
-    mg_probe_all(call, &on_z.context, team, thread);
-    for (int64_t l = 0; l < g->levels - 1; l++) {
-        mg_invert_blocks(&g->level[l], team, thread);
-        team_barrier(team);
-        mg_estimate(&g->level[l], g->partial, team, thread);
-        mg_coarsen(&g->level[l], &g->level[l + 1], team, thread);
-        team_barrier(team);
-    }
-    if (thread == 0) mg_factor_coarsest(g);
-    mg_estimate_finest(call, &on_z.context, team, thread);
-}
-
-/* All levels of the preconditioner for A as it now is; p and Ap are not kept. */
-OPTPY_EXPORT void optpy_multigrid(const Context *c, const PcgKernels *m, const double *scalar, int threads) {
-    PcgCall call = {c, m, NULL, scalar, 0, 0};
-    team_run(threads, mg_build_body, &call);
-}
-#else
-/* Without multigrid z = M^-1 r is part of the lines. */
-OPTPY_FN double mg_omega(const struct Multigrid *g) {
-    (void)g;
-    return 0;
-}
-
-OPTPY_FN double pcg_multigrid(const Context *c, const PcgKernels *m, double *scalar, Team *team, int thread) {
-    (void)c, (void)m, (void)scalar, (void)team, (void)thread;
-    return 0;
-}
-#endif
-
-#ifdef NORMAL_CHANNELS
-/* z = M^-1 r of the assembled matrix; r.z. */
-static double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
-    normal_take(c, m->normal, team, thread);
-    m->solve(m->solver, m->normal->b, m->normal->x, team, thread);
-    return normal_give(c, m->normal, team, thread);
-}
-#else
-/* Without an assembled matrix nothing is solved with it. */
-OPTPY_FN double pcg_assembled(const Context *c, const PcgKernels *m, Team *team, int thread) {
-    (void)c, (void)m, (void)team, (void)thread;
-    return 0;
-}
-#endif
-
 /* A line that makes a new residual, and its z; r.z. */
 OPTPY_FN double pcg_residual(const Context *c, const PcgKernels *m, const int *line, double *scalar, Team *team, int thread) {
     const double rho = pcg_line(c, line, m->grids, scalar, team, thread);
-    if (m->multigrid) return pcg_multigrid(c, m, scalar, team, thread);
-    return m->normal ? pcg_assembled(c, m, team, thread) : rho;
+    return m->precondition ? m->precondition(m->preconditioner, c, m, scalar, team, thread) : rho;
 }
 
 /* r = b - A delta; r.z */
@@ -327,9 +113,10 @@ static void pcg_body(void *argument, Team *team, int thread) {
     PcgState s = *call->state;
     double scalar[OPTPY_SCALARS];
     memcpy(scalar, call->scalar, sizeof scalar);
-    Redirected on_delta;
-    in_place_of_p(&on_delta, c, m, m->delta);
-    if (m->multigrid) scalar[OMEGA] = mg_omega(m->multigrid);
+    void *field[c->fields];
+    int64_t plane[c->fields];
+    const Context on_delta = in_place_of_p(c, m, m->delta, field, plane);
+    if (m->omega) scalar[OMEGA] = *m->omega;
     team_barrier(team); /* everyone has read the state */
     if (s.k == 0 && s.rho_0 < 0) {
         s.rho = s.rho_0 = pcg_residual(c, m, m->start, scalar, team, thread);
@@ -339,7 +126,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
     }
     if (s.resume) {
         const double reduced = s.rho / s.rho_0;
-        s.rho = pcg_fresh_residual(c, &on_delta.context, m, scalar, team, thread);
+        s.rho = pcg_fresh_residual(c, &on_delta, m, scalar, team, thread);
         s.rho_0 = s.rho / reduced; /* measured in another norm, but as far reduced as before */
         s.beta = s.alpha = 0;
         s.resume = 0;
@@ -365,7 +152,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         if (s.reset_period && s.k % s.reset_period == 0) {
             pcg_line(c, m->flush, m->grids, scalar, team, thread);              /* delta += alpha p */
             s.alpha = 0;
-            rho_next = pcg_fresh_residual(c, &on_delta.context, m, scalar, team, thread);
+            rho_next = pcg_fresh_residual(c, &on_delta, m, scalar, team, thread);
         } else {
             rho_next = pcg_residual(c, m, m->update, scalar, team, thread); /* r -= alpha Ap;  r.z */
         }

@@ -1,0 +1,17 @@
+/* The loops of generated kernels: OPTPY_WIDTH is the numbers in a vector register. */
+
+/* Before a loop over points: no point reads what another one stores, so the loop may be vectorised without asking at
+ * run time whether its many arrays overlap. */
+#if defined(__clang__)
+/* Full vector registers: clang would take half of one where a sum in double goes along. */
+#define OPTPY_PRAGMA(text) _Pragma(#text)
+#define OPTPY_LANES(n) OPTPY_PRAGMA(clang loop vectorize(assume_safety) vectorize_width(n))
+#define OPTPY_INDEPENDENT OPTPY_LANES(OPTPY_WIDTH)
+#else
+#define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* Where the interior of a row begins: after whole vectors, unless the row is so short that its border is most of it. */
+OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
+    return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;
+}
