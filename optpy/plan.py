@@ -106,7 +106,7 @@ class Solver:
     def timing(self) -> CompileTiming:
         """What compiling has taken so far, in every precision of this solver: nothing yet where no data has chosen one.
 
-        On a GPU, conjugate gradients are compiled when they are first needed.
+        What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
         """
         taken = [b.timing for name, b in list(self._backends.items()) if self._dtype in (name, None)]
         return CompileTiming(sum(t.derive for t in taken), sum(t.build for t in taken), all(t.cache_hit for t in taken))

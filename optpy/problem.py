@@ -130,13 +130,15 @@ class CompiledProblem:
         """
         self._linear_solver.check(sizes, graphs)
 
-    def prepare(self, damped: bool) -> None:
-        """Compile what the linear solves will need and is not there yet.
+    def prepare(self, damped: bool) -> float:
+        """Compile what the linear solves will need and is not there yet; the seconds that it takes.
 
         Args:
             damped: whether the method is Levenberg-Marquardt.
         """
+        started = time.perf_counter()
         self._linear_solver.prepare(damped)
+        return time.perf_counter() - started
 
     @property
     def first_preconditioner(self) -> Preconditioner:

@@ -61,7 +61,7 @@ class Session:
         self._why_ended = ""
         with self._running():
             problem = self._new_problem(bound, bound.arrays)
-            compiling = self._prepare(problem)
+            compiling = problem.prepare(damped=self._options.method == "lm")
             self._state: _State | None = self._new_state(bound, problem, options)
         self._bind_seconds = bind_seconds + time.perf_counter() - started - compiling
 
@@ -95,12 +95,6 @@ class Session:
         self._solver.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         return problem
-
-    def _prepare(self, problem: CompiledProblem) -> float:
-        """Compile what is still missing; the seconds that it takes, which are no part of binding."""
-        started = time.perf_counter()
-        problem.prepare(damped=self._options.method == "lm")
-        return time.perf_counter() - started
 
     def _new_state(self, bound: Bound, problem: CompiledProblem, options: SolveOptions) -> _State:
         bound.release()
@@ -205,7 +199,7 @@ class Session:
             else:
                 problem = self._resized(bound, changed)
             try:
-                compiling = self._prepare(problem)
+                compiling = problem.prepare(damped=self._options.method == "lm")
             except BaseException as error:
                 self._end(error)
                 raise

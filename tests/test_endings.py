@@ -252,11 +252,11 @@ def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> 
 def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     build, calls = BoundProgram.build_multigrid, []
 
-    def interrupted(self: BoundProgram, kernels: Any) -> None:
+    def interrupted(self: BoundProgram, kernels: Any, levels: Any) -> None:
         calls.append(build)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        build(self, kernels)
+        build(self, kernels, levels)
 
     monkeypatch.setattr(BoundProgram, "build_multigrid", interrupted)
     solver = op.compile(SQUARES, device="cpu", dtype=np.float64)
