@@ -324,10 +324,11 @@ def _check_finite(f: ir.Field, raw: Any, array: Any, xp: Any) -> None:
     first = first_true(~finite)
     n = int(finite.size - finite.sum())
     given = to_host(raw[first])[()]
-    overflow = f" (does not fit into {array.dtype})" if raw.dtype.kind == "f" and np.isfinite(given) else ""
+    overflows = raw.dtype.kind == "f" and np.isfinite(given)
+    reason = f"does not fit into {array.dtype}, dtype=np.float64 can hold it" if overflows else "is not finite"
     count = "the only such value" if n == 1 else f"the first of {n} such values"
     place = ", ".join(map(str, first))
-    raise DataError(f"{f.name}[{place}] = {given} is not finite{overflow}; it is {count}", f.location)
+    raise DataError(f"{f.name}[{place}] = {given} {reason}; it is {count}", f.location)
 
 
 def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any], role: str) -> float:

@@ -294,7 +294,10 @@ def one_or_more(names: object, make: Callable[[str], Any], example: str) -> Any:
     """Make something for each name in a string: the one made, or a tuple where there are several or a comma."""
     if not isinstance(names, str) or not names.replace(",", " ").split():
         raise EnergyError(f"names are given in one string: {example}; got {describe(names)}", Location.of_caller())
-    made = tuple(make(n) for n in names.replace(",", " ").split())
+    each = names.replace(",", " ").split()
+    if twice := next((n for n in each if each.count(n) > 1), None):
+        raise EnergyError(f"the name {twice!r} is given twice in {names!r}; here is {example}", Location.of_caller())
+    made = tuple(make(n) for n in each)
     return made[0] if len(made) == 1 and "," not in names else made
 
 

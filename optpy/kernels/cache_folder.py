@@ -11,13 +11,12 @@ import errno
 import os
 import stat
 import tempfile
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from optpy.errors import CompileError
+from optpy.errors import CompileError, warn
 from optpy.kernels.ownership import has_lost_its_owner, owned, remove
 
 CACHE_VARIABLE = "OPTPY_CACHE_DIR"
@@ -136,10 +135,9 @@ def reason_of(error: OSError) -> str:
 def _refuse(root: Path, reason: str) -> None:
     if root in _refused:
         return
-    warnings.warn(
+    warn(
         f"optpy cannot use its cache folder {root}: {reason}. Kernels are compiled again in every process; {CURE}",
         RuntimeWarning,
-        stacklevel=3,
     )
     _refused[root] = reason
 

@@ -181,7 +181,8 @@ def _ask_version(command: tuple[str, ...]) -> str:
     except OSError as error:
         raise _UnusableError(f"`--version` cannot run in a temporary folder: {error}") from error
     if done.returncode != 0:
-        raise _UnusableError(f"`--version` ended with status {done.returncode}: {done.stderr.strip()}")
+        said = f": {done.stderr.strip()}" if done.stderr.strip() else ""
+        raise _UnusableError(f"`--version` ended with status {done.returncode}{said}")
     return done.stdout.strip()
 
 

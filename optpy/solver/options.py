@@ -48,7 +48,7 @@ class SolveOptions:
             and back to one that was left where that costs less.
             On a GPU "multigrid" is that of one grid, "cholesky" does not run, and "auto" is block-Jacobi (Jacobi where
             all blocks are diagonal) wherever that multigrid does not apply.
-        threads: CPU threads; None: as many as there are cores. Without effect on a GPU.
+        threads: CPU threads, at most 1024; None: as many as there are cores. Without effect on a GPU.
 
     When it stops, as `Status` tells (each test but the gradient's is made on accepted steps only; a tolerance of 0
     disables it, but that a gradient of exactly 0 ends a solve):
@@ -223,6 +223,10 @@ def _suggestion(name: str) -> str:
         return "; options are given one by one, by name: method='gn', max_iterations=10"
     if name in _ELSEWHERE:
         return f"; here it is called '{_ELSEWHERE[name]}'"
+    if name == "bounds":
+        return "; bounds on unknowns are not there yet: add a residual that is 0 between them to the energy"
+    if name == "jac":
+        return "; derivatives are always exact, and found by optpy"
     if name == "loss":
         return "; a robust loss is part of the energy: op.robust(residual, loss, scale=...)"
     close = difflib.get_close_matches(name, OPTION_NAMES, n=1)

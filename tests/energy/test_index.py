@@ -158,6 +158,8 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.dims(""), ["one string", 'op.dims("H W")']),
     (lambda: op.dims("3D"), ["'3D'", "cannot name a dim"]),
     (lambda: op.dims(3), ["one string", "3"]),  # type: ignore[arg-type]
+    (lambda: op.dims("H W H"), ["'H' is given twice", 'op.dims("H W")']),
+    (lambda: op.params("w w"), ["'w' is given twice"]),
     (lambda: op.params("w-fit"), ["'w-fit'", "cannot name a param"]),
     (lambda: op.indices(), ["op.indices(H, W)"]),
     (lambda: op.indices("H"), ["op.indices(H, W)", "'H'"]),  # type: ignore[arg-type]

@@ -233,8 +233,9 @@ def test_hits_in_a_folder_that_is_only_read_are_silent(
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     assert compile_c(ADD, name="add").path == first.path  # a warning would be an error here
-    with pytest.warns(RuntimeWarning, match="not writable"):
+    with pytest.warns(RuntimeWarning, match="not writable") as warned:
         assert not compile_c(ADD, name="other").cache_hit
+    assert [w.filename for w in warned] == [__file__]  # the user's own line
     assert compile_c(ADD, name="add").path == first.path
 
 

@@ -153,8 +153,9 @@ def test_name_must_be_a_plain_file_name(name: str) -> None:
 @pytest.mark.parametrize("command", ["no-such-compiler", "false", "/", "gcc 'unbalanced"])
 def test_variable_that_does_not_run_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTPY_CC", command)
-    with pytest.raises(CompileError, match=r"OPTPY_CC is set to .* does not run"):
+    with pytest.raises(CompileError, match=r"OPTPY_CC is set to .* does not run: ") as caught:
         compile_c(ADD, name="add")
+    assert ": ;" not in str(caught.value)
     assert "OPTPY_CC" in describe_toolchain()["error"]
 
 

@@ -52,6 +52,8 @@ def test_options_cannot_be_changed() -> None:
         ("max_num_consecutive_invalid_steps", "max_consecutive_invalid_steps"),
         ("tol", "gradient_tolerance"),
         ("loss", "op.robust"),
+        ("bounds", "a residual that is 0 between them"),
+        ("jac", "always exact"),
         ("zzzz", "linear_iterations"),
         ("dtype", r"op\.compile\(energy, dtype="),
         ("device", "when the energy is compiled"),
