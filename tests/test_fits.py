@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -173,6 +174,60 @@ def test_a_blurred_picture_that_can_be_met_exactly(dtype: Any, method: str, at_s
     if at_solution:
         assert result.nit <= 2
         np.testing.assert_allclose(result.x["X"], sharp, atol=100 * eps)
+
+
+BOX = op.Energy(fit=sum(X[i + a, j + c] for a in (-1, 0, 1) for c in (-1, 0, 1)) / 9 - A[i, j])
+
+
+def boxes(size: int, dtype: Any, away: float | None) -> dict[str, Any]:
+    """A box filter has no inverse: J^T J is singular to rounding. Starts so far from the solution; None: at 0."""
+    rng = np.random.default_rng(size)
+    sharp = rng.uniform(0, 1, (size, size)).astype(dtype)
+    picture = scipy.ndimage.uniform_filter(sharp.astype(float), 3, mode="constant").astype(dtype)
+    start = np.zeros_like(sharp) if away is None else sharp + dtype(away) * rng.normal(size=sharp.shape).astype(dtype)
+    return dict(X=start, A=picture)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("size", [8, 24, 64])
+def test_a_start_that_is_a_solution_is_one_where_j_is_singular(dtype: Any, method: str, size: int) -> None:
+    result = op.solve(BOX, boxes(size, dtype, 0.0), device="cpu", method=method)
+    assert result.success, result.message
+    assert result.nit <= 2
+
+
+@pytest.mark.parametrize("preconditioner", ["auto", "multigrid"])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("away", [None, 1e-4])
+@pytest.mark.parametrize("size", [8, 24, 64])
+def test_costs_that_have_fallen_to_rounding_are_solved(
+    size: int, away: float | None, method: str, preconditioner: str
+) -> None:
+    data = boxes(size, np.float64, away)
+    result = op.solve(BOX, data, device="cpu", method=method, preconditioner=preconditioner)
+    assert result.success, result.message
+    assert result.cost <= 1e-16 * (1 if away is None else away**2) * size**2
+
+
+@pytest.mark.parametrize("preconditioner", ["auto", "multigrid"])
+@pytest.mark.parametrize("away", [None, 1e-4])
+@pytest.mark.parametrize("size", [8, 24, 64])
+def test_gauss_newton_does_not_run_on_where_j_is_singular(size: int, away: float | None, preconditioner: str) -> None:
+    costs = []
+    result = op.solve(
+        BOX,
+        boxes(size, np.float32, away),
+        device="cpu",
+        method="gn",
+        preconditioner=preconditioner,
+        callback=lambda intermediate: costs.append(intermediate.cost),
+    )
+    assert result.nit <= 10
+    assert result.cost == min(costs)
+    assert max(costs) < 1e10
+    if not result.success:
+        assert "float64" in result.message or "method='lm'" in result.message
 
 
 B, C = op.Unknown("b", (), 3), op.Array("C", (N,), 3)

@@ -18,10 +18,14 @@ _ROUNDED: Final = 50.0
 """So many squares of the precision may be left by rounding where the cost can be 0: of the cost at the start, and so
 many times as much as rounding x alone leaves."""
 _SOLVED: Final = 1e-16
-"""Of the cost at the start: residuals that are 1e8 times smaller than they were are solved. Where they can be 0,
-each step gains nearly all that is left."""
+"""Of the cost far from a solution: residuals that are 1e8 times smaller are solved. Where they can be 0, each step
+gains nearly all that is left."""
+_NOTHING: Final = 1e-28
+"""Of the cost of x with entries of other signs: residuals that are 1e14 times smaller are 0, wherever they were at the
+start. Only float64 knows such numbers."""
 _AWAY: Final = 1e3
-"""An x so many times longer than the first step has made it has been led away."""
+"""An x so many times longer than the first step has made it has been led away; and so has a full step that makes the
+cost so many times larger."""
 _NOTABLE: Final = 1e-3
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 
@@ -42,6 +46,7 @@ class Precision:
         self._initial = initial
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
+        self._least = math.inf  # the lowest cost from which a step was made
 
     @property
     def nothing(self) -> float:
@@ -65,6 +70,7 @@ class Precision:
         if proposal.step is not None:
             self._x_norm = proposal.step.x_norm
             self._scale = self._scale or proposal.step.x_norm + proposal.step.step_norm
+        self._least = min(self._least, cost)
         found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
         return found or self._no_way_down(proposal, cost)
 
@@ -72,7 +78,7 @@ class Precision:
         """What to say where the method itself gives up."""
         if proposal.ending is None or not self._unit:
             return None
-        found = self._noise or self._by_rounding(proposal, cost)
+        found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost)
         no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
         may_be_rounding = no_decrease or proposal.ending.status is Status.MIN_RADIUS
         if found is not None or not self.advice or not may_be_rounding:
@@ -85,8 +91,8 @@ class Precision:
         That is asked where the ending is by the precision, or the problem stiff. Success needs one of these:
 
             left <= 1e-3 cost
-            cost or left <= what rounding x makes of a cost of 0: with x the solution, and data that are rounded, 100
-                times as much where the cost has come from far above; or 1e-16 of the cost at the start
+            cost or left <= what rounding x makes of a cost of 0, several times; 1e-16 of the cost at the start; or
+                1e-28 of the cost of x with entries of other signs
 
         Where steps have led to an x so large that rounding makes more than there was at the start, costs say nothing.
         """
@@ -97,10 +103,9 @@ class Precision:
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         hidden = self._problem.hidden(cost, self._unit, deadline)
         made = self._unit**2 * hidden.rounding
-        lost = made > _ROUNDED * self._initial and self._x_norm > _AWAY * self._scale
-        if cost <= self._unit * self._initial:
-            made *= _ROUNDED
-        made = max(made, _SOLVED * self._initial)
+        lost = made > _ROUNDED * self._initial and self._is_led_away()
+        made *= _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS
+        made = max(made, _SOLVED * self._initial, _NOTHING * hidden.rounding)
         if not lost and (cost <= made or hidden.left <= max(_NOTABLE * cost, made)):
             return ending
         how_much = "all" if lost else f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
@@ -131,7 +136,7 @@ class Precision:
             return None
         numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"
         stuck = Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value}: {numbers}.{self.advice}")
-        return self._by_rounding(proposal, cost) or stuck
+        return self._by_rounding(proposal, cost) or self._solved(cost) or stuck
 
     def _gains(self, proposal: Proposal, cost: float) -> bool:
         """Whether the step lowers the cost by a notable part, which is more than rounding: however short it is."""
@@ -140,11 +145,35 @@ class Precision:
         return cost > self.nothing and cost - proposal.step.cost.total > _NOTABLE * cost
 
     def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
-        """The cost is rounding, and the step longer than x: where J^T J is singular, rounding alone leads that far."""
+        """Where J^T J is singular, rounding alone makes a full step longer than x, and the cost many times larger."""
         step = proposal.step
-        if step is None or not step.step_norm > step.x_norm > 0 or cost > self.nothing:
+        if step is None:
             return None
-        return replace(self._converged(f"cost = {cost:.3e}, and full steps lead away"), hinges=True)
+        if step.step_norm > step.x_norm > 0 and cost <= self.nothing:
+            return replace(self._converged(f"cost = {cost:.3e}, and full steps lead away"), hinges=True)
+        there = step.cost.total
+        if not proposal.accepted or self._problem.reweights or not there > _AWAY * self._least:
+            return None  # not too far from the best point
+        if there > _AWAY * cost and cost <= self._unit * self._far(cost):
+            numbers = f"a full step would raise the cost from {cost:.3e} to {there:.3e}"
+            return self._solved(cost) or self._led_away(numbers)
+        return self._led_away(f"full steps have led to a cost of {there:.3e}") if self._is_led_away() else None
+
+    def _is_led_away(self) -> bool:
+        return self._x_norm > _AWAY * self._scale
+
+    def _led_away(self, numbers: str) -> Ending:
+        cure = f"J^T J is singular, or nearly: method='lm' would shorten the steps.{self.advice}"
+        return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: {numbers}. {cure}")
+
+    def _far(self, cost: float) -> float:
+        """A cost far from a solution: that at the start or, where that is less, of x with entries of other signs."""
+        return min(self._initial, self._problem.rounding(cost).cost)
+
+    def _solved(self, cost: float) -> Ending | None:
+        """Residuals 1e8 times smaller than far from the solution, where the method can go no further."""
+        far = self._far(cost)
+        return self._converged(f"cost = {cost:.3e}, far from here {far:.3e}") if cost <= _SOLVED * far else None
 
     def _no_way_down(self, proposal: Proposal, cost: float) -> Ending | None:
         """There is no step, or none that lowers the cost, and the gradient at x is rounding."""
