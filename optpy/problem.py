@@ -26,11 +26,14 @@ from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from .solver.rounding import (
     CAREFUL,
+    PROBES,
     cosine,
     is_ill_conditioned,
     is_stiff,
+    largest_changes,
     left_in_few,
     nearly_undamped,
+    random_signs,
     rounded_gradient,
     rounding,
 )
@@ -296,6 +299,10 @@ class CompiledProblem:
 
         return self._where_there_is_room(found)
 
+    @property
+    def hidden_is_exact(self) -> bool:
+        return self._numbers <= _FEW
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         self._linearise_at_x()
 
@@ -314,7 +321,7 @@ class CompiledProblem:
             e = v.read("delta")
             return float((e * v.apply_jtj(e)).sum()) / 2
 
-        if self._numbers <= _FEW:
+        if self.hidden_is_exact:
             return self._hidden_in_few(cost, unit)
         of_cost = self._where_there_is_room(write_noise)
         try:
@@ -327,7 +334,7 @@ class CompiledProblem:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
-        if self._numbers > _FEW:
+        if not self.hidden_is_exact:
             return False
         self._linearise_at_x()
         v, unit = self._flat(np), float(np.finfo(self._bound.dtype).eps)
@@ -350,7 +357,24 @@ class CompiledProblem:
 
         c = v.diagonal()
         _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj)
-        return Hidden(left_in_few(c, cost, v.apply_jtj, model, unit), of_cost)
+        left, step = left_in_few(c, cost, v.apply_jtj, model, unit)
+        v.write("delta", step)
+        return Hidden(left, of_cost, is_next=math.isfinite(left))
+
+    def change_by_rounding(self, unit: float) -> dict[str, float]:
+        here, self._ahead = self._cost(), False
+
+        def costs(xp: Any) -> dict[str, float]:
+            v = self._flat(xp)
+            x = unit * v.magnitudes()
+
+            def at(probe: int) -> Cost:
+                v.write("delta", random_signs(len(x), probe, xp) * x)
+                return self.try_step().cost_there
+
+            return largest_changes(here, map(at, range(PROBES)))
+
+        return self._where_there_is_room(costs)
 
     def cosine(self, cost: float) -> float:
         self._linearise_at_x()

@@ -118,6 +118,23 @@ def test_three_exponentials(noise: float, start: Sequence[float]) -> None:
     assert digits(result.x["b"], best(exponentials, t, y, truth)) >= 4
 
 
+@pytest.mark.parametrize("preconditioner", ["auto", None])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("degree", [1, 2, 3, 4])
+def test_polynomials_in_years(degree: int, method: str, preconditioner: str | None) -> None:
+    """Columns that are nearly the same: the normal equations have lost what tells them apart from degree 3 on."""
+    years = np.arange(1950, 2021.0)
+    y = 300 + 0.02 * (years - 1985) ** 2 + np.random.default_rng(0).normal(size=71)
+
+    def polynomial(m: Any, b: Any, t: Any) -> Any:
+        return sum(b[k] * t**k for k in range(degree + 1))
+
+    result = fit(polynomial, years, y, (0,) * (degree + 1), method=method, preconditioner=preconditioner)
+    _, squares, *_ = np.linalg.lstsq(np.vander((years - 1985) / 35, degree + 1), y, rcond=None)
+    assert result.success, result.message
+    assert result.cost == pytest.approx(squares[0] / 2, rel=3e-6)
+
+
 # -- NIST's ------------------------------------------------------------------------------------------------------------
 
 FOLDER = Path(os.environ.get("OPTPY_DATA", "")) / "nist_strd"

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
+from bench.search.solving import Ways, search
 from optpy.solver.result import Status
 
 N = op.dims("N")
@@ -203,3 +204,25 @@ def test_no_advice_on_rounding_where_a_step_leads_to_what_is_not_finite() -> Non
     result = op.solve(energy, dict(x=np.float32(1.0)), device="cpu", method="gn")
     assert result.status is Status.FAILURE, result.report()
     assert "float64" not in result.message
+
+
+# -- where the normal equations have lost to rounding what the residuals still tell ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [("springs", 3), ("springs", 7), ("springs", 14), ("unanchored-graph", 0), ("unanchored-grid", 56), ("blur", 1)],
+)
+def test_small_stiff_problems_in_float32_are_solved(family: str, seed: int) -> None:
+    """J^T J is singular to float32: without steps by the residuals about half of these runs ended without success."""
+    runs = search(family, [seed], Ways(dtypes=["float32"]))
+    verdicts = [run.verdict for run in runs]
+    assert set(verdicts) <= {"right", "right, no success"}, [run for run in runs if not run.verdict.startswith("right")]
+    assert verdicts.count("right") >= 0.75 * len(verdicts)
+    assert max(run.outcome.iterations for run in runs) < 100  # Gauss-Newton does not come back to them for ever
+
+
+@pytest.mark.parametrize("seed", [1, 4, 42])
+def test_lines_through_clock_times_are_solved(seed: int) -> None:
+    """Times of 1e9: a start and a rate whose columns differ by 1e-9 of their length."""
+    assert {run.verdict for run in search("clock", [seed], Ways())} == {"right"}

@@ -211,25 +211,33 @@ class Minimizer:
     def _iterate(self) -> None:
         before, confirmation = self._cost.total, self._confirmation
         limits = confirmation.begin_step(self._deadline())
-        proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
-        ending = confirmation.damping(self._precise.ending(proposal, before), proposal, before)
-        if ending is not None:
-            proposal = replace(proposal, accepted=False)
+        proposal, ending = self._precise.step_by_residuals(before, limits.deadline), None
+        if proposal is None:
+            proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
+            ending = confirmation.damping(self._precise.ending(proposal, before), proposal, before)
+            if ending is not None or self._precise.asks:
+                proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
             proposal = self._method.refuse(proposal)
         self._record(proposal, before)
         confirmation.made(proposal.accepted)
-        ending = (
-            ending
-            or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
-            or confirmation.damping(self._precise.resort(proposal, before), proposal, self._cost.total)
-            or proposal.ending
-            or self._criteria.limit(self._iterations[-1].iteration, self._now())
-            or _RUNNING
-        )
+        if not self._precise.asks:
+            ending = (
+                ending
+                or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
+                or self._given_up(proposal, before, limits.deadline)
+            )
+        ending = ending or self._criteria.limit(self._iterations[-1].iteration, self._now()) or _RUNNING
         at_end = ending.status.success or ending.status is Status.ROUNDING
         self._ending = (self._plateau() if at_end else None) or ending
         self._call_back()
+
+    def _given_up(self, proposal: Proposal, before: float, deadline: float | None) -> Ending | None:
+        """Where the method itself can go no further."""
+        if proposal.ending is None:
+            return None
+        resort = self._confirmation.damping(self._precise.resort(proposal, before, deadline), proposal, before)
+        return None if self._precise.asks else resort or proposal.ending
 
     def _plateau(self) -> Ending | None:
         """An unknown has gone to where changing it changes nothing, though at the start it did: it may be anything."""

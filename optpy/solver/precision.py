@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from optpy.solver.proposal import Proposal
-from optpy.solver.protocol import LinearStatus, NonlinearProblem
+from optpy.solver.protocol import LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
 from optpy.solver.rounding import DOUBLE
 from optpy.solver.termination import is_unsolved
@@ -20,14 +20,15 @@ many times as much as rounding x alone leaves."""
 _SOLVED: Final = 1e-16
 """Of the cost far from a solution: residuals that are 1e8 times smaller are solved. Where they can be 0, each step
 gains nearly all that is left."""
-_NOTHING: Final = 1e-28
-"""Of the cost of x with entries of other signs: residuals that are 1e14 times smaller are 0, wherever they were at the
-start. Only float64 knows such numbers."""
 _AWAY: Final = 1e3
 """An x so many times longer than the first step has made it has been led away; and so has a full step that makes the
 cost so many times larger."""
 _NOTABLE: Final = 1e-3
 """Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
+_MIXED: Final = 0.1
+"""Of a cost that is rounding may stand in terms that rounding x does not change: what is minimised weighs all terms."""
+_WORTH: Final = 1e-6
+"""Of the cost a step is worth taking that `NonlinearProblem.hidden` has found."""
 
 
 @final
@@ -47,6 +48,9 @@ class Precision:
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
         self._least = math.inf  # the lowest cost from which a step was made
+        self.asks = False  # for a step by the residuals, from here
+        self._reached = math.inf  # by such steps: Gauss-Newton may leave it for a higher cost, and come back for ever
+        self._in_vain = math.nan  # the cost from which such a step has gained too little
 
     @property
     def nothing(self) -> float:
@@ -74,27 +78,51 @@ class Precision:
         found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
         return found or self._no_way_down(proposal, cost)
 
-    def resort(self, proposal: Proposal, cost: float) -> Ending | None:
-        """What to say where the method itself gives up."""
+    def resort(self, proposal: Proposal, cost: float, deadline: float | None) -> Ending | None:
+        """What to say where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
         if proposal.ending is None or not self._unit:
             return None
-        found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost)
         no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
         may_be_rounding = no_decrease or proposal.ending.status is Status.MIN_RADIUS
+        found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost)
+        if may_be_rounding and self._problem.hidden_is_exact:
+            found = found or self._converged("no step that can be told from rounding lowers the cost")
+            found = self.certain(found, cost, deadline)
+            if found is None or found.status.success:
+                return found and replace(found, hinges=False)
+            found = None
         if found is not None or not self.advice or not may_be_rounding:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
-    def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending:
+    def step_by_residuals(self, cost: float, deadline: float | None) -> Proposal | None:
+        """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
+        if not self.asks:
+            return None
+        self.asks = False
+        hidden = self._problem.hidden(cost, self._unit, deadline)
+        step = self._problem.try_step() if hidden.is_next else None
+        accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
+        if step is not None and accepted:
+            self._reached, self._noise = step.cost.total, None
+        else:
+            self._in_vain = cost
+        linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
+        return Proposal(linear, step, accepted, model_cost_change=hidden.left)
+
+    def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending | None:
         """An ending that hinges on a short step, if no notable part of the cost is left, as far as that can be told.
 
         That is asked where the ending is by the precision, or the problem stiff. Success needs one of these:
 
             left <= 1e-3 cost
-            cost or left <= what rounding x makes of a cost of 0, several times; 1e-16 of the cost at the start; or
-                1e-28 of the cost of x with entries of other signs
+            cost or left <= 1e-16 of the cost at the start
+            cost <= 16 times what rounding x makes of a cost of 0, and nearly all of it in terms of which the same
+                holds: with x the solution, and data that are rounded; 50 times where it has come from far above
 
         Where steps have led to an x so large that rounding makes more than there was at the start, costs say nothing.
+
+        None: there is a step that might gain what is left, `step_by_residuals`.
         """
         if not self._unit or not (ending.status is Status.PRECISION or self._problem.is_stiff()):
             return ending
@@ -104,10 +132,16 @@ class Precision:
         hidden = self._problem.hidden(cost, self._unit, deadline)
         made = self._unit**2 * hidden.rounding
         lost = made > _ROUNDED * self._initial and self._is_led_away()
-        made *= _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS
-        made = max(made, _SOLVED * self._initial, _NOTHING * hidden.rounding)
-        if not lost and (cost <= made or hidden.left <= max(_NOTABLE * cost, made)):
-            return ending
+        times, solved = _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS**2, _SOLVED * self._initial
+        if not lost:
+            if min(cost, hidden.left) <= solved or self._is_rounding(cost, made, times):
+                return ending
+            new = cost <= self._reached and cost != self._in_vain
+            if hidden.is_next and hidden.left > _WORTH * cost and new:
+                self.asks = True
+                return None
+            if hidden.left <= _NOTABLE * cost:
+                return ending
         how_much = "all" if lost else f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
         numbers = f"{how_much} of the cost, {cost:.3e}, may be left"
         if ending.status is Status.PRECISION or self.advice:
@@ -116,6 +150,14 @@ class Precision:
         if self._problem.is_fit:
             cure = "Subtract offsets from what x is multiplied by, or choose parameters that depend less on each other."
         return Ending(Status.LINEAR_LIMIT, f"{Status.LINEAR_LIMIT.value}: {numbers}. {cure}")
+
+    def _is_rounding(self, cost: float, made: float, times: float) -> bool:
+        """Whether rounding x could make what each term costs: a stiff term's rounding says nothing of the others."""
+        if cost > times * made:
+            return False
+        there = self._problem.change_by_rounding(self._unit)
+        costs = self._problem.evaluate().by_term
+        return sum(c for term, c in costs.items() if c > times * there[term]) <= _MIXED * cost
 
     def _standstill(self, proposal: Proposal, cost: float) -> Ending | None:
         """||full step|| <= precision ||x||: rounding alone moves x as far, so that the cost says nothing about it.
@@ -129,14 +171,15 @@ class Precision:
         if step.step_norm > self._unit * step.x_norm or self._gains(proposal, cost):
             return None
         relative = step.step_norm / step.x_norm if step.x_norm else 0.0
+        numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"
+        converged = replace(self._converged(numbers), hinges=True)
         if proposal.lengthening * step.step_norm <= self._unit * step.x_norm:
-            found = self._converged(f"relative step norm = {relative:.3e} <= {self._unit:.3e}")
-            return replace(found, hinges=True)
+            return converged
         if proposal.accepted:
             return None
-        numbers = f"relative step norm = {relative:.3e} <= {self._unit:.3e}"
         stuck = Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value}: {numbers}.{self.advice}")
-        return self._by_rounding(proposal, cost) or self._solved(cost) or stuck
+        found = self._by_rounding(proposal, cost) or self._solved(cost)
+        return found or (converged if self._problem.hidden_is_exact else stuck)
 
     def _gains(self, proposal: Proposal, cost: float) -> bool:
         """Whether the step lowers the cost by a notable part, which is more than rounding: however short it is."""
@@ -156,6 +199,8 @@ class Precision:
             return None  # not too far from the best point
         if there > _AWAY * cost and cost <= self._unit * self._far(cost):
             numbers = f"a full step would raise the cost from {cost:.3e} to {there:.3e}"
+            if self._problem.hidden_is_exact:
+                return replace(self._converged(numbers), hinges=True)
             return self._solved(cost) or self._led_away(numbers)
         return self._led_away(f"full steps have led to a cost of {there:.3e}") if self._is_led_away() else None
 

@@ -139,10 +139,12 @@ class Hidden:
 
     left: of the cost; infinite where the linear solve has not told.
     rounding: `Rounding.cost`.
+    is_next: the step that gains what is left is the one that `NonlinearProblem.try_step` tries next.
     """
 
     left: float
     rounding: float
+    is_next: bool = False
 
 
 @final
@@ -226,8 +228,12 @@ class NonlinearProblem(Protocol):
     def is_stiff(self) -> bool:
         """Whether constants in an unknown, or in a fit anything, hardly change the residuals: a gradient says little.
 
-        Then an ending by a short step may be far from the minimum, and `hidden` is asked; only where it tells exactly.
+        Then an ending by a short step may be far from the minimum, and `hidden` is asked; only where that is exact.
         """
+
+    @property
+    def hidden_is_exact(self) -> bool:
+        """Whether `hidden` says what a full step gains, and finds that step, however ill-conditioned J^T J is."""
 
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
@@ -239,6 +245,15 @@ class NonlinearProblem(Protocol):
             cost: at x.
             unit: the precision of the arithmetic.
             deadline: see `LinearLimits`.
+        """
+
+    def change_by_rounding(self, unit: float) -> Mapping[str, float]:
+        """max_s |cost_t(x + unit s x) - cost_t(x)| of each term t, for a few vectors s of random signs.
+
+        The step, and the candidate, are others after it.
+
+        Args:
+            unit: the precision of the arithmetic.
         """
 
     def cosine(self, cost: float) -> float:

@@ -18,8 +18,11 @@ from optpy.solver.pcg import PCGScalars, Vector, pcg
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from optpy.solver.rounding import (
     CAREFUL,
+    PROBES,
     cosine,
+    largest_changes,
     nearly_undamped,
+    random_signs,
     rounded_gradient,
     rounding,
 )
@@ -117,6 +120,11 @@ class ReferenceProblem:
         """See `NonlinearProblem.is_stiff`."""
         return False
 
+    @property
+    def hidden_is_exact(self) -> bool:
+        """See `NonlinearProblem.hidden_is_exact`."""
+        return False
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         """See `NonlinearProblem.hidden`."""
         n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
@@ -124,6 +132,12 @@ class ReferenceProblem:
         e, solved = pcg(self, unit * n, replace(CAREFUL, deadline=deadline), [])
         told = solved.status is LinearStatus.CONVERGED
         return Hidden(0.5 * float(e @ self._apply_jtj(e)) if told else math.inf, of_cost)
+
+    def change_by_rounding(self, unit: float) -> dict[str, float]:
+        """See `NonlinearProblem.change_by_rounding`."""
+        x = self.x
+        rounded = (x + unit * random_signs(len(x), probe) * np.abs(x) for probe in range(PROBES))
+        return largest_changes(self._cost(x), map(self._cost, rounded))
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""

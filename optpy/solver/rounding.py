@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.solver.protocol import Damping, LinearLimits, Rounding
+from optpy.solver.protocol import Cost, Damping, LinearLimits, Rounding
 
 Real = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ CAREFUL: Final = LinearLimits(max_iterations=500, eta=1e-3, residual_reset_perio
 most is to be gained, and least is seen of it in the rest of the equations."""
 _RESOLVED: Final = 10
 """||J v||^2 is more than rounding where it is so many times what a unit of rounding in each of v makes of it."""
-_PROBES: Final = 8
+PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
 
@@ -95,7 +95,7 @@ def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real
     """
     with np.errstate(all="ignore"):
         n, of_cost = _of_gradient(c, x, cost, apply, xp)
-    return xp.where(c > 0, random_signs(len(c), _PROBES, xp) * n, 0.0), of_cost
+    return xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0), of_cost
 
 
 def is_stiff(constants: Sequence[Real], c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
@@ -140,10 +140,12 @@ def _scaled(c: Real, apply: Callable[[Real], Real]) -> tuple[Real, Real]:
 
 def left_in_few(
     c: Real, cost: float, apply: Callable[[Real], Real], model: Callable[[Real], float], precision: float
-) -> float:
-    """What a full step gains: for a few unknowns, of whatever units, and however ill-conditioned J^T J is.
+) -> tuple[float, Real]:
+    """What a full step gains, and that step: for a few unknowns, of whatever units, however ill-conditioned J^T J is.
 
-        sum_v (F.Jv)^2 / (2 ||J v||^2)      v: eigenvectors of J^T J, its diagonal scaled to 1
+        sum_v (F.Jv)^2 / (2 ||J v||^2),  -sum_v (F.Jv) / ||J v||^2 v
+
+    with v the eigenvectors of J^T J, its diagonal scaled to 1.
 
     The eigenvectors are as good as the arithmetic makes them; what the step gains along each is told by the residuals,
     where g and J^T J would have lost the small ones. Directions that change the residuals by rounding alone count as 0.
@@ -157,9 +159,9 @@ def left_in_few(
     """
     scale, A = _scaled(c, apply)
     if not np.isfinite(A).all():
-        return math.inf
+        return math.inf, np.zeros(len(c))
     values, vectors = np.linalg.eigh(A)
-    left = 0.0
+    left, step = 0.0, np.zeros(len(c))
     for value, direction in zip(values, vectors.T, strict=True):
         # About as long as F: in the sum of both the shorter one is rounded away.
         v = scale * direction * math.sqrt(2 * cost / max(value, precision))
@@ -167,19 +169,28 @@ def left_in_few(
         square, slope = -(forwards + backwards), (backwards - forwards) / 2  # ||J v||^2 and F.Jv
         if square > _RESOLVED * precision**2 * float(c @ v**2):
             left += slope**2 / (2 * square)
-    return left
+            step -= slope / square * v
+    return left, step
 
 
 def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:
     """The n_i of `rounding`, and the cost of rounding."""
     free = c > 0
     n, of_cost = xp.zeros_like(c), 0.0
-    for probe in range(_PROBES):
+    for probe in range(PROBES):
         rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
         changed = apply(rounded)
         n = xp.maximum(n, xp.abs(changed))
         of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
     return n + xp.sqrt(c) * math.sqrt(2 * cost / max(int(free.sum()), 1)), of_cost
+
+
+def largest_changes(here: Cost, costs: Iterable[Cost]) -> dict[str, float]:
+    """max |cost_t - cost_t here| of each term t."""
+    changes = dict.fromkeys(here.by_term, 0.0)
+    for cost in costs:
+        changes = {t: float(np.fmax(most, abs(cost.by_term[t] - here.by_term[t]))) for t, most in changes.items()}
+    return changes
 
 
 def cosine(g: Real, c: Real, cost: float, xp: Any = np) -> float:

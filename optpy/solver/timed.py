@@ -66,9 +66,17 @@ class Timed:
         with self._clock("linearise"):
             return self._problem.is_stiff()
 
+    @property
+    def hidden_is_exact(self) -> bool:
+        return self._problem.hidden_is_exact
+
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         with self._clock("linear_solve"):
             return self._problem.hidden(cost, unit, deadline)
+
+    def change_by_rounding(self, unit: float) -> Mapping[str, float]:
+        with self._clock("residual"):
+            return self._problem.change_by_rounding(unit)
 
     def cosine(self, cost: float) -> float:
         with self._clock("linearise"):

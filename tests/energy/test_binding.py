@@ -97,7 +97,10 @@ MISTAKES: list[tuple[Any, list[str]]] = [
     (good(A=np.where(np.arange(12).reshape(3, 4) == 6, -np.inf, 1)), ["A[1, 2] = -inf", "the only such value"]),
     (good(Y=np.full((3, 4, 2), np.nan)), ["Y[0, 0, 0] = nan", "first of 24"]),
     (good(D=np.full((3, 4), np.nan)), ["D[0, 0] = nan"]),
-    (good(X=np.full((3, 4), 1e60)), ["X[0, 0] = 1e+60 does not fit into float32, dtype=np.float64 can hold it; it is the first"]),
+    (
+        good(X=np.full((3, 4), 1e60)),
+        ["X[0, 0] = 1e+60 does not fit into float32, dtype=np.float64 can hold it;"],
+    ),
     (good(w=np.nan), ["'w' is nan", "not finite"]),
     (good(w=1e60), ["'w' is 1e+60", "does not fit into float32"]),
     (good(w=10**400), ["'w' is a whole number of some 400 digits", "does not fit into float32"]),

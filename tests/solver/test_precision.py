@@ -242,7 +242,7 @@ def test_float64_is_advised_where_the_gradient_is_noise_in_float32(precision: fl
     cost = problem.evaluate().total
     precise = Precision(Noise(problem, 0.1 * precision**0.5 * cost), precision, cost)
     assert precise.ending(given_up, cost) is None
-    ending = precise.resort(given_up, cost)
+    ending = precise.resort(given_up, cost, None)
     assert ending is not None
     assert ending.status is Status.PRECISION
     assert "by the residuals" in ending.message
