@@ -80,8 +80,10 @@ class Confirmation:
         Args:
             cost: at x.
         """
-        if ending is None or not ending.hinges or not proposal.longer:
+        if ending is None or not ending.hinges:
             return ending
+        if not proposal.longer:
+            return self._precise.certain(ending, cost, self._deadline) if self._precise.has_stepped else ending
         wide = proposal.radius >= min(self._widest, self._options.max_radius)
         if wide or (self._refused and ending.status is Status.PRECISION):
             return self._precise.certain(ending, cost, self._deadline)

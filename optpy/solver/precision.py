@@ -58,6 +58,11 @@ class Precision:
         return _ROUNDED * self._unit**2 * self._initial
 
     @property
+    def has_stepped(self) -> bool:
+        """Whether there was a step by residuals: then no other step can be trusted to be short at the minimum alone."""
+        return self._reached < math.inf
+
+    @property
     def advice(self) -> str:
         """What to do about rounding, as a sentence; nothing in float64."""
         return "" if self._unit < DOUBLE else " dtype=np.float64 can go further."
