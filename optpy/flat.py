@@ -48,10 +48,16 @@ class FlatVectors:
             first += math.prod(shape)
 
     def apply_jtj(self, p: Any) -> Any:
-        """J^T J p; the vectors p and Ap of the linear solver, which starts from 0, serve for it."""
-        self.write("p", p)
-        self._machine.queue("applyJTJ")
-        return self.read("Ap")
+        """J^T J p; the vectors p and Ap of the linear solver serve for it.
+
+        p is 0 afterwards, as it must stay where nothing is solved for: `applyJTJ` reads it there, too.
+        """
+        try:
+            self.write("p", p)
+            self._machine.queue("applyJTJ")
+            return self.read("Ap")
+        finally:
+            self.write("p", self.xp.zeros_like(p))
 
     def diagonal(self) -> Any:
         """diag(J^T J)."""

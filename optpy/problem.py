@@ -322,7 +322,7 @@ class CompiledProblem:
             return float((e * v.apply_jtj(e)).sum()) / 2
 
         if self.hidden_is_exact:
-            return self._hidden_in_few(cost, unit)
+            return self._hidden_in_few(cost, unit, deadline)
         of_cost = self._where_there_is_room(write_noise)
         try:
             self._ahead = False
@@ -347,26 +347,39 @@ class CompiledProblem:
         """That are solved for."""
         return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
 
-    def _hidden_in_few(self, cost: float, unit: float) -> Hidden:
+    def _hidden_in_few(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         v = self._flat(np)
         self._ahead = False
 
+        def in_time() -> None:
+            if deadline is not None and time.perf_counter() > deadline:
+                raise TimeoutError
+
+        def apply(p: NDArray[np.float64]) -> Any:
+            in_time()
+            return v.apply_jtj(p)
+
         def model(step: NDArray[np.float64]) -> float:
+            in_time()
             v.write("delta", step)
             return self.model_cost_change()
 
         c = v.diagonal()
         _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj)
-        left, step = left_in_few(c, cost, v.apply_jtj, model, unit)
+        try:
+            left, step = left_in_few(c, cost, apply, model, unit)
+        except TimeoutError:
+            left, step = math.inf, np.zeros(len(c))
         v.write("delta", step)
         return Hidden(left, of_cost, is_next=math.isfinite(left))
 
     def change_by_rounding(self, unit: float) -> dict[str, float]:
+        self._linearise_at_x()
         here, self._ahead = self._cost(), False
 
         def costs(xp: Any) -> dict[str, float]:
             v = self._flat(xp)
-            x = unit * v.magnitudes()
+            x = xp.where(v.diagonal() > 0, unit * v.magnitudes(), 0.0)  # what is fixed stays
 
             def at(probe: int) -> Cost:
                 v.write("delta", random_signs(len(x), probe, xp) * x)

@@ -11,6 +11,7 @@ import scipy.sparse.linalg
 
 import optpy as op
 from bench.search.solving import Ways, search
+from optpy.energy.binding import bind
 from optpy.solver.result import Status
 
 N = op.dims("N")
@@ -226,3 +227,49 @@ def test_small_stiff_problems_in_float32_are_solved(family: str, seed: int) -> N
 def test_lines_through_clock_times_are_solved(seed: int) -> None:
     """Times of 1e9: a start and a rate whose columns differ by 1e-9 of their length."""
     assert {run.verdict for run in search("clock", [seed], Ways())} == {"right"}
+
+
+PINNED = op.Energy(
+    fit=weight * (X[n] - A[n]),
+    bend=stiffness * (X[n - 1] - 2 * X[n] + X[n + 1]),
+    fixed={X: (op.value(n) < 1) | (op.value(n) > 28)},
+)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
+    a = 5 + np.random.default_rng(0).normal(size=30).astype(dtype)
+    solver = op.compile(PINNED, device="cpu", dtype=dtype)
+    bound = bind(PINNED, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
+    problem = solver.problem(bound, 1)
+    problem.bind(bound.arrays, bound.params)
+    unit, unknown = float(np.finfo(dtype).eps), X.field
+    cost = problem.evaluate().total
+    problem.linearise()
+    problem.is_stiff()
+    hidden = problem.hidden(cost, unit, None)
+    assert hidden.left < cost
+    assert not problem.read_vector("p", unknown).any()
+    gained = cost - problem.try_step().cost.total
+    assert gained == pytest.approx(hidden.left, rel=1e-2)
+    assert all(change >= 0 for change in problem.change_by_rounding(unit).values())
+    delta = problem.read_vector("delta", unknown).ravel()
+    assert not delta[[0, -1]].any()
+    assert delta[1:-1].all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_a_session_of_a_stiff_problem_goes_on_as_a_new_solve(method: str, dtype: Any) -> None:
+    a = 5 + np.random.default_rng(0).normal(size=30).astype(dtype)
+    data = dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3)
+    solver = op.compile(PINNED, device="cpu", dtype=dtype)
+    session = solver.start(data, method=method)
+    for s in (1e3, 1e2):
+        session.update(stiffness=s)
+        while not session.status.finished:
+            session.step()
+    again = solver.solve(data | dict(stiffness=1e2), method=method)
+    assert session.result().success
+    assert again.success
+    assert session.result().cost == pytest.approx(again.cost, rel=1e-5)

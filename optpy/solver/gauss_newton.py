@@ -42,6 +42,9 @@ class GaussNewton:
     def widen(self, radius: float) -> None:
         """See `Method.widen`: there is no trust region."""
 
+    def restart(self) -> None:
+        """See `Method.restart`: nothing is remembered."""
+
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`."""
         message = f"After a full step {NON_FINITE_GRADIENT}; method='lm' would shorten the step."

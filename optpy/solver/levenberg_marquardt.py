@@ -33,9 +33,9 @@ class LevenbergMarquardt:
 
     def __init__(self, options: SolveOptions, initial_radius: float) -> None:
         self._options = options
-        self._region = TrustRegion(initial_radius, options.max_radius)
+        self._initial = TrustRegion(initial_radius, options.max_radius)
+        self._region = self._before = self._initial  # now, and at the last step
         self._invalid_steps = 0
-        self._before = self._region  # the last step
         self._least_damping: float | None = None  # not known before the problem is linearised
         self._non_finite = ""  # what of a candidate is not, as a sentence, until a finite one differs from x
 
@@ -72,6 +72,11 @@ class LevenbergMarquardt:
         """See `Method.widen`."""
         radius = min(max(radius, self._region.radius), self._options.max_radius)
         self._region = TrustRegion(radius, self._options.max_radius)
+
+    def restart(self) -> None:
+        """See `Method.restart`."""
+        self._region = self._before = self._initial
+        self._invalid_steps = 0
 
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`: the radius is what a rejected step would have left."""

@@ -211,14 +211,19 @@ class Minimizer:
     def _iterate(self) -> None:
         before, confirmation = self._cost.total, self._confirmation
         limits = confirmation.begin_step(self._deadline())
-        proposal, ending = self._precise.step_by_residuals(before, limits.deadline), None
+        by_residuals = self._precise.step_by_residuals(before, limits.deadline)
+        proposal, ending = by_residuals, None
         if proposal is None:
             proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
             ending = confirmation.damping(self._precise.ending(proposal, before), proposal, before)
             if ending is not None or self._precise.asks:
                 proposal = replace(proposal, accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
-            proposal = self._method.refuse(proposal)
+            proposal = replace(proposal, accepted=False) if by_residuals else self._method.refuse(proposal)
+        if by_residuals is not None:
+            self._precise.stepped(proposal.accepted, before, self._cost.total)
+            if proposal.accepted:
+                self._method.restart()
         self._record(proposal, before)
         confirmation.made(proposal.accepted)
         if not self._precise.asks:

@@ -106,14 +106,17 @@ class Precision:
             return None
         self.asks = False
         hidden = self._problem.hidden(cost, self._unit, deadline)
-        step = self._problem.try_step() if hidden.is_next else None
+        step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
-        if step is not None and accepted:
-            self._reached, self._noise = step.cost.total, None
-        else:
-            self._in_vain = cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
         return Proposal(linear, step, accepted, model_cost_change=hidden.left)
+
+    def stepped(self, taken: bool, before: float, now: float) -> None:
+        """Whether the step by residuals was taken; the cost before it, and now."""
+        if taken:
+            self._reached, self._noise = now, None
+        else:
+            self._in_vain = before
 
     def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending | None:
         """An ending that hinges on a short step, if no notable part of the cost is left, as far as that can be told.
@@ -223,7 +226,7 @@ class Precision:
     def _solved(self, cost: float) -> Ending | None:
         """Residuals 1e8 times smaller than far from the solution, where the method can go no further."""
         far = self._far(cost)
-        return self._converged(f"cost = {cost:.3e}, far from here {far:.3e}") if cost <= _SOLVED * far else None
+        return self._converged(f"cost = {cost:.3e}, far from here {far:.3e}") if 0 < cost <= _SOLVED * far else None
 
     def _no_way_down(self, proposal: Proposal, cost: float) -> Ending | None:
         """There is no step, or none that lowers the cost, and the gradient at x is rounding."""

@@ -73,5 +73,8 @@ class Method(Protocol):
     def widen(self, radius: float) -> None:
         """Make the next step with a trust region at least that large."""
 
+    def restart(self) -> None:
+        """As at the start: x is where another step has led."""
+
     def refuse(self, proposal: Proposal) -> Proposal:
         """What becomes of an accepted step after which the gradient is not finite: it is not taken."""

@@ -239,7 +239,8 @@ class NonlinearProblem(Protocol):
         """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
 
         e solves (J^T J + D) e = n for a gradient n of rounding alone, with next to no damping: see
-        `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it.
+        `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it. Where it is exact,
+        what a full step gains: see `rounding.left_in_few`.
 
         Args:
             cost: at x.

@@ -110,7 +110,8 @@ def is_stiff(constants: Sequence[Real], c: Real, apply: Callable[[Real], Real], 
         precision: of the arithmetic.
     """
     least = 1.0
-    for p in constants:
+    for constant in constants:
+        p = np.where(c > 0, constant, 0.0)  # what is fixed stays
         whole = float(c @ p)
         if whole > 0:
             least = min(least, float(p @ apply(p)) / whole)
@@ -134,7 +135,7 @@ def _scaled(c: Real, apply: Callable[[Real], Real]) -> tuple[Real, Real]:
     """Of each unknown 1 over the length of its column, and J^T J with columns of length 1."""
     scale = np.where(c > 0, 1 / np.sqrt(np.where(c > 0, c, 1.0)), 0.0)
     with np.errstate(all="ignore"):
-        A = scale[:, None] * np.stack([apply(unit) for unit in np.eye(len(c))]) * scale
+        A = scale[:, None] * np.stack([apply(unit) for unit in np.diag(np.sign(scale))]) * scale
     return scale, (A + A.T) / 2
 
 
@@ -186,10 +187,10 @@ def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], x
 
 
 def largest_changes(here: Cost, costs: Iterable[Cost]) -> dict[str, float]:
-    """max |cost_t - cost_t here| of each term t."""
+    """max |cost_t - cost_t here| of each term t, over costs that are finite."""
     changes = dict.fromkeys(here.by_term, 0.0)
-    for cost in costs:
-        changes = {t: float(np.fmax(most, abs(cost.by_term[t] - here.by_term[t]))) for t, most in changes.items()}
+    for cost in filter(lambda cost: cost.is_finite, costs):
+        changes = {t: max(most, abs(cost.by_term[t] - here.by_term[t])) for t, most in changes.items()}
     return changes
 
 
