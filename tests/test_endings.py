@@ -273,7 +273,7 @@ def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest
 
 def test_a_linear_solve_cut_short_by_time_gives_its_step() -> None:
     rng = np.random.default_rng(0)
-    noisy = rng.standard_normal((150, 150))
+    noisy = rng.standard_normal((800, 800))  # the first linear solve is far from its end
     flat = op.Energy(fit=1e-4 * (X[i, j] - A[i, j]), dx=X[i, j] - X[i, j + 1], dy=X[i, j] - X[i + 1, j])
     # Without the limit it would take hours.
     result = solve(flat, dict(X=noisy, A=noisy), max_time=0.2, eta=0, linear_iterations=10_000_000)
