@@ -306,14 +306,10 @@ class CompiledProblem:
     def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         self._linearise_at_x()
 
-        def noise(xp: Any) -> tuple[Any, float]:
+        def write_noise(xp: Any) -> float:
             v = self._flat(xp)
             n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
-            return unit * n, of_cost
-
-        def write_noise(xp: Any) -> float:
-            n, of_cost = noise(xp)
-            self._flat(xp).write("g", n)
+            v.write("g", unit * n)
             return of_cost
 
         def energy(xp: Any) -> float:

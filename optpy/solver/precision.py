@@ -89,7 +89,7 @@ class Precision:
             return None
         no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
         may_be_rounding = no_decrease or proposal.ending.status is Status.MIN_RADIUS
-        found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost)
+        found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost, self._far(cost))
         if may_be_rounding and self._problem.hidden_is_exact:
             found = found or self._converged("no step that can be told from rounding lowers the cost")
             found = self.certain(found, cost, deadline)
@@ -186,7 +186,7 @@ class Precision:
         if proposal.accepted:
             return None
         stuck = Ending(Status.MIN_RADIUS, f"{Status.MIN_RADIUS.value}: {numbers}.{self.advice}")
-        found = self._by_rounding(proposal, cost) or self._solved(cost)
+        found = self._by_rounding(proposal, cost) or self._solved(cost, self._far(cost))
         return found or (converged if self._problem.hidden_is_exact else stuck)
 
     def _gains(self, proposal: Proposal, cost: float) -> bool:
@@ -205,11 +205,11 @@ class Precision:
         there = step.cost.total
         if not proposal.accepted or self._problem.reweights or not there > _AWAY * self._least:
             return None  # not too far from the best point
-        if there > _AWAY * cost and cost <= self._unit * self._far(cost):
+        if there > _AWAY * cost and cost <= self._unit * (far := self._far(cost)):
             numbers = f"a full step would raise the cost from {cost:.3e} to {there:.3e}"
             if self._problem.hidden_is_exact:
                 return replace(self._converged(numbers), hinges=True)
-            return self._solved(cost) or self._led_away(numbers)
+            return self._solved(cost, far) or self._led_away(numbers)
         return self._led_away(f"full steps have led to a cost of {there:.3e}") if self._is_led_away() else None
 
     def _is_led_away(self) -> bool:
@@ -223,9 +223,8 @@ class Precision:
         """A cost far from a solution: that at the start or, where that is less, of x with entries of other signs."""
         return min(self._initial, self._problem.rounding(cost).cost)
 
-    def _solved(self, cost: float) -> Ending | None:
+    def _solved(self, cost: float, far: float) -> Ending | None:
         """Residuals 1e8 times smaller than far from the solution, where the method can go no further."""
-        far = self._far(cost)
         return self._converged(f"cost = {cost:.3e}, far from here {far:.3e}") if 0 < cost <= _SOLVED * far else None
 
     def _no_way_down(self, proposal: Proposal, cost: float) -> Ending | None:
