@@ -34,7 +34,9 @@ class LevenbergMarquardt:
     def __init__(self, options: SolveOptions, initial_radius: float) -> None:
         self._options = options
         self._initial = TrustRegion(initial_radius, options.max_radius)
-        self._region = self._before = self._initial  # now, and at the last step
+        self._region = self._initial
+        self._narrow: TrustRegion | None = None  # the one before it was widened for the next step
+        self._fallback = self._initial  # for the next step, if the one at hand is refused
         self._invalid_steps = 0
         self._least_damping: float | None = None  # not known before the problem is linearised
         self._non_finite = ""  # what of a candidate is not, as a sentence, until a finite one differs from x
@@ -46,6 +48,7 @@ class LevenbergMarquardt:
 
     def propose(self, problem: NonlinearProblem, cost: float, limits: LinearLimits) -> Proposal:
         """See `Method.propose`."""
+        self._fallback, self._narrow = self._narrow or self._region.rejected(), None
         problem.damp(self._damping(problem))  # D
         linear = problem.solve_linear(limits)  # (J^T J + D) delta = -g
         if linear.status is LinearStatus.FAILURE:
@@ -63,24 +66,25 @@ class LevenbergMarquardt:
         relative_decrease = (cost - step.cost.total) / model_cost_change
         proposal = Proposal(linear, step, False, relative_decrease, model_cost_change, self._region.radius)
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
-            self._before, self._region = self._region, self._region.accepted(relative_decrease)
-            return replace(proposal, accepted=True, longer=self._region.radius > self._before.radius)
-        self._region = self._region.rejected()
+            self._region = self._region.accepted(relative_decrease)
+            return replace(proposal, accepted=True, longer=self._region.radius > proposal.radius)
+        self._region = self._fallback
         return replace(proposal, ending=self._smallest_region())
 
     def widen(self, radius: float) -> None:
         """See `Method.widen`."""
         radius = min(max(radius, self._region.radius), self._options.max_radius)
+        self._narrow = self._region
         self._region = TrustRegion(radius, self._options.max_radius)
 
     def restart(self) -> None:
         """See `Method.restart`."""
-        self._region = self._before = self._initial
+        self._region, self._narrow = self._initial, None
         self._invalid_steps = 0
 
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`: the radius is what a rejected step would have left."""
-        self._region = self._before.rejected()
+        self._region = self._fallback
         self._non_finite = NON_FINITE_GRADIENT
         return replace(proposal, accepted=False, ending=self._smallest_region())
 
@@ -92,7 +96,7 @@ class LevenbergMarquardt:
 
     def _invalid(self, linear: LinearSummary, reason: str) -> Proposal:
         proposal = Proposal(linear, radius=self._region.radius)
-        self._region = self._region.rejected()
+        self._region = self._fallback
         self._invalid_steps += 1
         retry = self._invalid_steps < self._options.max_consecutive_invalid_steps
         if retry and self._region.radius > self._options.min_radius:

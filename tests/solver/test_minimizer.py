@@ -9,6 +9,8 @@ from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
+from optpy.solver.levenberg_marquardt import LevenbergMarquardt
+from optpy.solver.protocol import LinearLimits
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from tests.solver.known_problems import (
     Known,
@@ -145,7 +147,40 @@ def test_gauss_newton_stops_before_a_point_that_is_not_finite() -> None:
     assert not summary.iterations[-1].accepted
 
 
+def test_gauss_newton_that_goes_back_and_forth_ends() -> None:
+    # The full step from x leads to -1 / x, and from there back.
+    problem = scalar(lambda x: math.sqrt(x * x + 1), lambda x: x / math.sqrt(x * x + 1), 2.0)
+    summary = solve(problem, method="gn", max_iterations=1000)
+    assert summary.status is Status.FAILURE
+    assert "back and forth between costs of 6.250000e-01 and 2.500000e+00" in summary.message
+    assert len(summary.iterations) < 50
+    assert problem.x[0] == pytest.approx(-0.5)
+    assert summary.final.total == pytest.approx(0.625)
+
+
+def test_gauss_newton_may_go_back_and_forth_while_it_comes_nearer() -> None:
+    # The full step from x leads to x - 1.9 x.
+    problem = scalar(lambda x: abs(x) ** (1 / 1.9), lambda x: math.copysign(abs(x) ** (1 / 1.9 - 1) / 1.9, x), 2.0)
+    summary = solve(problem, method="gn", max_iterations=200, function_tolerance=0, parameter_tolerance=0)
+    xs = [r.step_norm for r in summary.iterations[1:]]
+    np.testing.assert_allclose(np.divide(xs[1:100], xs[:99]), 0.9, rtol=1e-6)
+    assert abs(problem.x[0]) < 1e-8
+
+
 # Levenberg-Marquardt
+
+
+def test_lm_comes_back_from_a_step_that_was_made_without_damping() -> None:
+    problem = scalar(lambda x: math.sqrt(x * x + 1), lambda x: x / math.sqrt(x * x + 1), 0.1)
+    method = LevenbergMarquardt(SolveOptions(), 3.0)
+    cost = problem.evaluate().total
+    problem.linearise()
+    method.widen(1e15)
+    assert method.radius == 1e15
+    assert not method.propose(problem, cost, LinearLimits(max_iterations=10)).accepted
+    assert method.radius == 3.0
+    assert not method.propose(problem, cost, LinearLimits(max_iterations=10)).accepted
+    assert method.radius == 1.5
 
 
 def test_lm_never_lets_the_cost_rise_and_rejected_steps_leave_x_alone() -> None:
