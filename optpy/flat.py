@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .energy.tangent import magnitudes
 from .energy.vectors import block_channel, block_channels, vector
@@ -70,17 +71,6 @@ class FlatVectors:
         machine = self._machine
         return self._joined(lambda u: magnitudes(u, machine.buffers.read(u), machine.xp))
 
-    def constants(self) -> list[Any]:
-        """For each channel of each unknown a vector that is 1 there and 0 elsewhere."""
-        sizes, counts = self._machine.buffers.sizes, [tangent(u).channels for u in self._unknowns]
-        firsts = [sum(counts[:n]) for n in range(len(counts))]
-        parts = [
-            self.xp.tile(self.xp.arange(first, first + count), math.prod(sizes[d] for d in u.dims))
-            for u, first, count in zip(self._unknowns, firsts, counts, strict=True)
-        ]
-        channel = self.xp.concatenate(parts)
-        return [self.xp.where(channel == n, 1.0, 0.0) for n in range(sum(counts))]
-
     def _diagonal_of_blocks(self, unknown: Field) -> Any:
         n = tangent(unknown).channels
         blocks = self._machine.buffers.read(vector("C", unknown, block_channels(unknown)))
@@ -91,3 +81,48 @@ class FlatVectors:
         here = self.xp is self._machine.xp
         host = self._machine.host
         return self.xp.concatenate([(part if here else host(part)).astype(np.float64) for part in parts])
+
+
+@final
+class Smooth:
+    """In each channel of each unknown: the constants and, if asked, the coordinates along its dims, from -1 to 1.
+
+    See `solver.rounding.Span`. A residual of differences hardly sees them, however large its weight.
+    """
+
+    def __init__(self, machine: Machine, unknowns: tuple[Field, ...], free: Any, xp: Any, *, linear: bool) -> None:
+        self._xp = xp
+        self._free = free
+        self._shapes = [(*(machine.buffers.sizes[d] for d in u.dims), tangent(u).channels) for u in unknowns]
+        self._terms = [len(shape) if linear else 1 for shape in self._shapes]
+        self.size = sum(shape[-1] * terms for shape, terms in zip(self._shapes, self._terms, strict=True))
+
+    def vector(self, coefficients: NDArray[np.float64]) -> Any:
+        """See `Span.vector`."""
+        first, parts = 0, []
+        for shape, terms in zip(self._shapes, self._terms, strict=True):
+            part = self._xp.zeros(shape)
+            for basis in self._bases(shape, terms):
+                part += self._xp.asarray(coefficients[first : first + shape[-1]]) * basis
+                first += shape[-1]
+            parts.append(part.ravel())
+        return self._xp.where(self._free, self._xp.concatenate(parts), 0.0)
+
+    def moments(self, v: Any) -> NDArray[np.float64]:
+        """See `Span.moments`."""
+        v, first, found = self._xp.where(self._free, v, 0.0), 0, []
+        for shape, terms in zip(self._shapes, self._terms, strict=True):
+            part = v[first : first + math.prod(shape)].reshape(shape)
+            first += math.prod(shape)
+            for basis in self._bases(shape, terms):
+                sums = (part * basis).reshape(-1, shape[-1]).sum(axis=0)
+                found += [float(x) for x in sums]
+        return np.array(found)
+
+    def _bases(self, shape: tuple[int, ...], terms: int) -> Iterator[Any]:
+        """1, then each coordinate, to be broadcast over (*dims, channels)."""
+        yield self._xp.ones(1)
+        for axis in range(terms - 1):
+            n = shape[axis]
+            along = self._xp.arange(n) * (2 / max(n - 1, 1)) - (1 if n > 1 else 0)
+            yield along.reshape([-1 if a == axis else 1 for a in range(len(shape))])

@@ -17,7 +17,7 @@ from .energy.non_finite import explain_gradient, explain_values
 from .energy.routines import residual_field
 from .energy.vectors import block_channels, candidate, vector
 from .errors import DataError
-from .flat import FlatVectors
+from .flat import FlatVectors, Smooth
 from .ir import Dim, Field, Graph, Role, Scalar, tangent
 from .kernels.tables import Connectivity
 from .machine import Linear, Machine
@@ -26,12 +26,14 @@ from .solver.pcg import PCGScalars
 from .solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from .solver.rounding import (
     CAREFUL,
+    NOTABLE,
     PROBES,
+    Everything,
+    Span,
     cosine,
-    is_ill_conditioned,
     is_stiff,
     largest_changes,
-    left_in_few,
+    left_in,
     nearly_undamped,
     random_signs,
     rounded_gradient,
@@ -200,11 +202,12 @@ class CompiledProblem:
 
     @property
     def size(self) -> int:
+        return self._n_residuals + self._numbers
+
+    @property
+    def _n_residuals(self) -> int:
         sizes = self._buffers.sizes
-        residuals = sum(
-            len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms
-        )
-        return residuals + self._numbers
+        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms)
 
     @property
     def is_fit(self) -> bool:
@@ -303,9 +306,19 @@ class CompiledProblem:
     def hidden_is_exact(self) -> bool:
         return self._numbers <= _FEW
 
-    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
         self._linearise_at_x()
+        if self.hidden_is_exact:
+            return self._hidden_in(self._everything(), cost, unit, deadline, np)
+        if self.is_stiff():
+            along = self._where_there_is_room(
+                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, deadline, xp)
+            )
+            if along.left > NOTABLE * cost or not of_rounding:
+                return along
+        return self._hidden_by_rounding(cost, unit, deadline)
 
+    def _hidden_by_rounding(self, cost: float, unit: float, deadline: float | None) -> Hidden:
         def write_noise(xp: Any) -> float:
             v = self._flat(xp)
             n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
@@ -317,8 +330,6 @@ class CompiledProblem:
             e = v.read("delta")
             return float((e * v.apply_jtj(e)).sum()) / 2
 
-        if self.hidden_is_exact:
-            return self._hidden_in_few(cost, unit, deadline)
         of_cost = self._where_there_is_room(write_noise)
         try:
             self._ahead = False
@@ -330,42 +341,50 @@ class CompiledProblem:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
-        if not self.hidden_is_exact:
-            return False
         self._linearise_at_x()
-        v, unit = self._flat(np), float(np.finfo(self._bound.dtype).eps)
-        if self.is_fit:
-            return is_ill_conditioned(v.diagonal(), v.apply_jtj, unit)
-        return is_stiff(v.constants(), v.diagonal(), v.apply_jtj, unit)
+        unit = float(np.finfo(self._bound.dtype).eps)
+
+        def asked(xp: Any) -> bool:
+            v = self._flat(xp)
+            span = self._everything() if self.hidden_is_exact else self._smooth(xp, linear=False)
+            return is_stiff(span, v.diagonal(), v.apply_jtj, unit)
+
+        return asked(np) if self.hidden_is_exact else self._where_there_is_room(asked)
+
+    def _everything(self) -> Everything:
+        return Everything(self._flat(np).diagonal() > 0)
+
+    def _smooth(self, xp: Any, *, linear: bool) -> Smooth:
+        return Smooth(self._bound, self._unknowns, self._flat(xp).diagonal() > 0, xp, linear=linear)
 
     @property
     def _numbers(self) -> int:
         """That are solved for."""
         return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
 
-    def _hidden_in_few(self, cost: float, unit: float, deadline: float | None) -> Hidden:
-        v = self._flat(np)
+    def _hidden_in(self, span: Span, cost: float, unit: float, deadline: float | None, xp: Any) -> Hidden:
+        v = self._flat(xp)
         self._ahead = False
 
         def in_time() -> None:
             if deadline is not None and time.perf_counter() > deadline:
                 raise TimeoutError
 
-        def apply(p: NDArray[np.float64]) -> Any:
+        def apply(p: Any) -> Any:
             in_time()
             return v.apply_jtj(p)
 
-        def model(step: NDArray[np.float64]) -> float:
+        def model(step: Any) -> float:
             in_time()
             v.write("delta", step)
             return self.model_cost_change()
 
         c = v.diagonal()
-        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj)
+        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj, xp)
         try:
-            left, step = left_in_few(c, cost, apply, model, unit)
+            left, step = left_in(span, c, cost, self._n_residuals, apply, model, unit)
         except TimeoutError:
-            left, step = math.inf, np.zeros(len(c))
+            left, step = math.inf, xp.zeros(len(c))
         v.write("delta", step)
         return Hidden(left, of_cost, is_next=math.isfinite(left))
 

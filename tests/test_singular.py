@@ -108,13 +108,17 @@ def test_weights_of_1e4_beside_1_in_float32(options: dict[str, Any], fit: float,
     assert result.cost == pytest.approx(exact.cost, rel=5e-3)
 
 
-def test_what_ends_far_from_the_minimum_has_not_converged() -> None:
-    """Full steps in float32, where stiff residuals are all that it sees: a slope is left that a longer one shows."""
-    energy, data = stiff(1.0, 1e4)
-    result = op.solve(energy, data, device="cpu", dtype=np.float32, method="gn", **OFF)
-    best = op.solve(energy, data, device="cpu", dtype=np.float64).cost
-    assert result.status is Status.FAILURE
-    assert result.cost > 1.01 * best
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("smooth", [1e4, 3e4, 1e5, 1e6, 1e7])
+def test_where_stiff_residuals_are_all_that_float32_sees(smooth: float, method: str) -> None:
+    """Of the mean, which they leave free, the gradient says nothing: the residuals do."""
+    energy, data = stiff(1.0, smooth)
+    result = op.solve(energy, data, device="cpu", dtype=np.float32, method=method, **OFF)
+    best = converged(energy, data, np.float64).cost
+    assert result.success or result.status in (Status.FAILURE, Status.ROUNDING)
+    assert result.cost <= 1.003 * best
+    if result.success:
+        assert result.cost <= 1.001 * best
 
 
 def soft_handles(weight: float) -> tuple[op.Energy, dict[str, Any]]:

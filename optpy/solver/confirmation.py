@@ -83,7 +83,7 @@ class Confirmation:
         if ending is None or not ending.hinges:
             return ending
         if not proposal.longer:
-            return self._precise.certain(ending, cost, self._deadline) if self._precise.has_stepped else ending
+            return self._precise.certain(ending, cost, self._deadline) if self._precise.doubts else ending
         wide = proposal.radius >= min(self._widest, self._options.max_radius)
         if wide or (self._refused and ending.status is Status.PRECISION):
             return self._precise.certain(ending, cost, self._deadline)

@@ -67,7 +67,8 @@ class LevenbergMarquardt:
         proposal = Proposal(linear, step, False, relative_decrease, model_cost_change, self._region.radius)
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
             self._region = self._region.accepted(relative_decrease)
-            return replace(proposal, accepted=True, longer=self._region.radius > proposal.radius)
+            at_most = self._region.radius >= self._options.max_radius
+            return replace(proposal, accepted=True, longer=at_most or self._region.radius > proposal.radius)
         self._region = self._fallback
         return replace(proposal, ending=self._smallest_region())
 

@@ -9,7 +9,7 @@ from typing import Final, final
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
-from optpy.solver.rounding import DOUBLE
+from optpy.solver.rounding import DOUBLE, NOTABLE
 from optpy.solver.termination import is_unsolved
 
 ROUNDINGS: Final = 4
@@ -23,8 +23,6 @@ gains nearly all that is left."""
 _AWAY: Final = 1e3
 """An x so many times longer than the first step has made it has been led away; and so has a full step that makes the
 cost so many times larger."""
-_NOTABLE: Final = 1e-3
-"""Of the cost rounding may hide where a gradient of rounding is called a minimum's."""
 _MIXED: Final = 0.1
 """Of a cost that is rounding may stand in terms that rounding x does not change: what is minimised weighs all terms."""
 _WORTH: Final = 1e-6
@@ -58,9 +56,9 @@ class Precision:
         return _ROUNDED * self._unit**2 * self._initial
 
     @property
-    def has_stepped(self) -> bool:
-        """Whether there was a step by residuals: then no other step can be trusted to be short at the minimum alone."""
-        return self._reached < math.inf
+    def doubts(self) -> bool:
+        """Whether steps may be short elsewhere than at the minimum: there was one by residuals, or may have to be."""
+        return self._reached < math.inf or self._problem.is_stiff()
 
     @property
     def advice(self) -> str:
@@ -105,7 +103,7 @@ class Precision:
         if not self.asks:
             return None
         self.asks = False
-        hidden = self._problem.hidden(cost, self._unit, deadline)
+        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
         step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
@@ -137,18 +135,19 @@ class Precision:
         if cost == 0:  # while the gradient is not
             cure = "Scale the residuals up, or start elsewhere."
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
-        hidden = self._problem.hidden(cost, self._unit, deadline)
+        rounded = ending.status is Status.PRECISION
+        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=rounded)
         made = self._unit**2 * hidden.rounding
         lost = made > _ROUNDED * self._initial and self._is_led_away()
         times, solved = _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS**2, _SOLVED * self._initial
         if not lost:
-            if min(cost, hidden.left) <= solved or self._is_rounding(cost, made, times):
+            if cost <= solved or self._is_rounding(cost, made, times):
                 return ending
             new = cost <= self._reached and cost != self._in_vain
             if hidden.is_next and hidden.left > _WORTH * cost and new:
                 self.asks = True
                 return None
-            if hidden.left <= _NOTABLE * cost:
+            if hidden.left <= max(NOTABLE * cost, solved):
                 return ending
         how_much = "all" if lost else f"up to {hidden.left:.3e}" if math.isfinite(hidden.left) else "an unknown part"
         numbers = f"{how_much} of the cost, {cost:.3e}, may be left"
@@ -193,7 +192,7 @@ class Precision:
         """Whether the step lowers the cost by a notable part, which is more than rounding: however short it is."""
         if not lowers(proposal, cost) or proposal.step is None:
             return False
-        return cost > self.nothing and cost - proposal.step.cost.total > _NOTABLE * cost
+        return cost > self.nothing and cost - proposal.step.cost.total > NOTABLE * cost
 
     def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
         """Where J^T J is singular, rounding alone makes a full step longer than x, and the cost many times larger."""

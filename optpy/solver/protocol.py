@@ -226,26 +226,29 @@ class NonlinearProblem(Protocol):
         """||J_i|| max(|x_i|, 1) for each coordinate of an unknown without dims, by name, where last linearised."""
 
     def is_stiff(self) -> bool:
-        """Whether constants in an unknown, or in a fit anything, hardly change the residuals: a gradient says little.
+        """Whether the residuals hardly change along a direction, so that a gradient says little of what is left.
 
-        Then an ending by a short step may be far from the minimum, and `hidden` is asked; only where that is exact.
+        Then an ending by a short step may be far from the minimum, and `hidden` is asked. Where that is not exact, the
+        directions asked about are the constants in each channel of each unknown.
         """
 
     @property
     def hidden_is_exact(self) -> bool:
         """Whether `hidden` says what a full step gains, and finds that step, however ill-conditioned J^T J is."""
 
-    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
-        """What the cost may lie above the minimum where the gradient is nothing but rounding: 1/2 ||J e||^2.
+    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+        """What the cost may lie above the minimum.
 
-        e solves (J^T J + D) e = n for a gradient n of rounding alone, with next to no damping: see
-        `rounding.rounded_gradient`. Takes a linear solve; the step, and D, are others after it. Where it is exact,
-        what a full step gains: see `rounding.left_in_few`.
+        Where it is exact, what a full step gains: see `rounding.left_in`. Elsewhere, if the problem `is_stiff`, what a
+        step by constants and along coordinates gains; and if that is little, what rounding hides, where the gradient
+        may be nothing but rounding: 1/2 ||J e||^2, where e solves (J^T J + D) e = n for a gradient n of rounding alone,
+        with next to no damping (see `rounding.rounded_gradient`). The step, and D, are others after it.
 
         Args:
             cost: at x.
             unit: the precision of the arithmetic.
             deadline: see `LinearLimits`.
+            of_rounding: whether what rounding hides is asked for where that takes a linear solve.
         """
 
     def change_by_rounding(self, unit: float) -> Mapping[str, float]:

@@ -125,7 +125,7 @@ class ReferenceProblem:
         """See `NonlinearProblem.hidden_is_exact`."""
         return False
 
-    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
         """See `NonlinearProblem.hidden`."""
         n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
         self.damp(nearly_undamped(unit, self.curvature()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ Real = NDArray[np.float64]
 
 DOUBLE: Final = 1e-12
 """A precision finer than this is that of float64."""
+NOTABLE: Final = 1e-3
+"""No more of the cost may be left at a success, as far as that can be told."""
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
 CAREFUL: Final = LinearLimits(max_iterations=500, eta=1e-3, residual_reset_period=50)
@@ -22,6 +24,8 @@ CAREFUL: Final = LinearLimits(max_iterations=500, eta=1e-3, residual_reset_perio
 most is to be gained, and least is seen of it in the rest of the equations."""
 _RESOLVED: Final = 10
 """||J v||^2 is more than rounding where it is so many times what a unit of rounding in each of v makes of it."""
+_BY_CHANCE: Final = 30
+"""Times the mean, which a square of a normal variable is by chance once in 1e7."""
 PROBES: Final = 8
 """So many roundings of x are tried: by the largest of them hardly an entry is thought far more exact than it is."""
 
@@ -98,80 +102,112 @@ def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real
     return xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0), of_cost
 
 
-def is_stiff(constants: Sequence[Real], c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
-    """Whether p.J^T J p <= sqrt(precision) p.C p for one of the constants p: a gradient says little along it.
+class Span(Protocol):
+    """Directions b_k in which x may move, `size` of them."""
 
-    In float64 what is rounding counts as 0: a constant that may be added. In float32 stiff residuals may hide one.
+    size: int
+
+    def vector(self, coefficients: NDArray[np.float64]) -> Real:
+        """sum_k coefficients_k b_k, (n,); 0 at what is fixed."""
+
+    def moments(self, v: Real) -> NDArray[np.float64]:
+        """b_k.v for each k."""
+
+
+@final
+class Everything:
+    """Each of a few unknowns by itself."""
+
+    def __init__(self, free: NDArray[np.bool_]) -> None:
+        self.size = len(free)
+        self._free = free
+
+    def vector(self, coefficients: NDArray[np.float64]) -> Real:
+        """See `Span.vector`."""
+        return np.where(self._free, coefficients, 0.0)
+
+    def moments(self, v: Real) -> NDArray[np.float64]:
+        """See `Span.moments`."""
+        return np.where(self._free, v, 0.0)
+
+
+def is_stiff(span: Span, c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
+    """Whether p.J^T J p <= sqrt(precision) p.C p for a p in the span: a gradient says little along it.
 
     Args:
-        constants: 1 in a channel of an unknown, 0 elsewhere, each (n,).
+        span: its directions are scaled to b_k.C b_k = 1, and then hardly depend on one another.
         c: the diagonal of J^T J, (n,).
         apply: from p to J^T J p, both (n,).
         precision: of the arithmetic.
     """
-    least = 1.0
-    for constant in constants:
-        p = np.where(c > 0, constant, 0.0)  # what is fixed stays
-        whole = float(c @ p)
-        if whole > 0:
-            least = min(least, float(p @ apply(p)) / whole)
-    return least < math.sqrt(precision) and (least > 10 * precision or precision > DOUBLE)
-
-
-def is_ill_conditioned(c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
-    """Whether J^T J, its diagonal scaled to 1, has an eigenvalue below sqrt(precision): for a few unknowns.
-
-    Args:
-        c, apply, precision: as for `is_stiff`.
-    """
-    _, A = _scaled(c, apply)
+    W = _scaled(span, c)
+    A = _gram(span, W, apply)
     if not np.isfinite(A).all():
         return True
-    values = np.linalg.eigvalsh(A)[int((c <= 0).sum()) :]  # without those of columns of 0
+    values = np.linalg.eigvalsh(A)[int((np.diag(W) <= 0).sum()) :]  # without those of directions that change nothing
     return bool(len(values)) and float(values[0]) < math.sqrt(precision)
 
 
-def _scaled(c: Real, apply: Callable[[Real], Real]) -> tuple[Real, Real]:
-    """Of each unknown 1 over the length of its column, and J^T J with columns of length 1."""
-    scale = np.where(c > 0, 1 / np.sqrt(np.where(c > 0, c, 1.0)), 0.0)
-    with np.errstate(all="ignore"):
-        A = scale[:, None] * np.stack([apply(unit) for unit in np.diag(np.sign(scale))]) * scale
-    return scale, (A + A.T) / 2
-
-
-def left_in_few(
-    c: Real, cost: float, apply: Callable[[Real], Real], model: Callable[[Real], float], precision: float
+def left_in(
+    span: Span,
+    c: Real,
+    cost: float,
+    n_residuals: int,
+    apply: Callable[[Real], Real],
+    model: Callable[[Real], float],
+    precision: float,
 ) -> tuple[float, Real]:
-    """What a full step gains, and that step: for a few unknowns, of whatever units, however ill-conditioned J^T J is.
+    """What a full step within a span gains, and that step, however ill-conditioned J^T J is:
 
         sum_v (F.Jv)^2 / (2 ||J v||^2),  -sum_v (F.Jv) / ||J v||^2 v
 
-    with v the eigenvectors of J^T J, its diagonal scaled to 1.
+    with v the eigenvectors of J^T J in the span, its directions scaled. Those of the smallest eigenvalues are mixed by
+    rounding: with all scaled to ||J v|| = 1 they are parted once more (as in a second pass of CholeskyQR).
 
-    The eigenvectors are as good as the arithmetic makes them; what the step gains along each is told by the residuals,
-    where g and J^T J would have lost the small ones. Directions that change the residuals by rounding alone count as 0.
+    What the step gains along each is told by the residuals, where g and J^T J would have lost the small ones.
+    Directions that change the residuals by what may be rounding alone count as 0, unless J v lies along F as rounding
+    would not: by chance the square of their cosine is about 1 / n_residuals.
 
     Args:
-        c: the diagonal of J^T J, (n,).
+        span, c, apply, precision: as for `is_stiff`.
         cost: 1/2 ||F||^2.
-        apply: from p to J^T J p, both (n,).
+        n_residuals: the length of F.
         model: from a step d to -(J d).(F + J d / 2), computed from the residuals.
-        precision: of the arithmetic.
+
+    Reference: T. Fukaya et al., CholeskyQR2: a simple and communication-avoiding algorithm, 2014.
     """
-    scale, A = _scaled(c, apply)
-    if not np.isfinite(A).all():
-        return math.inf, np.zeros(len(c))
-    values, vectors = np.linalg.eigh(A)
-    left, step = 0.0, np.zeros(len(c))
-    for value, direction in zip(values, vectors.T, strict=True):
-        # About as long as F: in the sum of both the shorter one is rounded away.
-        v = scale * direction * math.sqrt(2 * cost / max(value, precision))
+    W = _scaled(span, c)
+    for _ in range(2):
+        A = _gram(span, W, apply)
+        if not np.isfinite(A).all():
+            return math.inf, span.vector(np.zeros(span.size))
+        values, vectors = np.linalg.eigh(A)
+        W = (vectors / np.sqrt(np.maximum(values, precision))).T @ W
+        if values[0] > math.sqrt(precision):
+            break
+    left, step = 0.0, np.zeros(span.size)
+    for w in W * math.sqrt(2 * cost):  # about as long as F: in the sum of both the shorter one is rounded away
+        v = span.vector(w)
         forwards, backwards = model(v), model(-v)
         square, slope = -(forwards + backwards), (backwards - forwards) / 2  # ||J v||^2 and F.Jv
-        if square > _RESOLVED * precision**2 * float(c @ v**2):
+        told = square > _RESOLVED * precision**2 * float((c * v**2).sum())
+        if told or n_residuals * slope**2 > _BY_CHANCE * square * 2 * cost > 0:
             left += slope**2 / (2 * square)
-            step -= slope / square * v
-    return left, step
+            step -= slope / square * w
+    return left, span.vector(step)
+
+
+def _scaled(span: Span, c: Real) -> NDArray[np.float64]:
+    """Diagonal: directions of the span with b.C b = 1; 0 for those along which nothing changes."""
+    squares = np.array([float((c * span.vector(unit) ** 2).sum()) for unit in np.eye(span.size)])
+    return np.diag(np.where(squares > 0, 1 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0))
+
+
+def _gram(span: Span, W: NDArray[np.float64], apply: Callable[[Real], Real]) -> NDArray[np.float64]:
+    """w_i.J^T J w_j for directions given by their coefficients; below the diagonal as exact as ||J w_j|| is small."""
+    with np.errstate(all="ignore"):
+        A: NDArray[np.float64] = W @ np.stack([span.moments(apply(span.vector(w))) for w in W], axis=1)
+    return A
 
 
 def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:

@@ -70,9 +70,9 @@ class Timed:
     def hidden_is_exact(self) -> bool:
         return self._problem.hidden_is_exact
 
-    def hidden(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
         with self._clock("linear_solve"):
-            return self._problem.hidden(cost, unit, deadline)
+            return self._problem.hidden(cost, unit, deadline, of_rounding=of_rounding)
 
     def change_by_rounding(self, unit: float) -> Mapping[str, float]:
         with self._clock("residual"):

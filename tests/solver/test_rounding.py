@@ -11,7 +11,7 @@ import pytest
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import ROUNDINGS, noise_test, rounding_test
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
-from optpy.solver.rounding import left_in_few, rounding
+from optpy.solver.rounding import Everything, left_in, rounding
 from tests.solver.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)
@@ -177,7 +177,10 @@ def test_what_a_full_step_gains_is_found_however_ill_conditioned(condition: floa
     J = U @ np.diag(np.geomspace(1, 1 / condition, 4)) @ V.T * [1e3, 1, 1e-3, 1]
     F = rng.normal(size=12)
     cost, c = 0.5 * float(F @ F), np.sum(J**2, axis=0)
-    found, step = left_in_few(c, cost, lambda p: J.T @ (J @ p), lambda d: -float((J @ d) @ (F + J @ d / 2)), EPS)
+    everything = Everything(c > 0)
+    found, step = left_in(
+        everything, c, cost, len(F), lambda p: J.T @ (J @ p), lambda d: -float((J @ d) @ (F + J @ d / 2)), EPS
+    )
     assert found == pytest.approx(0.5 * float(np.sum((U.T @ F) ** 2)), rel=0.05)
     there = F + J @ step
     assert cost - 0.5 * float(there @ there) == pytest.approx(found, rel=0.05)
@@ -188,9 +191,11 @@ def test_directions_that_change_nothing_but_rounding_gain_nothing() -> None:
     column = rng.normal(size=12)
     J, F = np.stack([column, column], axis=1), rng.normal(size=12)
     F -= J[:, 0] * (J[:, 0] @ F) / (J[:, 0] @ J[:, 0])  # at the minimum
-    found, step = left_in_few(
+    found, step = left_in(
+        Everything(np.ones(2, bool)),
         np.sum(J**2, axis=0),
         0.5 * float(F @ F),
+        len(F),
         lambda p: J.T @ (J @ p),
         lambda d: -float((J @ d) @ (F + J @ d / 2)),
         EPS,
