@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -32,20 +32,24 @@ class FlatVectors:
         self._linear = linear
         self.xp = xp
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the vectors' parts, (*dims, channels) for each unknown."""
+        sizes = self._machine.buffers.sizes
+        return [(*(sizes[d] for d in u.dims), tangent(u).channels) for u in self._unknowns]
+
     def read(self, kind: str) -> Any:
         """A copy of a vector; see ``energy.vectors``."""
         return self._joined(lambda u: self._machine.buffers.read(vector(kind, u)))
 
     def write(self, kind: str, values: Any) -> None:
         """Overwrite a vector, in the precision of the solve."""
-        first, own, buffers = 0, self._machine.xp, self._machine.buffers
-        for u in self._unknowns:
-            field = vector(kind, u)
-            shape = (*(buffers.sizes[d] for d in u.dims), field.channels)
+        first, own = 0, self._machine.xp
+        for u, shape in zip(self._unknowns, self.shapes, strict=True):
             part = values[first : first + math.prod(shape)].reshape(shape)
             if self.xp is not own:
                 part = own.asarray(part.astype(self._machine.dtype), blocking=True)
-            buffers.write(field, part)
+            self._machine.buffers.write(vector(kind, u), part)
             first += math.prod(shape)
 
     def apply_jtj(self, p: Any) -> Any:
@@ -88,23 +92,29 @@ class Smooth:
     """In each channel of each unknown: the constants and, if asked, the coordinates along its dims, from -1 to 1.
 
     See `solver.rounding.Span`. A residual of differences hardly sees them, however large its weight.
+
+    Args:
+        shapes: of the unknowns' vectors, (*dims, channels) each.
+        free: where something is solved for, (n,); all directions are 0 elsewhere.
+        xp: the module of `free`, and of the vectors.
+        linear: whether coordinates are asked for.
     """
 
-    def __init__(self, machine: Machine, unknowns: tuple[Field, ...], free: Any, xp: Any, *, linear: bool) -> None:
-        self._xp = xp
+    def __init__(self, shapes: Sequence[tuple[int, ...]], free: Any, xp: Any, *, linear: bool) -> None:
+        self._shapes = shapes
         self._free = free
-        self._shapes = [(*(machine.buffers.sizes[d] for d in u.dims), tangent(u).channels) for u in unknowns]
-        self._terms = [len(shape) if linear else 1 for shape in self._shapes]
-        self.size = sum(shape[-1] * terms for shape, terms in zip(self._shapes, self._terms, strict=True))
+        self._xp = xp
+        self._terms = [len(shape) if linear else 1 for shape in shapes]
+        self.size = sum(shape[-1] * terms for shape, terms in zip(shapes, self._terms, strict=True))
 
     def vector(self, coefficients: NDArray[np.float64]) -> Any:
         """See `Span.vector`."""
-        first, parts = 0, []
+        coefficient, parts = iter(coefficients), []
         for shape, terms in zip(self._shapes, self._terms, strict=True):
             part = self._xp.zeros(shape)
             for basis in self._bases(shape, terms):
-                part += self._xp.asarray(coefficients[first : first + shape[-1]]) * basis
-                first += shape[-1]
+                for channel in range(shape[-1]):
+                    part[..., channel] += float(next(coefficient)) * basis
             parts.append(part.ravel())
         return self._xp.where(self._free, self._xp.concatenate(parts), 0.0)
 
@@ -115,14 +125,12 @@ class Smooth:
             part = v[first : first + math.prod(shape)].reshape(shape)
             first += math.prod(shape)
             for basis in self._bases(shape, terms):
-                sums = (part * basis).reshape(-1, shape[-1]).sum(axis=0)
-                found += [float(x) for x in sums]
+                found += [float((part[..., channel] * basis).sum()) for channel in range(shape[-1])]
         return np.array(found)
 
     def _bases(self, shape: tuple[int, ...], terms: int) -> Iterator[Any]:
-        """1, then each coordinate, to be broadcast over (*dims, channels)."""
-        yield self._xp.ones(1)
-        for axis in range(terms - 1):
-            n = shape[axis]
+        """1, then each coordinate, to be broadcast over the dims."""
+        yield 1.0
+        for axis, n in enumerate(shape[: terms - 1]):
             along = self._xp.arange(n) * (2 / max(n - 1, 1)) - (1 if n > 1 else 0)
-            yield along.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+            yield along.reshape([-1 if a == axis else 1 for a in range(len(shape) - 1)])

@@ -355,7 +355,8 @@ class CompiledProblem:
         return Everything(self._flat(np).diagonal() > 0)
 
     def _smooth(self, xp: Any, *, linear: bool) -> Smooth:
-        return Smooth(self._bound, self._unknowns, self._flat(xp).diagonal() > 0, xp, linear=linear)
+        v = self._flat(xp)
+        return Smooth(v.shapes, v.diagonal() > 0, xp, linear=linear)
 
     @property
     def _numbers(self) -> int:

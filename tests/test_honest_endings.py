@@ -273,3 +273,104 @@ def test_a_session_of_a_stiff_problem_goes_on_as_a_new_solve(method: str, dtype:
     assert session.result().success
     assert again.success
     assert session.result().cost == pytest.approx(again.cost, rel=1e-5)
+
+
+# -- directions that stiff residuals leave free ------------------------------------------------------------------------
+
+H, W, E = op.dims("H W E")
+i, j = op.indices(H, W)
+e = op.indices(E)
+Q, R = op.Unknown("Q", (H, W)), op.Array("R", (H, W))
+across, down = op.params("across down")
+MEMBRANE = op.Energy(fit=Q[i, j] - R[i, j], x=across * (Q[i, j] - Q[i, j + 1]), y=down * (Q[i, j] - Q[i + 1, j]))
+LINE = op.Energy(fit=X[n] - A[n], slope=stiffness * (X[n] - X[n + 1]))
+
+
+def above(result: op.SolveResult, bound: float) -> float:
+    """By how much of it the cost is above a bound of the minimum; 0 where it is not said to have converged."""
+    return max(result.cost / bound - 1, 0) if result.success else 0.0
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize(
+    ("size", "weights"), [(8, (1e7, 1e7)), (20, (1e6, 1e4)), (20, (1e7, 1e6)), (20, (1e8, 1e6)), (40, (1e7, 1e6))]
+)
+def test_a_stiff_membrane_finds_its_mean(size: int, weights: tuple[float, float], method: str) -> None:
+    b = 5 + np.random.default_rng(1).normal(size=(size, size))
+    data = dict(Q=np.zeros_like(b), R=b, across=weights[0], down=weights[1])
+    result = op.solve(MEMBRANE, data, method=method)
+    assert result.cost < 1.001 * MEMBRANE.cost(data | dict(Q=np.full_like(b, b.mean())))
+    assert result.success or result.status is Status.FAILURE  # which is when the gradient is rounding at last
+
+
+def test_steps_that_creep_are_given_up_for_one_by_the_residuals() -> None:
+    """The largest trust region still damps what moves the mean, a little in each of thousands of steps."""
+    b = 5 + np.random.default_rng(1).normal(size=(8, 8))
+    result = op.solve(MEMBRANE, dict(Q=np.zeros_like(b), R=b, across=1e7, down=1e7))
+    assert result.success
+    assert result.nit < 200
+
+
+@pytest.mark.parametrize("weight", [1e5, 1e6, 1e7])
+@pytest.mark.parametrize("size", [100, 256, 1000])
+def test_a_stiff_line_of_full_steps_finds_its_mean(size: int, weight: float) -> None:
+    a = 5 + np.random.default_rng(0).normal(size=size)
+    result = op.solve(LINE, dict(X=a, A=a, stiffness=weight), method="gn")
+    assert result.success
+    assert above(result, ((a - a.mean()) ** 2).sum() / 2) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("weight", [1e3, 1e5, 1e7])
+def test_a_stiff_membrane_in_float32(weight: float, method: str) -> None:
+    b = (5 + np.random.default_rng(0).normal(size=(14, 14))).astype(np.float32)
+    data = dict(Q=np.zeros_like(b), R=b, across=weight, down=weight)
+    result = op.solve(MEMBRANE, data, method=method)
+    assert above(result, MEMBRANE.cost(data | dict(Q=np.full(b.shape, b.mean())))) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("preconditioner", [None, "jacobi"])
+@pytest.mark.parametrize(("size", "weight"), [(140, 1e7), (160, 1e6), (160, 1e7)])
+def test_a_stiff_spline_finds_its_line(size: int, weight: float, preconditioner: Any, method: str) -> None:
+    t = np.arange(size)
+    a = 2 + np.sin(t / size * 6) + 0.1 * np.random.default_rng(0).normal(size=size)
+    data = dict(X=np.zeros(size), A=a, weight=1.0, stiffness=weight)
+    result = op.solve(SMOOTHER, data, method=method, preconditioner=preconditioner)
+    left = a - np.polynomial.Polynomial.fit(t, a, 1)(t)
+    assert result.success
+    assert above(result, (left**2).sum() / 2) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("groups", [4, 30])
+def test_polynomials_in_years_of_several_groups(groups: int, method: str) -> None:
+    """Together no fit, but few numbers: J^T J, scaled, has a condition of 1e17."""
+    G = op.dims("G")
+    P, T = op.Unknown("P", (G,), 4), op.Array("T", (E,))
+    g = op.Graph("group", E, (G,))[e][0]
+    cubic = op.Energy(fit=sum(P[g][k] * T[e] ** k for k in range(4)) - op.Array("Z", (E,))[e])
+    rng = np.random.default_rng(1)
+    t, group = rng.uniform(1990, 2020, groups * 20), np.repeat(np.arange(groups), 20)
+    z = np.sin((t - 1990) / 6 + group) + 0.1 * rng.normal(size=len(t))
+    result = op.solve(cubic, dict(P=np.zeros((groups, 4)), T=t, Z=z, group=group[:, None]), method=method)
+    fits = [np.polynomial.Polynomial.fit(t[group == k], z[group == k], 3) for k in range(groups)]
+    least = sum(((fits[k](t) - z)[group == k] ** 2).sum() for k in range(groups)) / 2
+    assert result.success
+    assert above(result, least) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+@pytest.mark.parametrize("first", [300, 1990])
+@pytest.mark.parametrize("degree", [4, 5, 6])
+def test_a_polynomial_of_high_degree_in_years(degree: int, first: float, method: str) -> None:
+    """Beyond what float64 can tell from the powers of years, it says so."""
+    c, T = op.Unknown("c", (), degree + 1), op.Array("T", (N,))
+    energy = op.Energy(fit=sum(c[()][k] * T[n] ** k for k in range(degree + 1)) - A[n])
+    t = np.linspace(first, first + 10 if first < 1000 else first + 30, 200)
+    a = np.sin(t) + 0.1 * np.random.default_rng(0).normal(size=200)
+    result = op.solve(energy, dict(c=np.zeros(degree + 1), T=t, A=a), method=method, max_iterations=500)
+    least = ((np.polynomial.Polynomial.fit(t, a, degree)(t) - a) ** 2).sum() / 2
+    assert above(result, least) < 1e-3
+    if degree == 4:
+        assert result.success

@@ -9,13 +9,15 @@ from optpy.solver.precision import Precision
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import LinearLimits, LinearStatus
 from optpy.solver.result import Ending, Status
-from optpy.solver.rounding import WIDE
+from optpy.solver.rounding import NOTABLE, WIDE
 from optpy.solver.termination import UNSOLVED, is_unsolved
 
 _EXACT: Final = (1e-6, 1e-14)
 """Of its right-hand side the linear solve of a step that decides on a fit may leave so much: it has few unknowns, whose
 units may differ by orders. Without a preconditioner r is in the units of g, and so small in some unknowns from the
 beginning."""
+_CREEPING: Final = 16
+"""After so many steps in a row that gain little it is asked what is left."""
 _UNSOLVED_STEPS: Final = 3
 """So many of those in a row, and the solve ends."""
 
@@ -43,6 +45,7 @@ class Confirmation:
         self._refused = False  # a step without damping, from this x, was refused
         self._moved = False  # x is another since
         self._deadline: float | None = None
+        self._creeping = 0  # full steps in a row that have gained little
         self._unsolved = 0  # steps in a row that are small, but perhaps only by the accuracy of their linear solves
 
     def begin_step(self, deadline: float | None) -> LinearLimits:
@@ -92,6 +95,19 @@ class Confirmation:
         self._undamped_next = True
         self._method.widen(self._widest)
         return None
+
+    def creeping(self, proposal: Proposal, before: float, cost: float) -> None:
+        """Look for a step by residuals where steps that no trust region shortens gain little, again and again.
+
+        Args:
+            before, cost: at x before the step and after it.
+        """
+        if not proposal.accepted or proposal.radius < self._options.max_radius or before - cost > NOTABLE * before:
+            self._creeping = 0
+            return
+        self._creeping += 1
+        if self._creeping % _CREEPING == 0:
+            self._precise.seek(cost, self._deadline)
 
     def linear_solve(self, small: Ending | None, proposal: Proposal) -> Ending | None:
         """An ending by a small step, if its linear equations were solved; after too many that were not, LINEAR_LIMIT.

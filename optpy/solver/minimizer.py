@@ -232,6 +232,8 @@ class Minimizer:
                 or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
                 or self._given_up(proposal, before, limits.deadline)
             )
+            if ending is None:
+                confirmation.creeping(proposal, before, self._cost.total)
         ending = ending or self._criteria.limit(self._iterations[-1].iteration, self._now()) or _RUNNING
         at_end = ending.status.success or ending.status is Status.ROUNDING
         self._ending = (self._plateau() if at_end else None) or ending

@@ -94,9 +94,18 @@ class Precision:
             if found is None or found.status.success:
                 return found and replace(found, hinges=False)
             found = None
+        if found is None and may_be_rounding:
+            self.seek(cost, deadline)
         if found is not None or not self.advice or not may_be_rounding:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
+
+    def seek(self, cost: float, deadline: float | None) -> None:
+        """Ask for a step by residuals if there is one that gains a notable part of the cost; not after one in vain."""
+        if not self._unit or not math.isnan(self._in_vain) or not self._problem.is_stiff():
+            return
+        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
+        self.asks = hidden.is_next and NOTABLE * cost < hidden.left < math.inf
 
     def step_by_residuals(self, cost: float, deadline: float | None) -> Proposal | None:
         """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
