@@ -283,7 +283,7 @@ e = op.indices(E)
 Q, R = op.Unknown("Q", (H, W)), op.Array("R", (H, W))
 across, down = op.params("across down")
 MEMBRANE = op.Energy(fit=Q[i, j] - R[i, j], x=across * (Q[i, j] - Q[i, j + 1]), y=down * (Q[i, j] - Q[i + 1, j]))
-LINE = op.Energy(fit=X[n] - A[n], slope=stiffness * (X[n] - X[n + 1]))
+STIFF_LINE = op.Energy(fit=X[n] - A[n], slope=stiffness * (X[n] - X[n + 1]))
 
 
 def above(result: op.SolveResult, bound: float) -> float:
@@ -315,7 +315,7 @@ def test_steps_that_creep_are_given_up_for_one_by_the_residuals() -> None:
 @pytest.mark.parametrize("size", [100, 256, 1000])
 def test_a_stiff_line_of_full_steps_finds_its_mean(size: int, weight: float) -> None:
     a = 5 + np.random.default_rng(0).normal(size=size)
-    result = op.solve(LINE, dict(X=a, A=a, stiffness=weight), method="gn")
+    result = op.solve(STIFF_LINE, dict(X=a, A=a, stiffness=weight), method="gn")
     assert result.success
     assert above(result, ((a - a.mean()) ** 2).sum() / 2) < 1e-3
 
