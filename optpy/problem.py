@@ -81,6 +81,7 @@ class CompiledProblem:
         self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
         self._gradient_is_news = False  # they have been computed at x ahead of being asked for
         self._largest = 0.0  # max_i |g_i| of the last linearisation
+        self._stiff: bool | None = None  # at x; None: not known
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             self._buffers.view(candidate(u))[...] = self._buffers.view(u)
-        self._ahead, self._linearised = False, "nowhere"
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
@@ -341,6 +342,11 @@ class CompiledProblem:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
+        if self._stiff is None:
+            self._stiff = self._is_stiff_here()
+        return self._stiff
+
+    def _is_stiff_here(self) -> bool:
         self._linearise_at_x()
         unit = float(np.finfo(self._bound.dtype).eps)
 
@@ -470,13 +476,13 @@ class CompiledProblem:
     def accept(self) -> None:
         self._at_start = False
         ahead = self._linearised == "candidate"
-        self._ahead, self._linearised = False, "nowhere"
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
         self._buffers.memory = self._with_candidate_as_x()
         if ahead:
             self._linearised, self._gradient_is_news = "x", True
 
     def withdraw(self) -> None:
-        self._ahead, self._linearised = False, "nowhere"
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
         self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
 
     def _queue_at_candidate(self, linearise: bool) -> None:

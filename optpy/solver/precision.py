@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from optpy.solver.proposal import Proposal
-from optpy.solver.protocol import LinearStatus, LinearSummary, NonlinearProblem
+from optpy.solver.protocol import Hidden, LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
 from optpy.solver.rounding import DOUBLE, NOTABLE
 from optpy.solver.termination import is_unsolved
@@ -105,7 +105,12 @@ class Precision:
         if not self._unit or not math.isnan(self._in_vain) or not self._problem.is_stiff():
             return
         hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
-        self.asks = hidden.is_next and NOTABLE * cost < hidden.left < math.inf
+        self.asks = self._may_gain(hidden, cost, NOTABLE)
+
+    def _may_gain(self, hidden: Hidden, cost: float, part: float) -> bool:
+        """Whether the step by residuals promises more than a part of the cost, and has not been tried from here."""
+        new = cost <= self._reached and cost != self._in_vain
+        return hidden.is_next and new and hidden.left > part * cost
 
     def step_by_residuals(self, cost: float, deadline: float | None) -> Proposal | None:
         """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
@@ -152,8 +157,7 @@ class Precision:
         if not lost:
             if cost <= solved or self._is_rounding(cost, made, times):
                 return ending
-            new = cost <= self._reached and cost != self._in_vain
-            if hidden.is_next and hidden.left > _WORTH * cost and new:
+            if self._may_gain(hidden, cost, _WORTH):
                 self.asks = True
                 return None
             if hidden.left <= max(NOTABLE * cost, solved):
