@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 import optpy as op
 from optpy.energy.binding import bind
@@ -36,10 +36,9 @@ def _threads_for_small_work() -> Iterator[None]:
 @settings(EXAMPLES, max_examples=100)
 @given(random_energies())
 def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: RandomEnergy) -> None:
+    assume(random.smooth)
     energy, data, h = random.energy, random.data(random.sizes(3, 2, 4)), 1e-6
     J = energy.jacobian(data).toarray()
-    if not random.smooth:
-        return
     column = 0
     for u in energy.unknown_fields:
         solved = np.repeat(solved_elements(energy, u, bind(energy, data)).ravel(), u.channels)

@@ -103,7 +103,9 @@ class GradientReport:
         return "\n".join([*lines, *(f"  {w}" for w in self.worst.values())])
 
 
-def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 1e-6) -> GradientReport:
+def check_gradients(
+    energy: Energy, data: Mapping[str, Any], tolerance: float = 1e-6, *, raise_exception: bool = False
+) -> GradientReport:
     """Compare ``energy.jacobian(data)`` with differences of the residuals, in float64; along the retraction where
     unknowns live on manifolds.
 
@@ -127,9 +129,11 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
         energy: whose derivatives.
         data: the point at which to compare, as for ``op.solve``.
         tolerance: the largest error to accept, relative to max(1, |entry|).
+        raise_exception: whether to raise where not every derivative agrees, as a test would.
 
     Raises:
         DataError: the data does not fit the energy.
+        AssertionError: the report, where it has not passed and `raise_exception` is set.
 
     Reference: C. Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Advances in Engineering Software, 1982.
     """
@@ -155,7 +159,10 @@ def check_gradients(energy: Energy, data: Mapping[str, Any], tolerance: float = 
             row = rows.start + int(np.argmax(np.where(told == verdict, found.error[rows], -1.0)))
             if verdict >= 0 and (label not in worst or (verdict, found.error[row]) > worst[label][:2]):
                 worst[label] = verdict, float(found.error[row]), found.entry(function, label, row)
-    return GradientReport({label: worst[label][2] for label in function.rows if label in worst}, tolerance)
+    report = GradientReport({label: worst[label][2] for label in function.rows if label in worst}, tolerance)
+    if raise_exception and not report:
+        raise AssertionError(str(report))
+    return report
 
 
 def independent_columns(jacobian: csc_matrix, columns: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:

@@ -56,6 +56,8 @@ def test_a_jump_is_a_disagreement() -> None:
     assert not report
     assert report.worst["r"].symbolic == 0
     assert "DISAGREE" in str(report)
+    with pytest.raises(AssertionError, match="DISAGREE"):
+        op.check_gradients(energy, {"X": np.array([1.0])}, raise_exception=True)
 
 
 @pytest.mark.parametrize(

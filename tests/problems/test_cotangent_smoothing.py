@@ -64,7 +64,7 @@ def _icosahedron() -> tuple[NDArray[Any], NDArray[Any]]:
 
 @pytest.mark.parametrize("mesh", [meshes.pebble(1), open_mesh()], ids=["closed", "open"])
 def test_the_derivatives_are_right(mesh: Trimesh) -> None:
-    op.check_gradients(energy, data_of(with_noise(mesh, 0.05).noisy))
+    op.check_gradients(energy, data_of(with_noise(mesh, 0.05).noisy), raise_exception=True)
 
 
 def test_the_weights_are_differentiated() -> None:

@@ -51,7 +51,7 @@ def test_the_cost_is_that_of_a_loop_over_the_edges(rotations: str) -> None:
 
 def test_the_derivatives_are_right(rotations: str) -> None:
     data = turned(small().data(rotations), Rotation.from_euler("xyz", [0.3, -0.4, 0.5]))
-    op.check_gradients(ENERGIES[rotations], data)
+    op.check_gradients(ENERGIES[rotations], data, raise_exception=True)
 
 
 def test_a_mesh_that_only_turns_costs_nothing(rotations: str) -> None:

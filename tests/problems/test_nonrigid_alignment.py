@@ -65,7 +65,7 @@ def test_the_cost_is_that_of_loops_over_vertices_and_edges() -> None:
 
 
 def test_the_derivatives_are_right() -> None:
-    op.check_gradients(energy, somewhere())
+    op.check_gradients(energy, somewhere(), raise_exception=True)
 
 
 def test_the_best_weights_turn_far_pulls_off() -> None:

@@ -67,7 +67,7 @@ def test_the_cost_is_that_of_its_residuals(astronaut: image_warping.Warp) -> Non
 
 
 def test_the_derivatives_are_right(astronaut: image_warping.Warp) -> None:
-    op.check_gradients(sparse_warping.energy, astronaut.data)
+    op.check_gradients(sparse_warping.energy, astronaut.data, raise_exception=True)
 
 
 def by_pixels(data: dict[str, Any]) -> dict[str, Any]:
