@@ -40,7 +40,16 @@ class FlatVectors:
 
     def read(self, kind: str) -> Any:
         """A copy of a vector; see ``energy.vectors``."""
-        return self._joined(lambda u: self._machine.buffers.read(vector(kind, u)))
+        buffers = self._machine.buffers
+        if self.xp is not self._machine.xp:
+            return self._joined(lambda u: buffers.read(vector(kind, u)))
+        first, flat = 0, self.xp.empty(sum(map(math.prod, self.shapes)))
+        for u, shape in zip(self._unknowns, self.shapes, strict=True):
+            stored = buffers.view(vector(kind, u))  # (channels, rows, length)
+            part = flat[first : first + math.prod(shape)].reshape(*stored.shape[1:], -1)
+            self.xp.copyto(part, self.xp.moveaxis(stored, 0, 2))
+            first += math.prod(shape)
+        return flat
 
     def write(self, kind: str, values: Any) -> None:
         """Overwrite a vector, in the precision of the solve."""
@@ -62,7 +71,8 @@ class FlatVectors:
             self._machine.queue("applyJTJ")
             return self.read("Ap")
         finally:
-            self.write("p", self.xp.zeros_like(p))
+            for u in self._unknowns:
+                self._machine.buffers.view(vector("p", u))[...] = 0
 
     def diagonal(self) -> Any:
         """diag(J^T J)."""
@@ -84,7 +94,8 @@ class FlatVectors:
         parts = (read(u).ravel() for u in self._unknowns)
         here = self.xp is self._machine.xp
         host = self._machine.host
-        return self.xp.concatenate([(part if here else host(part)).astype(np.float64) for part in parts])
+        joined = [(part if here else host(part)).astype(np.float64) for part in parts]
+        return joined[0] if len(joined) == 1 else self.xp.concatenate(joined)
 
 
 @final
@@ -116,16 +127,25 @@ class Smooth:
                 for channel in range(shape[-1]):
                     part[..., channel] += float(next(coefficient)) * basis
             parts.append(part.ravel())
-        return self._xp.where(self._free, self._xp.concatenate(parts), 0.0)
+        flat = parts[0] if len(parts) == 1 else self._xp.concatenate(parts)
+        return self._xp.where(self._free, flat, 0.0)
 
     def moments(self, v: Any) -> NDArray[np.float64]:
         """See `Span.moments`."""
-        v, first, found = self._xp.where(self._free, v, 0.0), 0, []
+        return self._sums(self._xp.where(self._free, v, 0.0), lambda basis: basis)
+
+    def squares(self, c: Any) -> NDArray[np.float64]:
+        """See `Span.squares`."""
+        return self._sums(self._xp.where(self._free, c, 0.0), lambda basis: basis**2)
+
+    def _sums(self, v: Any, weight: Callable[[Any], Any]) -> NDArray[np.float64]:
+        """sum(weight(b_k) v) for each k."""
+        first, found = 0, []
         for shape, terms in zip(self._shapes, self._terms, strict=True):
             part = v[first : first + math.prod(shape)].reshape(shape)
             first += math.prod(shape)
             for basis in self._bases(shape, terms):
-                found += [float((part[..., channel] * basis).sum()) for channel in range(shape[-1])]
+                found += [float((part[..., channel] * weight(basis)).sum()) for channel in range(shape[-1])]
         return np.array(found)
 
     def _bases(self, shape: tuple[int, ...], terms: int) -> Iterator[Any]:

@@ -36,3 +36,4 @@ def test_moments_are_products_with_the_directions_and_what_is_fixed_has_none() -
     directions = np.stack([span.vector(unit) for unit in np.eye(span.size)])
     assert not directions[:, ~free].any()
     np.testing.assert_allclose(span.moments(v), directions @ v)
+    np.testing.assert_allclose(span.squares(np.abs(v)), directions**2 @ np.abs(v))

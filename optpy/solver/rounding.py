@@ -113,6 +113,9 @@ class Span(Protocol):
     def moments(self, v: Real) -> NDArray[np.float64]:
         """b_k.v for each k."""
 
+    def squares(self, c: Real) -> NDArray[np.float64]:
+        """b_k.C b_k for each k, with C the diagonal matrix of c."""
+
 
 @final
 class Everything:
@@ -129,6 +132,10 @@ class Everything:
     def moments(self, v: Real) -> NDArray[np.float64]:
         """See `Span.moments`."""
         return np.where(self._free, v, 0.0)
+
+    def squares(self, c: Real) -> NDArray[np.float64]:
+        """See `Span.squares`."""
+        return np.where(self._free, c, 0.0)
 
 
 def is_stiff(span: Span, c: Real, apply: Callable[[Real], Real], precision: float) -> bool:
@@ -199,7 +206,7 @@ def left_in(
 
 def _scaled(span: Span, c: Real) -> NDArray[np.float64]:
     """Diagonal: directions of the span with b.C b = 1; 0 for those along which nothing changes."""
-    squares = np.array([float((c * span.vector(unit) ** 2).sum()) for unit in np.eye(span.size)])
+    squares = span.squares(c)
     return np.diag(np.where(squares > 0, 1 / np.sqrt(np.where(squares > 0, squares, 1.0)), 0.0))
 
 
