@@ -70,6 +70,7 @@ class CompiledProblem:
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
+        self._reweights = "cost_of_step" in machine.groups
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
@@ -234,7 +235,7 @@ class CompiledProblem:
 
     @property
     def reweights(self) -> bool:
-        return "cost_of_step" in self._bound.groups
+        return self._reweights
 
     def _cost(self) -> Cost:
         self._bound.queue("cost")

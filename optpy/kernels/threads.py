@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from optpy.errors import OptionError
@@ -39,6 +40,7 @@ def _checked(count: int | str, source: str) -> int:
     return count
 
 
+@cache  # a solve of a millisecond would spend a tenth of it here
 def _cgroup_quota(root: Path, process: Path) -> float:
     """The processors that control groups (version 2) allow: the least of the group and its parents."""
     quota = float(MAX_THREADS)
