@@ -169,7 +169,7 @@ class Factorisation:
     Attributes:
         operations: multiply-adds of one factorisation.
         blocks: of L, the diagonal counted, without the zeros that are stored with them.
-        nbytes: of L and all else, whether it is allocated yet or not.
+        needed: bytes of L and all else, whether it is allocated yet or not.
         state: for the native code.
 
     Raises:
@@ -193,6 +193,11 @@ class Factorisation:
         for name, array in arrays.items():
             self._memory.append(array)
             setattr(state, name, array.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        """Of what is allocated."""
+        return sum(a.nbytes for a in self._memory)
 
     # -- pattern -------------------------------------------------------------------------------------------------------
 
@@ -289,7 +294,7 @@ class Factorisation:
         state.tasks, state.tops = len(tasks), len(top)
         state.build_shared = self.operations >= _SHARED_BUILD
         state.solve_shared = int(value_at[-1]) >= _SHARED_SOLVE
-        self.nbytes = sum(a.nbytes for a in self._memory) + 8 * sum(self._scalars.values())
+        self.needed = self.nbytes + 8 * sum(self._scalars.values())
 
     def allocate(self) -> None:
         """Gives `state` the memory for its numbers, if it has none yet.

@@ -173,8 +173,13 @@ class CholeskyFactor:
 
     @property
     def nbytes(self) -> int:
-        """Of the factor, which has its memory once it is first built."""
+        """Of what is allocated: the pattern and, once it is first built, the factor and the matrix."""
         return self._factor.nbytes + (self._matrix.nbytes if self._matrix is not None else 0)
+
+    @property
+    def needed(self) -> int:
+        """Bytes of the factor, whether it is built yet or not."""
+        return self._factor.needed
 
     @property
     def matrix(self) -> AssembledMatrix:

@@ -202,7 +202,7 @@ class LinearSolver:
     def _do_without(self, factor: CholeskyFactor) -> None:
         """There is no memory for it: "auto" may choose, where it was asked for by name the user has to."""
         if self._asked != "auto":
-            needed = f"{factor.nbytes / 2**30:.1f} GiB"
+            needed = f"{factor.needed / 2**30:.1f} GiB"
             raise OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'") from None
         self._choice.report(Outcome.UNFIT, 0)
 
