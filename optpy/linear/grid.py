@@ -30,6 +30,7 @@ class GridMultigrid:
         self._z = [vector("z", u) for u in unknowns]
         shape = [buffers.sizes[d] for d in coupling.dims]
         self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], bound.program.dtype)
+        self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 
     @property
     def nbytes(self) -> int:
@@ -37,7 +38,9 @@ class GridMultigrid:
 
     def kernels(self, damped: bool) -> PcgKernels:
         """The lines of conjugate gradients with the levels that were built last."""
-        return self._bound.multigrid_kernels(self._steps, damped, self._z, self.levels)
+        if damped not in self._kernels:
+            self._kernels[damped] = self._bound.multigrid_kernels(self._steps, damped, self._z, self.levels)
+        return self._kernels[damped]
 
     def build(self, damped: bool) -> None:
         """Levels for J^T J (+ D) as it now is."""
