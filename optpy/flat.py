@@ -43,23 +43,20 @@ class FlatVectors:
         buffers = self._machine.buffers
         if self.xp is not self._machine.xp:
             return self._joined(lambda u: buffers.read(vector(kind, u)))
-        first, flat = 0, self.xp.empty(sum(map(math.prod, self.shapes)))
-        for u, shape in zip(self._unknowns, self.shapes, strict=True):
+        shapes = self.shapes
+        flat = self.xp.empty(sum(map(math.prod, shapes)))
+        for u, part in zip(self._unknowns, _parts(flat, shapes), strict=True):
             stored = buffers.view(vector(kind, u))  # (channels, rows, length)
-            part = flat[first : first + math.prod(shape)].reshape(*stored.shape[1:], -1)
-            self.xp.copyto(part, self.xp.moveaxis(stored, 0, 2))
-            first += math.prod(shape)
+            self.xp.copyto(part.reshape(*stored.shape[1:], -1), self.xp.moveaxis(stored, 0, 2))
         return flat
 
     def write(self, kind: str, values: Any) -> None:
         """Overwrite a vector, in the precision of the solve."""
-        first, own = 0, self._machine.xp
-        for u, shape in zip(self._unknowns, self.shapes, strict=True):
-            part = values[first : first + math.prod(shape)].reshape(shape)
+        own = self._machine.xp
+        for u, part in zip(self._unknowns, _parts(values, self.shapes), strict=True):
             if self.xp is not own:
                 part = own.asarray(part.astype(self._machine.dtype), blocking=True)
             self._machine.buffers.write(vector(kind, u), part)
-            first += math.prod(shape)
 
     def apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver serve for it.
@@ -140,12 +137,10 @@ class Smooth:
 
     def _sums(self, v: Any, weight: Callable[[Any], Any]) -> NDArray[np.float64]:
         """sum(weight(b_k) v) for each k."""
-        first, found = 0, []
-        for shape, terms in zip(self._shapes, self._terms, strict=True):
-            part = v[first : first + math.prod(shape)].reshape(shape)
-            first += math.prod(shape)
-            for basis in self._bases(shape, terms):
-                found += [float((part[..., channel] * weight(basis)).sum()) for channel in range(shape[-1])]
+        found: list[float] = []
+        for part, terms in zip(_parts(v, self._shapes), self._terms, strict=True):
+            for basis in self._bases(part.shape, terms):
+                found += [float((part[..., channel] * weight(basis)).sum()) for channel in range(part.shape[-1])]
         return np.array(found)
 
     def _bases(self, shape: tuple[int, ...], terms: int) -> Iterator[Any]:
@@ -154,3 +149,11 @@ class Smooth:
         for axis, n in enumerate(shape[: terms - 1]):
             along = self._xp.arange(n) * (2 / max(n - 1, 1)) - (1 if n > 1 else 0)
             yield along.reshape([-1 if a == axis else 1 for a in range(len(shape) - 1)])
+
+
+def _parts(flat: Any, shapes: Sequence[tuple[int, ...]]) -> Iterator[Any]:
+    """Views of a flat vector: what belongs to each unknown, in its shape."""
+    first = 0
+    for shape in shapes:
+        yield flat[first : first + math.prod(shape)].reshape(shape)
+        first += math.prod(shape)
