@@ -19,14 +19,14 @@ from rich.table import Table
 from bench.__main__ import CASES, load_case
 from bench.case import Case
 from bench.report import show
-from optpy.backend import derive_cuda
-from optpy.energy.problem_routines import Scatter
+from optpy.api.backend import derive_cuda
+from optpy.energy.derive.problem_routines import Scatter
 from optpy.ir import Coupling
-from optpy.kernels.cuda.bound import THREADS
-from optpy.kernels.cuda.cubin import read_cubin
-from optpy.kernels.cuda.multigrid import multigrid_source
-from optpy.kernels.cuda.nvrtc import compile_cuda, supported_architectures
-from optpy.kernels.cuda.program import CudaProgram
+from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.runtime.cuda.bound import THREADS
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import compile_cuda, supported_architectures
+from optpy.linear.multigrid.cuda_levels import multigrid_source
 
 _REGISTERS = 65536  # of a multiprocessor, in four parts
 _PARTS = 4

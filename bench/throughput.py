@@ -13,7 +13,7 @@ import optpy as op
 from bench.bandwidth import Copy, CopyMeter
 from bench.case import Case
 from bench.traffic import bytes_per_pixel, explain
-from optpy.session import Session
+from optpy.api.session import Session
 
 PCG_ITERATIONS = 50
 """Of one linear solve: enough to hide its start, too few for the residual to sink to denormal numbers."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .energy.declarations import Array, Param, Unknown, params
-from .energy.energy import Energy
-from .energy.expression import Expression
-from .energy.functions import (
+from optpy.api.plan import Solver, compile, solve
+from optpy.api.session import Session
+from optpy.energy.check.gradient_check import check_gradients
+from optpy.energy.energy import Energy
+from optpy.energy.language.declarations import Array, Param, Unknown, params
+from optpy.energy.language.expression import Expression
+from optpy.energy.language.functions import (
     abs,
     acos,
     acosh,
@@ -44,15 +47,9 @@ from .energy.functions import (
     vector,
     where,
 )
-from .energy.gradient_check import check_gradients
-from .energy.graph import Graph
-from .energy.index import Dim, Index, dims, indices
-from .energy.manifolds.se2 import SE2
-from .energy.manifolds.se3 import SE3
-from .energy.manifolds.so2 import SO2
-from .energy.manifolds.so3 import SO3
-from .energy.manifolds.unit_vector import UnitVector
-from .energy.numpy_names import (
+from optpy.energy.language.graph import Graph
+from optpy.energy.language.index import Dim, Index, dims, indices
+from optpy.energy.language.numpy_names import (
     absolute,
     arccos,
     arccosh,
@@ -90,10 +87,15 @@ from .energy.numpy_names import (
     square,
     trunc,
 )
-from .energy.refusal import missing_name as _missing_name
-from .energy.robust import robust
-from .energy.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
-from .errors import (
+from optpy.energy.language.refusal import missing_name as _missing_name
+from optpy.energy.language.robust import robust
+from optpy.energy.language.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
+from optpy.energy.manifolds.se2 import SE2
+from optpy.energy.manifolds.se3 import SE3
+from optpy.energy.manifolds.so2 import SO2
+from optpy.energy.manifolds.so3 import SO3
+from optpy.energy.manifolds.unit_vector import UnitVector
+from optpy.errors import (
     CompileError,
     DataError,
     DeviceError,
@@ -104,10 +106,8 @@ from .errors import (
     OptpyError,
     PrecisionWarning,
 )
-from .plan import Solver, compile, solve
-from .session import Session
-from .solver.options import SolveOptions
-from .solver.result import IntermediateResult, IterationRecord, SolveResult, Status
+from optpy.solver.options import SolveOptions
+from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status
 
 __version__ = "0.1.0"
 

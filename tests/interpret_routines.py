@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.binding import Bound
-from optpy.energy.problem_routines import AT_UNKNOWNS
-from optpy.energy.routines import solved_field
-from optpy.kernels.slots import segment_list
+from optpy.energy.data.binding import Bound
+from optpy.energy.derive.problem_routines import AT_UNKNOWNS
+from optpy.energy.derive.routines import solved_field
+from optpy.kernels.codegen.slots import segment_list
 from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate

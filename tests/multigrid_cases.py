@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.problem import CompiledProblem
+from optpy.api.problem import CompiledProblem
+from optpy.energy.data.binding import bind
 
 D_, H, W, K = op.dims("D H W K")
 

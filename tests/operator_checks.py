@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy import ir
-from optpy.energy.binding import bind
-from optpy.energy.evaluation import solved_elements
-from optpy.energy.vectors import block_channel, block_channels, vector
-from optpy.kernels.library import BoundProgram
-from optpy.linear.assembled import AlgebraicMultigrid
+from optpy.energy.check.evaluation import solved_elements
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.vectors import block_channel, block_channels, vector
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.linear.assembled.solve import AlgebraicMultigrid
 from optpy.linear.solver import LinearSolver
 from optpy.solver.protocol import Damping
 

@@ -22,10 +22,10 @@ from bench.gpu.place import Bench
 from bench.peers import PeerMissingError, cusparse, jax_products, torch_products
 from bench.peers.products import PeerProduct
 from bench.peers.residuals import RESIDUALS
-from optpy.backend import derive_cuda
-from optpy.kernels.cuda import available
-from optpy.kernels.cuda.cubin import read_cubin
-from optpy.kernels.cuda.nvrtc import compile_cuda
+from optpy.api.backend import derive_cuda
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import compile_cuda
 from tests.cuda.emulated_device import EmulatedDevice
 
 SIZE = 9  # a multiple of three, see bench/peers/cusparse.py

@@ -14,8 +14,8 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy.kernels.library import BoundProgram
-from optpy.linear import multigrid
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.linear.multigrid import solve as multigrid
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optpy.flat import Smooth
+from optpy.api.flat import Smooth
 
 SHAPES = [(3, 4, 2), (3,), (1, 1)]
 

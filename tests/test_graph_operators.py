@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.energy.edge_form import FORMS, EdgeForm
-from optpy.energy.gradient_check import check_gradients
-from optpy.energy.problem_routines import problem_routines
-from optpy.kernels import library
-from optpy.kernels.compiler import compile_c
-from optpy.plan import build
+from optpy.api.plan import build
+from optpy.energy.check.gradient_check import check_gradients
+from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.energy.derive.problem_routines import problem_routines
+from optpy.kernels.runtime import library
+from optpy.kernels.toolchain.compiler import compile_c
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.test_operators import COMPILERS

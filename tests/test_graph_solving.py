@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy.energy.edge_form import FORMS, EdgeForm
-from optpy.kernels import library
-from optpy.kernels.tables import Connectivity, TableKey
-from optpy.plan import build
+from optpy.api.plan import build
+from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.kernels.runtime import library
+from optpy.kernels.runtime.tables import Connectivity, TableKey
 from tests.meshes import mesh_arap_data, mesh_arap_energy
 
 V, E = op.dims("V E")

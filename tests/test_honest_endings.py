@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 import optpy as op
 from bench.search.solving import Ways, search
-from optpy.energy.binding import bind
+from optpy.energy.data.binding import bind
 from optpy.solver.result import Status
 
 N = op.dims("N")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.edge_form import FORMS, EdgeForm
-from optpy.energy.gradient_check import check_gradients
-from optpy.plan import build
+from optpy.api.plan import build
+from optpy.energy.check.gradient_check import check_gradients
+from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from tests.manifold_data import Real, plane_poses, pose_matrices, poses, unit_vectors
 from tests.operator_checks import check_everything
 

@@ -10,9 +10,9 @@ from scipy.spatial.transform import Rotation
 
 import optpy as op
 from optpy import ir
-from optpy.energy.binding import bind
-from optpy.energy.linearised import linearise
-from optpy.energy.vectors import candidate, vector
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.linearised import linearise
+from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import tangent
 from optpy.symbolic.count import count
 from tests.manifold_data import (

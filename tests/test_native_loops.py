@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import optpy as op
-import optpy.problem
-from optpy.energy.binding import bind
-from optpy.energy.evaluation import solved_elements
-from optpy.session import Session
+import optpy.api.problem
+from optpy.api.session import Session
+from optpy.energy.check.evaluation import solved_elements
+from optpy.energy.data.binding import bind
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
@@ -137,7 +137,7 @@ def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.kernels.library._ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr("optpy.kernels.runtime.library._ACCESSES_PER_THREAD", 1)
     solver = op.compile(ARAP, device="cpu", dtype=dtype)
     data = arap_data(70, 90)
     first, *others = (solver.solve(data, max_iterations=4, threads=n) for n in (1, 2, 3, 5))

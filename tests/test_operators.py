@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.energy.evaluation import solved_elements
-from optpy.kernels import library, toolchain
-from optpy.kernels.compiler import compile_c
+from optpy.energy.check.evaluation import solved_elements
+from optpy.energy.data.binding import bind
+from optpy.kernels.runtime import library
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.compiler import compile_c
 from tests.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.random_energies import BIG, RandomEnergy, random_energies
 

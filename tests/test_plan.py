@@ -38,7 +38,7 @@ def small_data() -> dict[str, Any]:
 def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
     change: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optpy.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.api.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
     with pytest.raises(op.DataError, match=message):
         op.solve(small_energy(), small_data() | change)
     with pytest.raises(op.DataError, match="lacks 'w'"):
@@ -48,7 +48,7 @@ def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
 def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("optpy.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.api.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
     for wrong in (dict(max_iteration=3), dict(device="tpu"), dict(dtype=np.int32)):
         with pytest.raises(op.OptionError):
             op.solve(small_energy(), small_data(), **wrong)
@@ -101,7 +101,7 @@ def test_pickling_is_refused_with_the_cure() -> None:
 
 
 def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.place.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
+    monkeypatch.setattr("optpy.api.place.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
     energy = small_energy()
     asked, found = op.compile(energy, "cpu"), op.compile(energy)
     assert (asked.device_reason, found.device_reason) == ("the CPU, as asked", "the CPU; no GPU: none is plugged in")

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, eye_array
 from scipy.sparse.linalg import spsolve
 
 import optpy as op
-from optpy.backend import Backend, cpu_backend
+from optpy.api.backend import Backend, cpu_backend
 from optpy.energy.energy import Energy
 
 N = op.dims("N")
@@ -96,7 +96,7 @@ def test_a_solver_compiles_each_precision_when_it_is_first_met(monkeypatch: pyte
         compiled.append(dtype)
         return cpu_backend(energy, dtype, *arguments)
 
-    monkeypatch.setattr("optpy.plan.cpu_backend", recording)
+    monkeypatch.setattr("optpy.api.plan.cpu_backend", recording)
     energy = fit()
     solver = op.compile(energy, device="cpu")
     assert (compiled, solver.dtype, solver.timing.total) == ([], None, 0)
@@ -120,7 +120,7 @@ def test_threads_that_solve_at_once_compile_once(monkeypatch: pytest.MonkeyPatch
         time.sleep(0.05)
         return cpu_backend(energy, dtype, *arguments)
 
-    monkeypatch.setattr("optpy.plan.cpu_backend", slowly)
+    monkeypatch.setattr("optpy.api.plan.cpu_backend", slowly)
     solver = op.compile(fit(), device="cpu")
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: solver.solve(values(np.zeros(3))).success, range(4)))

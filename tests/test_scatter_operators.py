@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy import ir
-from optpy.energy.binding import bind
-from optpy.energy.edge_form import FORMS, EdgeForm, over_edges
-from optpy.energy.evaluation import solved_elements
-from optpy.energy.problem_routines import ProblemRoutines, Scatter, problem_routines
-from optpy.energy.vectors import block_channel, block_channels, vector
+from optpy.energy.check.evaluation import solved_elements
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.edge_form import FORMS, EdgeForm, over_edges
+from optpy.energy.derive.problem_routines import ProblemRoutines, Scatter, problem_routines
+from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from tests import test_manifold_graphs as manifolds
 from tests.interpret_routines import Interpreter
 from tests.operator_checks import Real, near, stacked

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.problem import CompiledProblem
+from optpy.api.problem import CompiledProblem
 from tests.warping import arap_data, arap_energy
 
 SOLVER = op.compile(arap_energy(), device="cpu", dtype=np.float64)

@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 from scipy.sparse.linalg import spsolve
 
 import optpy as op
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain.compiler import compile_c
 from optpy.solver.result import Status
 from tests.warping import arap_data, arap_energy
 
@@ -85,7 +85,7 @@ def test_a_hundred_sizes_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled.append(name)
         return compile_c(source, name=name, what=what)
 
-    monkeypatch.setattr("optpy.kernels.cpu.compile_c", counted)
+    monkeypatch.setattr("optpy.kernels.runtime.cpu.compile_c", counted)
     for n in range(100):
         height, width = 1 + n % 13, 1 + 7 * n % 83
         result = op.solve(energy, noisy(height, width) | {"w": 1.0 + n}, method="gn")
@@ -245,7 +245,9 @@ def test_solves_in_several_threads_at_once() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.kernels.cuda.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
+    monkeypatch.setattr(
+        "optpy.kernels.runtime.cuda.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in")
+    )
     with pytest.raises(op.OptionError, match="device='cuda': none is plugged in"):
         op.solve(LAPLACIAN, noisy(3, 3), device="cuda")
     for device, cure in [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.session import Session
+from optpy.api.session import Session
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)

@@ -22,8 +22,8 @@ from bench.gpu.data import MAKERS
 from bench.gpu.everything import run_everything
 from bench.gpu.kernels import Budget
 from bench.gpu.report import target_table
-from optpy.kernels.cuda import available
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.device import Device
 
 PICTURE_SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 MESH_SIZES = (64, 128, 256, 512, 1023, 1293)

@@ -20,7 +20,7 @@ from bench.gpu.kernels import Budget
 from bench.gpu.place import Bench
 from bench.gpu.report import beside_table, kernel_table, overhead_table, solve_table
 from optpy.errors import OptpyError
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
 
 PARTS = ("kernels", "overhead", "beside", "cpu", "solves")
 """The routines; the work of an iteration and the rest of it; other peers; the CPU's product; whole solves."""

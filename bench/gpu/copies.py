@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from bench.bandwidth import Copy
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
 
 MEMORY_BYTES = 4 * 2**30
 """Moved by one copy: far more than any cache of a GPU holds."""

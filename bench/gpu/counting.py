@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.kernels.cuda.device import Device, Kernel, Mark, Module
+from optpy.kernels.runtime.cuda.device import Device, Kernel, Mark, Module
 
 
 @final
@@ -52,7 +52,7 @@ class _CountedMark:
 
 @final
 class CountingDevice:
-    """Another device, and `counts` of what it was asked; see `optpy.kernels.cuda.device.Device`."""
+    """Another device, and `counts` of what it was asked; see `optpy.kernels.runtime.cuda.device.Device`."""
 
     def __init__(self, device: Device) -> None:
         self.inner = device

@@ -26,7 +26,7 @@ from bench.__main__ import load_case
 from bench.gpu.cases import PARTS, Found, Run, Screen
 from bench.gpu.report import target_table
 from bench.gpu.targets import MESH_SIZE, PICTURE_SIZE, SMALL_SIZE, as_record
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
 
 _ROOT = Path(__file__).parents[2]
 _TAIL = 1500  # characters of what a program has said

@@ -13,8 +13,8 @@ from typing import Any, final
 
 from bench.gpu.kernels import Budget, KernelTime
 from bench.gpu.place import Bench
-from optpy.kernels.cuda.device import Kernel
-from optpy.kernels.cuda.program import CudaProgram
+from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.runtime.cuda.device import Kernel
 
 _SHORT, _LONG = 20, 200
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from bench.case import Case, Data
 from bench.gpu.counting import CountingDevice, Counts
-from optpy.energy.vectors import vector
+from optpy.api.place import Place
+from optpy.api.plan import Solver, build
+from optpy.api.problem import CompiledProblem
+from optpy.api.session import Session
+from optpy.energy.derive.vectors import vector
 from optpy.ir import tangent
-from optpy.kernels.cuda.bound import BoundCuda
-from optpy.kernels.cuda.device import Device
-from optpy.place import Place
-from optpy.plan import Solver, build
-from optpy.problem import CompiledProblem
-from optpy.session import Session
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Device
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits
 

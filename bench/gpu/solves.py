@@ -10,7 +10,7 @@ import optpy as op
 from bench.case import Case, Data
 from bench.gpu.counting import CountingDevice, Counts
 from bench.gpu.place import gpu_solver
-from optpy.plan import Solver
+from optpy.api.plan import Solver
 
 ITERATIONS = 10
 """Nonlinear ones of each solve, at most."""

@@ -21,10 +21,10 @@ from rich.text import Text
 import optpy
 from optpy.cli.screen import new_console, plain_table
 from optpy.errors import CompileError
-from optpy.kernels.cache import LIMIT_VARIABLE, Cache, open_cache
-from optpy.kernels.cache_folder import CACHE_VARIABLE, CURE, cache_folder, make_folder, reason_of
-from optpy.kernels.compiler import Compiled, compile_c, describe_toolchain, load_library
-from optpy.kernels.cuda.available import describe_cuda, find_device
+from optpy.kernels.runtime.cuda.available import describe_cuda, find_device
+from optpy.kernels.toolchain.cache import LIMIT_VARIABLE, Cache, open_cache
+from optpy.kernels.toolchain.cache_folder import CACHE_VARIABLE, CURE, cache_folder, make_folder, reason_of
+from optpy.kernels.toolchain.compiler import Compiled, compile_c, describe_toolchain, load_library
 
 _TRIAL = "double optpy_doctor(double x) { return 2.0 * x; }\n"
 _CUDA_TRIAL = """struct Context { double *x; };

@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optpy.backend import derive
+from optpy.api.backend import derive
+from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
-from optpy.energy.declarations import shape_text
+from optpy.energy.check.evaluation import Partials
+from optpy.energy.derive.tangent import at_zero
 from optpy.energy.energy import Energy
-from optpy.energy.evaluation import Partials
-from optpy.energy.graph import slots_text
-from optpy.energy.naming import shown
-from optpy.energy.tangent import at_zero
+from optpy.energy.language.declarations import shape_text
+from optpy.energy.language.graph import slots_text
+from optpy.energy.language.naming import shown
 from optpy.ir import REAL, Access, Field, Residual, Role, Routine
-from optpy.kernels.program import Program
-from optpy.plan import DTYPES
+from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor

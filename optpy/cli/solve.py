@@ -10,10 +10,10 @@ from typing import Any, Literal
 import click
 
 import optpy
+from optpy.api.plan import DTYPES
 from optpy.cli.array_file import read_data, write_arrays
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.output_file import OutputFile
-from optpy.plan import DTYPES
 
 NOT_CONVERGED = 3
 """The exit status; 1 is an error's, and 2 is click's for a command line that is wrong."""

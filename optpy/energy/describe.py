@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import ir
-from ..errors import EnergyError, Location
-from ..symbolic.affine import Affine, Atom, Entry
-from ..symbolic.traverse import variables
-from .declarations import shape_text
-from .graph import slots_text
+from optpy import ir
+from optpy.energy.language.declarations import shape_text
+from optpy.energy.language.graph import slots_text
+from optpy.errors import EnergyError, Location
+from optpy.symbolic.affine import Affine, Atom, Entry
+from optpy.symbolic.traverse import variables
 
 if TYPE_CHECKING:
-    from .energy import Energy
+    from optpy.energy.energy import Energy
 
 
 def to_sympy(energy: Energy, name: str) -> Any:
@@ -29,7 +29,7 @@ def to_sympy(energy: Energy, name: str) -> Any:
 def _residual_to_sympy(residual: ir.Residual) -> Any:
     import sympy
 
-    from ..symbolic.sympy_bridge import to_sympy
+    from optpy.symbolic.sympy_bridge import to_sympy
 
     components = [to_sympy(c, sympy_leaf) for c in residual.components]
     if not residual.shape:
@@ -79,7 +79,7 @@ def _squares(residual: ir.Residual, name: str) -> str:
 
 
 def _components_latex(residual: ir.Residual) -> str:
-    from ..symbolic.sympy_bridge import to_latex
+    from optpy.symbolic.sympy_bridge import to_latex
 
     entries = [to_latex(c, sympy_leaf) for c in residual.components]
     if not residual.shape:

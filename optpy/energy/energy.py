@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import ir
-from ..errors import EnergyError, Location
-from ..symbolic.expr import Expr
-from ..symbolic.traverse import variables
-from .canonical import canonical_residual
-from .declarations import GridArray, Unknown, shape_text
-from .expression import Expression, Source, as_expression
-from .fixed import canonical_fixed
-from .graph import Graph, slots_text
-from .index import check_name, describe
-from .robust import scales_of
+from optpy import ir
+from optpy.energy.language.canonical import canonical_residual
+from optpy.energy.language.declarations import GridArray, Unknown, shape_text
+from optpy.energy.language.expression import Expression, Source, as_expression
+from optpy.energy.language.fixed import canonical_fixed
+from optpy.energy.language.graph import Graph, slots_text
+from optpy.energy.language.index import check_name, describe
+from optpy.energy.language.robust import scales_of
+from optpy.errors import EnergyError, Location
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from .diagnosis import Diagnosis
+    from optpy.energy.check.diagnosis import Diagnosis
 
 
 @final
@@ -155,7 +155,7 @@ class Energy:
         Raises:
             DataError: the data does not fit the energy.
         """
-        from .evaluation import residuals
+        from optpy.energy.check.evaluation import residuals
 
         return residuals(self, data, linearised)
 
@@ -177,7 +177,7 @@ class Energy:
         Raises:
             DataError: the data does not fit the energy.
         """
-        from .evaluation import jacobian
+        from optpy.energy.check.evaluation import jacobian
 
         return jacobian(self, data)
 
@@ -195,7 +195,7 @@ class Energy:
         Raises:
             DataError: the data does not fit the energy.
         """
-        from .diagnose import diagnose
+        from optpy.energy.check.diagnose import diagnose
 
         return diagnose(self, data)
 
@@ -210,17 +210,17 @@ class Energy:
         Raises:
             EnergyError: there is no such term.
         """
-        from .describe import to_sympy
+        from optpy.energy.describe import to_sympy
 
         return to_sympy(self, name)
 
     def _repr_latex_(self) -> str:
-        from .describe import to_latex
+        from optpy.energy.describe import to_latex
 
         return to_latex(self)
 
     def __repr__(self) -> str:
-        from .describe import summary
+        from optpy.energy.describe import summary
 
         return summary(self)
 

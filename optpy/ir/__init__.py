@@ -7,7 +7,7 @@ How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`
 ``residual`` (what users minimise), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
 """
 
-from .leaves import (
+from optpy.ir.leaves import (
     Access,
     InBounds,
     IndexCondition,
@@ -21,10 +21,10 @@ from .leaves import (
     graphs_in,
     indices_of,
 )
-from .matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
-from .residual import Residual
-from .routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
-from .spaces import (
+from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
+from optpy.ir.residual import Residual
+from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
+from optpy.ir.spaces import (
     DTYPES,
     REAL,
     Dim,

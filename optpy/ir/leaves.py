@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from ..errors import Location
-from ..symbolic.affine import Affine, Condition, Divides, Entry, FloorDiv
-from ..symbolic.expr import Expr
-from ..symbolic.traverse import variables
-from .spaces import Dim, Field, Graph, Index
+from optpy.errors import Location
+from optpy.ir.spaces import Dim, Field, Graph, Index
+from optpy.symbolic.affine import Affine, Condition, Divides, Entry, FloorDiv
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 
 @final

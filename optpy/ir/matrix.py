@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ..symbolic.affine import Affine
-from .spaces import Dim, Domain, Element, Field, Graph
+from optpy.ir.spaces import Dim, Domain, Element, Field, Graph
+from optpy.symbolic.affine import Affine
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from ..errors import Location
-from ..symbolic.affine import Atom
-from ..symbolic.expr import Expr
-from .spaces import Domain
+from optpy.errors import Location
+from optpy.ir.spaces import Domain
+from optpy.symbolic.affine import Atom
+from optpy.symbolic.expr import Expr
 
 
 @final

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from ..errors import InternalError
-from ..symbolic.expr import Expr
-from ..symbolic.traverse import variables
-from .leaves import Access, LocalName, atoms_of, indices_of
-from .spaces import REAL, Domain, Field, Incidence, Index, Loop, Role, loop_variable, point
+from optpy.errors import InternalError
+from optpy.ir.leaves import Access, LocalName, atoms_of, indices_of
+from optpy.ir.spaces import REAL, Domain, Field, Incidence, Index, Loop, Role, loop_variable, point
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 
 @final

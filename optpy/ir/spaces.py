@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
 
-from ..errors import Location
-from ..symbolic.affine import Affine, Entry
+from optpy.errors import Location
+from optpy.symbolic.affine import Affine, Entry
 
 
 @final

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ..energy.vectors import vector
-from ..ir import Field
-from ..kernels.cuda.bound import BoundCuda
-from ..kernels.cuda.device import Kernel
-from ..kernels.cuda.multigrid import CudaMultigrid
-from ..kernels.cuda.program import Phase
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.codegen.cuda.program import Phase
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.linear.multigrid.cuda_levels import CudaMultigrid
 
 
 @final

@@ -8,13 +8,13 @@ from typing import final
 
 import numpy as np
 
-from ..errors import InternalError
-from ..kernels.context import PcgState
-from ..kernels.cuda.bound import BoundCuda
-from ..kernels.cuda.device import Mark
-from ..solver.protocol import LinearLimits, LinearSummary
-from .cuda_lines import CudaLines
-from .ending import Ending, linear_summary
+from optpy.errors import InternalError
+from optpy.kernels.runtime.context import PcgState
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Mark
+from optpy.linear.cuda_lines import CudaLines
+from optpy.linear.ending import Ending, linear_summary
+from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _SLICE = 0.05
 """Seconds after which the kernel that has all iterations in it comes back, so that Ctrl-C is heard."""

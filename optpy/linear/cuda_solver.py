@@ -9,24 +9,24 @@ from typing import Literal, final
 
 import numpy as np
 
-from ..errors import DeviceMemoryError, OptionError
-from ..ir import Dim, Field, Graph, Uncoupled
-from ..kernels.context import PcgState
-from ..kernels.cuda.bound import BoundCuda
-from ..kernels.cuda.multigrid import MOST_CHANNELS, level_sizes, levels_nbytes
-from ..kernels.tables import Connectivity
-from ..solver.options import Preconditioner, refuse_on_gpu
-from ..solver.pcg import PCGScalars
-from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
-from .choice import Choice, Kind, Outcome
-from .cuda_grid import CudaGridMultigrid
-from .cuda_lines import CudaLines
-from .cuda_loop import CudaLoop
-from .ending import linear_summary
-from .jacobi import PATIENCE
-from .loop import go_on
-from .multigrid import MultigridSolve
-from .obstacles import grid_obstacle
+from optpy.errors import DeviceMemoryError, OptionError
+from optpy.ir import Dim, Field, Graph, Uncoupled
+from optpy.kernels.runtime.context import PcgState
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.linear.choice import Choice, Kind, Outcome
+from optpy.linear.cuda_lines import CudaLines
+from optpy.linear.cuda_loop import CudaLoop
+from optpy.linear.ending import linear_summary
+from optpy.linear.jacobi.jacobi import PATIENCE
+from optpy.linear.loop import go_on
+from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
+from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_nbytes
+from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.obstacles import grid_obstacle
+from optpy.solver.options import Preconditioner, refuse_on_gpu
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""

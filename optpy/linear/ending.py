@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 
-from ..kernels.context import PcgState
-from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from optpy.kernels.runtime.context import PcgState
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 
 class Ending(IntEnum):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from ..energy.vectors import vector
-from ..ir import Field
-from ..kernels.context import PcgKernels, PcgState
-from ..kernels.library import BoundProgram
-from ..solver.protocol import LinearLimits, LinearSummary
-from .choice import Outcome
-from .ending import linear_summary
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.runtime.context import PcgKernels, PcgState
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.linear.choice import Outcome
+from optpy.linear.ending import linear_summary
+from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _UNREDUCED = 0.3
 """A solve that leaves more than that of ||r|| has solved nothing."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from ..errors import OptionError
-from ..ir import Coupling, Dim, Graph, NormalMatrix, Uncoupled
-from ..kernels.multigrid import too_long_edge
-from ..kernels.program import Program
-from ..kernels.tables import Connectivity
-from ..solver.options import Preconditioner
+from optpy.errors import OptionError
+from optpy.ir import Coupling, Dim, Graph, NormalMatrix, Uncoupled
+from optpy.kernels.codegen.program import Program
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.linear.multigrid.levels import too_long_edge
+from optpy.solver.options import Preconditioner
 
 MOST_BLOCKS = 2**28
 """Blocks that residuals add to a matrix at most, for it to be assembled: 56 bytes each while the sparsity is found."""

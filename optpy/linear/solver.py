@@ -9,22 +9,22 @@ from typing import Literal, final
 
 import numpy as np
 
-from ..errors import OptionError
-from ..ir import Dim, Field, Graph
-from ..kernels.context import PcgState
-from ..kernels.library import BoundProgram
-from ..kernels.tables import Connectivity
-from ..solver.options import Preconditioner
-from ..solver.pcg import PCGScalars
-from ..solver.protocol import LinearLimits, LinearStatus, LinearSummary
-from .assembled import AlgebraicMultigrid, Assembly, CholeskyFactor
-from .choice import Choice, Kind, Outcome
-from .cholesky import CholeskySolve
-from .grid import GridMultigrid
-from .jacobi import ASSEMBLED_PATIENCE, PATIENCE, JacobiSolve
-from .loop import PreconditionedSolve, run
-from .multigrid import MultigridSolve
-from .obstacles import obstacles
+from optpy.errors import OptionError
+from optpy.ir import Dim, Field, Graph
+from optpy.kernels.runtime.context import PcgState
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.linear.assembled.solve import AlgebraicMultigrid, Assembly, CholeskyFactor
+from optpy.linear.choice import Choice, Kind, Outcome
+from optpy.linear.cholesky.solve import CholeskySolve
+from optpy.linear.jacobi.jacobi import ASSEMBLED_PATIENCE, PATIENCE, JacobiSolve
+from optpy.linear.loop import PreconditionedSolve, run
+from optpy.linear.multigrid.grid import GridMultigrid
+from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.obstacles import obstacles
+from optpy.solver.options import Preconditioner
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _SLICE = 0.05
 """Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""

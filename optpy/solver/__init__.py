@@ -21,15 +21,7 @@ References:
 
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
-from optpy.solver.protocol import (
-    Cost,
-    Damping,
-    LinearLimits,
-    LinearStatus,
-    LinearSummary,
-    NonlinearProblem,
-    Step,
-)
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem, Step
 from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status, Timing
 from optpy.solver.summary import Summary
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .nodes import ONE, ZERO, Call, Const, Expr, Operation, Product, const, make_call, make_product
+from optpy.symbolic.nodes import ONE, ZERO, Call, Const, Expr, Operation, Product, const, make_call, make_product
 
 
 def is_not(e: Expr) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import final
 
-from .expr import Call, Expr, Number, Product, Sum, Var
-from .traverse import topological
+from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
+from optpy.symbolic.traverse import topological
 
 
 @final

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from .booleans import literals
-from .expr import (
+from optpy.symbolic.booleans import literals
+from optpy.symbolic.expr import (
     ONE,
     ZERO,
     Call,
@@ -28,7 +28,7 @@ from .expr import (
     mul,
     power,
 )
-from .traverse import topological
+from optpy.symbolic.traverse import topological
 
 
 def local_partials(node: Expr) -> tuple[Expr, ...]:

@@ -22,8 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from .booleans import conjunction, literals, logical_not
-from .nodes import (
+from optpy.symbolic.booleans import conjunction, literals, logical_not
+from optpy.symbolic.nodes import (
     ONE,
     ZERO,
     Call,
@@ -40,7 +40,7 @@ from .nodes import (
     make_sum,
     var,
 )
-from .number import Number, common_divisor, divided, normal, number_power
+from optpy.symbolic.number import Number, common_divisor, divided, normal, number_power
 
 __all__ = [
     "ONE", "ZERO", "Call", "Const", "Expr", "Key", "Number", "Operation", "Product", "Sum", "Var", "add",
@@ -235,7 +235,7 @@ def power(base: Expr, exponent: Expr | Number) -> Expr:
     """
     if isinstance(exponent, Expr):
         if not isinstance(exponent, Const):
-            from .operations import OPERATIONS
+            from optpy.symbolic.operations import OPERATIONS
 
             return call(OPERATIONS["pow"], base, exponent)
         exponent = exponent.value
@@ -258,7 +258,7 @@ def _root(base: Expr, exponent: Number) -> Expr:
         return mul(*guards, power(_without(base, guards), exponent))
     if isinstance(base, Product):
         if all(type(x) is int and x % 2 == 0 for _, x in base.factors):
-            from .operations import absolute
+            from optpy.symbolic.operations import absolute
 
             return mul(*(power(absolute(b), x * exponent) for b, x in base.factors))
         if len(base.factors) == 1 and type(base.factors[0][1]) is not int:

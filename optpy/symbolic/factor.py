@@ -13,9 +13,9 @@ import heapq
 from collections.abc import Generator, Iterable
 from typing import Final
 
-from .booleans import is_not, logical_not
-from .expr import ONE, Expr, Number, Product, Sum, linear, mul, power, split_coefficient
-from .traverse import rebuild, transform
+from optpy.symbolic.booleans import is_not, logical_not
+from optpy.symbolic.expr import ONE, Expr, Number, Product, Sum, linear, mul, power, split_coefficient
+from optpy.symbolic.traverse import rebuild, transform
 
 Literal = tuple[Expr, Number]
 """What monomials can share: a base and 1 or -1 (a whole power of it), or a base and a fractional exponent."""

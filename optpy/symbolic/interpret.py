@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .expr import Call, Const, Expr, Product, Sum, Var
-from .traverse import topological
+from optpy.symbolic.expr import Call, Const, Expr, Product, Sum, Var
+from optpy.symbolic.traverse import topological
 
 Value = NDArray[Any] | np.floating[Any] | float
 

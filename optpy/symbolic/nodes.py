@@ -23,7 +23,7 @@ from threading import RLock
 from typing import Any, Final, NoReturn, Protocol, Self, final
 from weakref import WeakValueDictionary
 
-from .number import Number, normal
+from optpy.symbolic.number import Number, normal
 
 
 class Key(Protocol):
@@ -81,7 +81,7 @@ class Expr:
     digest: bytes
 
     def __repr__(self) -> str:
-        from .printing import to_text
+        from optpy.symbolic.printing import to_text
 
         return to_text(self)
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .booleans import NOT
-from .expr import (
+from optpy.symbolic.booleans import NOT
+from optpy.symbolic.expr import (
     ONE,
     ZERO,
     Call,

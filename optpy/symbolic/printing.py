@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from .expr import Call, Const, Expr, Number, Product, Sum, Var
-from .traverse import topological
+from optpy.symbolic.expr import Call, Const, Expr, Number, Product, Sum, Var
+from optpy.symbolic.traverse import topological
 
 _LONGEST = 400
 """Longest text of a node that is written inside another one."""

@@ -14,8 +14,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from .booleans import is_not, literals
-from .expr import (
+from optpy.symbolic.booleans import is_not, literals
+from optpy.symbolic.expr import (
     ONE,
     ZERO,
     Call,
@@ -36,8 +36,8 @@ from .expr import (
     power,
     where,
 )
-from .operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
-from .traverse import topological
+from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
+from optpy.symbolic.traverse import topological
 
 Symbol = Callable[[Any], Any]
 """From a leaf's key to the SymPy expression that stands for it: a Symbol or an Indexed."""

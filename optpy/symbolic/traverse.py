@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 
-from .expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
+from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
 
 
 def topological(roots: Iterable[Expr], leaves: Set[Expr] = frozenset()) -> list[Expr]:

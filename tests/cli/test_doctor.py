@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from optpy.cli import main
 from optpy.errors import CompileError
-from optpy.kernels.ownership import owned, unfinished_name
+from optpy.kernels.toolchain.ownership import owned, unfinished_name
 from tests.kernels.compilers import make_counter
 
 DOCTOR = sys.modules["optpy.cli.doctor"]
@@ -128,7 +128,7 @@ def test_a_folder_from_which_nothing_is_loaded(cache: Path, monkeypatch: pytest.
         return real(path)
 
     real = ctypes.CDLL
-    monkeypatch.setattr("optpy.kernels.compiler.ctypes.CDLL", load)
+    monkeypatch.setattr("optpy.kernels.toolchain.compiler.ctypes.CDLL", load)
     run = doctor()
     assert run.exit_code == 0, run.output
     assert "loading limited no library can be loaded from it (is it mounted noexec?" in words(run)

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from optpy.kernels.cuda import available
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.strict_cupy import StrictCupy
 

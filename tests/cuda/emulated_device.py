@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import CompileError
-from optpy.kernels.cache import Cache, Entry, open_cache
-from optpy.kernels.compiler import compile_c
-from optpy.kernels.compiler_process import run_compiler
-from optpy.kernels.cuda.device import Kernel, Mark, Module
-from optpy.kernels.toolchain import Toolchain, find_toolchain, processor_identity
+from optpy.kernels.runtime.cuda.device import Kernel, Mark, Module
+from optpy.kernels.toolchain.cache import Cache, Entry, open_cache
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.compiler_process import run_compiler
+from optpy.kernels.toolchain.toolchain import Toolchain, find_toolchain, processor_identity
 
 _COMPILE_FLAGS = (
     "-x",
@@ -106,7 +106,7 @@ class _Thread(threading.local):
 
 @final
 class EmulatedDevice:
-    """A small GPU, as `optpy.kernels.cuda.device.Device`.
+    """A small GPU, as `optpy.kernels.runtime.cuda.device.Device`.
 
     Args:
         multiprocessors: how many.

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from optpy.errors import CompileError, OptionError
-from optpy.kernels.cuda import available
-from optpy.kernels.cuda.available import cuda_or_reason, describe_cuda, driver_version, find_device
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.available import cuda_or_reason, describe_cuda, driver_version, find_device
 from tests.cuda.recording_cupy import FakeRuntimeError, RecordingCupy
 
 ROOT = Path(__file__).resolve().parents[2]

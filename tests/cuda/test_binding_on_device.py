@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.array_kinds import Kind
-from optpy.energy.binding import Bound, bind, bind_update
-from optpy.energy.casting import cast
+from optpy.energy.data.array_kinds import Kind
+from optpy.energy.data.binding import Bound, bind, bind_update
+from optpy.energy.data.casting import cast
 from tests.cuda.strict_cupy import Array, StrictCupy
 from tests.energy import test_binding as on_host
 from tests.energy import test_graph_binding as graphs_on_host

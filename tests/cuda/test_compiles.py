@@ -17,12 +17,12 @@ from typing import Literal
 
 import pytest
 
-from optpy.backend import derive_cuda
+from optpy.api.backend import derive_cuda
 from optpy.ir import Coupling
-from optpy.kernels.cuda.cubin import read_cubin
-from optpy.kernels.cuda.multigrid import multigrid_source
-from optpy.kernels.cuda.nvrtc import compile_cuda
-from optpy.kernels.cuda.program import CudaProgram
+from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.multigrid.cuda_levels import multigrid_source
 from tests.cuda.applications import ENERGIES
 from tests.test_operators import exact_functions
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from optpy.kernels.cuda.cubin import KernelResources, read_cubin, read_ptx_parameters
-from optpy.kernels.cuda.nvrtc import compile_cuda
+from optpy.kernels.toolchain.cubin import KernelResources, read_cubin, read_ptx_parameters
+from optpy.kernels.toolchain.nvrtc import compile_cuda
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 

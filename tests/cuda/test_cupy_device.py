@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from optpy.errors import CompileError, DataError, DeviceError, InternalError
-from optpy.kernels.cuda import cupy_device
-from optpy.kernels.cuda.cupy_device import CupyDevice, CupyKernel
-from optpy.kernels.cuda.nvrtc import compile_cuda, nvrtc_version
+from optpy.kernels.runtime.cuda import cupy_device
+from optpy.kernels.runtime.cuda.cupy_device import CupyDevice, CupyKernel
+from optpy.kernels.toolchain.nvrtc import compile_cuda, nvrtc_version
 from tests.cuda.recording_cupy import FakeDriverError, FakeRuntimeError, RecordingCupy
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from optpy.errors import CompileError
-from optpy.kernels import toolchain
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.toolchain import toolchain
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.emulator_kernels import EXCHANGES, MEMORY, PRELUDE, SOURCES, SUMS, UNDEFINED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
 from tests.test_infinite_slopes import check
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.kernels.cuda import bound
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda import bound
+from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear import cuda_loop, cuda_solver
 from optpy.solver.result import Status
 from tests.cuda.applications import overshooting

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.backend import derive_cuda
+from optpy.api.backend import derive_cuda
 from optpy.ir import Coupling
-from optpy.kernels.cuda.multigrid import multigrid_source
 from optpy.linear import cuda_loop, cuda_solver
+from optpy.linear.multigrid.cuda_levels import multigrid_source
 from tests.cuda.applications import ENERGIES
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.kernels.cuda import multigrid
-from optpy.kernels.cuda.device import Device
+from optpy.api.problem import CompiledProblem
+from optpy.energy.data.binding import bind
+from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear import cuda_solver
-from optpy.linear.cuda_grid import CudaGridMultigrid
 from optpy.linear.cuda_solver import CudaLinearSolver
-from optpy.linear.jacobi import PATIENCE
-from optpy.problem import CompiledProblem
+from optpy.linear.jacobi.jacobi import PATIENCE
+from optpy.linear.multigrid import cuda_levels as multigrid
+from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.multigrid_cases import H, W, poisson, quads, values_of
@@ -129,7 +129,7 @@ def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: floa
 
 def test_jacobi_goes_on_where_multigrid_does_not_serve(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its solves are called slow, and hopeless after one iteration."""
-    monkeypatch.setattr("optpy.linear.multigrid._SLOW", 0.0)
+    monkeypatch.setattr("optpy.linear.multigrid.solve._SLOW", 0.0)
     monkeypatch.setattr("optpy.linear.choice.HOPELESS", 0)
     energy, data = poisson(30)
     options: dict[str, Any] = dict(dtype=np.float64, eta=0, r_tolerance=1e-9, max_iterations=3)

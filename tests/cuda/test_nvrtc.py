@@ -12,11 +12,11 @@ from queue import Queue
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels.cache import open_cache
-from optpy.kernels.cuda import nvrtc
-from optpy.kernels.cuda.cubin import read_cubin
-from optpy.kernels.cuda.nvrtc import Target, choose_target, compile_cuda, nvrtc_version, supported_architectures
-from optpy.kernels.progress import telling
+from optpy.kernels.toolchain import nvrtc
+from optpy.kernels.toolchain.cache import open_cache
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import Target, choose_target, compile_cuda, nvrtc_version, supported_architectures
+from optpy.kernels.toolchain.progress import telling
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from optpy.errors import DataError
-from optpy.kernels.cuda.available import cuda_or_reason
-from optpy.kernels.cuda.cubin import read_cubin
-from optpy.kernels.cuda.device import Device
-from optpy.kernels.cuda.nvrtc import compile_cuda
+from optpy.kernels.runtime.cuda.available import cuda_or_reason
+from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import compile_cuda
 
 DEVICE, REASON = cuda_or_reason()
 pytestmark = pytest.mark.skipif(DEVICE is None, reason=REASON)

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.energy.edge_form import FORMS, EdgeForm
-from optpy.energy.problem_routines import Scatter
-from optpy.kernels.cuda import bound
-from optpy.kernels.cuda.bound import BoundCuda
-from optpy.kernels.cuda.device import Device
-from optpy.place import Place
-from optpy.plan import Solver, build
+from optpy.api.place import Place
+from optpy.api.plan import Solver, build
+from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.energy.derive.problem_routines import Scatter
+from optpy.kernels.runtime.cuda import bound
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Device
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.energy.edge_form import EdgeForm
-from optpy.energy.vectors import vector
-from optpy.kernels.cuda.bound import BoundCuda
-from optpy.kernels.cuda.device import Device
-from optpy.kernels.cuda.source import header
+from optpy.api.place import Place
+from optpy.api.plan import Solver, build
+from optpy.api.problem import CompiledProblem
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.edge_form import EdgeForm
+from optpy.energy.derive.vectors import vector
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.toolchain.headers import native_header
 from optpy.linear import cuda_loop, cuda_solver
 from optpy.linear.ending import _ENDINGS, Ending
-from optpy.place import Place
-from optpy.plan import Solver, build
-from optpy.problem import CompiledProblem
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -342,7 +342,7 @@ def test_line_by_line_it_is_three_launches_an_iteration(
 
 
 def test_endings_have_the_numbers_of_the_header() -> None:
-    running, *endings = c_enum(header("pcg.cuh"), "PCG_RUNNING")
+    running, *endings = c_enum(native_header("linear/pcg/pcg.cuh"), "PCG_RUNNING")
     assert running == "PCG_RUNNING"
     assert endings == [f"PCG_{ending.name}" for ending in Ending]
     assert set(_ENDINGS) == set(Ending)

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.backend import derive_cuda
-from optpy.energy.edge_form import FORMS, EdgeForm
-from optpy.energy.problem_routines import Scatter
-from optpy.energy.vectors import candidate, vector
+from optpy.api.backend import derive_cuda
+from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.energy.derive.problem_routines import Scatter
+from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import Field
-from optpy.kernels.buffers import CPU, CUDA, Buffers, planned_bytes, record_length, storage_dtype, widest_load
-from optpy.kernels.cuda.bound import _largest_index
-from optpy.kernels.cuda.device import Device
-from optpy.kernels.cuda.program import CudaProgram
-from optpy.kernels.cuda.records import windows
+from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.codegen.cuda.records import windows
+from optpy.kernels.runtime.buffers import CPU, CUDA, Buffers, planned_bytes, record_length, storage_dtype, widest_load
+from optpy.kernels.runtime.cuda.bound import _largest_index
+from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.applications import ENERGIES
 from tests.cuda.test_operators_on_device import SCATTERS, solver_on
 from tests.operator_checks import check_everything

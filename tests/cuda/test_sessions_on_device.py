@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy import backend, plan
-from optpy.energy.binding import bind
-from optpy.kernels.buffers import Buffers
-from optpy.kernels.tables import Connectivity
-from optpy.place import Place
-from optpy.plan import build
-from optpy.session import Session
+from optpy.api import backend, plan
+from optpy.api.place import Place
+from optpy.api.plan import build
+from optpy.api.session import Session
+from optpy.energy.data.binding import bind
+from optpy.kernels.runtime.buffers import Buffers
+from optpy.kernels.runtime.tables import Connectivity
 from tests.cuda.emulated_device import EmulatedDevice
 
 pytestmark = pytest.mark.usefixtures("strict")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.kernels.cuda import available
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear import cuda_solver
 from optpy.solver.result import SolveResult, Status
 from tests.cuda.applications import DATA, ENERGIES, overshooting

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.kernels import cuda
-from optpy.kernels.cuda.device import Device
+from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.warping import arap_data, arap_energy
 
-NATIVE = Path(cuda.__file__).parent / "native"
+NATIVE = Path(op.__file__).parent / "kernels/cuda"
 
 # Every point counts who visits it; `seen` has the rows of the strip that the block takes at a time.
 SOURCE = r"""

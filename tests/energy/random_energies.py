@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.energy.declarations import GridArray
+from optpy.energy.language.declarations import GridArray
 
 
 @dataclass(frozen=True)

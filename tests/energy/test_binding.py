@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.array_kinds import Kind
-from optpy.energy.binding import bind, bind_update
+from optpy.energy.data.array_kinds import Kind
+from optpy.energy.data.binding import bind, bind_update
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)

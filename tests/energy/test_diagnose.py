@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy import diagnose as module
-from optpy.energy import evaluation
+from optpy.energy.check import diagnose as module
+from optpy.energy.check import evaluation
 
 H, W, N = op.dims("H W N")
 i, j = op.indices(H, W)

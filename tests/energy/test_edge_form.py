@@ -9,7 +9,7 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.edge_form import (
+from optpy.energy.derive.edge_form import (
     FORMS,
     EdgeForm,
     best_form,
@@ -18,8 +18,8 @@ from optpy.energy.edge_form import (
     store_jacobian,
     store_product,
 )
-from optpy.energy.linearised import LinearisedResidual, linearise
-from optpy.energy.problem_routines import problem_routines
+from optpy.energy.derive.linearised import LinearisedResidual, linearise
+from optpy.energy.derive.problem_routines import problem_routines
 from optpy.symbolic.expr import Expr, Var
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.traverse import substitute, variables

@@ -10,9 +10,9 @@ from scipy.sparse import csc_matrix
 from scipy.sparse import random as random_sparse
 
 import optpy as op
-from optpy.energy import gradient_check
-from optpy.energy.evaluation import bound_jacobian
-from optpy.energy.gradient_check import independent_columns
+from optpy.energy.check import gradient_check
+from optpy.energy.check.evaluation import bound_jacobian
+from optpy.energy.check.gradient_check import independent_columns
 from tests.energy.random_energies import Case, cases
 
 N = op.dims("N")

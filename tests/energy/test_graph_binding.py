@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.energy.graph_binding import checked_edges
+from optpy.energy.data.binding import bind
+from optpy.energy.data.graph_binding import checked_edges
 
 V, H, W, E = op.dims("V H W E")
 v, e = op.indices(V, E)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy.energy import evaluation
+from optpy.energy.check import evaluation
 from tests.energy.random_energies import Case, cases
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.binding import bind, bind_update
+from optpy.energy.data.binding import bind, bind_update
 
 H, W, N = op.dims("H W N")
 i, j = op.indices(H, W)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.other_names import NUMPY, OTHERS, language
-from optpy.energy.refusal import Refusal
+from optpy.energy.language.other_names import NUMPY, OTHERS, language
+from optpy.energy.language.refusal import Refusal
 
 N = op.dims("N")
 i = op.indices(N)

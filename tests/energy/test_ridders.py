@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optpy.energy.ridders import Table
+from optpy.energy.check.ridders import Table
 
 
 def central(x: float, h: float) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import optpy as op
-from optpy.energy.edge_form import EdgeForm, best_form, product_cost, store_jacobian
-from optpy.energy.linearised import LinearisedResidual, linearise
-from optpy.energy.problem_routines import Scatter, problem_routines
-from optpy.energy.scatter import ATOMIC, best_scatter_form, prefer_scatter, scatter_cost
+from optpy.energy.derive.edge_form import EdgeForm, best_form, product_cost, store_jacobian
+from optpy.energy.derive.linearised import LinearisedResidual, linearise
+from optpy.energy.derive.problem_routines import Scatter, problem_routines
+from optpy.energy.derive.scatter import ATOMIC, best_scatter_form, prefer_scatter, scatter_cost
 
 V, E = op.dims("V E")
 v, e = op.indices(V, E)

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from optpy.kernels.cache import open_cache
-from optpy.kernels.compiler_process import compiler_environment
-from optpy.kernels.toolchain import find_toolchain
+from optpy.kernels.toolchain.cache import open_cache
+from optpy.kernels.toolchain.compiler_process import compiler_environment
+from optpy.kernels.toolchain.toolchain import find_toolchain
 
 ADD = "int add(int a, int b) { return a + b; }\n"
 

@@ -6,17 +6,17 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.edge_form import EdgeForm
-from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.updates import SOLVER_SCALARS
-from optpy.energy.vectors import vector
+from optpy.energy.derive.edge_form import EdgeForm
+from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
-from optpy.kernels.lower import lower
-from optpy.kernels.program import build_program
-from optpy.kernels.rewrite import map_routine
-from optpy.kernels.schedule import Storage, move_fields, store_intermediates
-from optpy.kernels.slots import Slots, gathered_grids, segment_list
-from optpy.kernels.tables import Column, tables_of
+from optpy.kernels.codegen.lower import lower
+from optpy.kernels.codegen.program import build_program
+from optpy.kernels.codegen.rewrite import map_routine
+from optpy.kernels.codegen.schedule import Storage, move_fields, store_intermediates
+from optpy.kernels.codegen.slots import Slots, gathered_grids, segment_list
+from optpy.kernels.runtime.tables import Column, tables_of
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from optpy.errors import InternalError
-from optpy.kernels import aggregation
-from optpy.kernels.aggregation import Aggregation
+from optpy.linear.aggregation import aggregation
+from optpy.linear.aggregation.aggregation import Aggregation
 from tests.kernels.aggregation_reference import Native, Real, ReferenceCycle, array_at, inverse_of_blocks
 
 

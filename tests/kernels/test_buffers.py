@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optpy.energy.vectors import at, here
+from optpy.energy.derive.vectors import at, here
 from optpy.ir import REAL, Dim, Field, Role, Routine, Store, canonical_domain
-from optpy.kernels.buffers import Buffers, row_pitch, storage_dtype
-from optpy.kernels.slots import Slots
+from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.runtime.buffers import Buffers, row_pitch, storage_dtype
 
 H, W, D = Dim("H"), Dim("W"), Dim("D")
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")

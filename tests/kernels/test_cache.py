@@ -16,10 +16,10 @@ from queue import Queue
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels import toolchain
-from optpy.kernels.cache import Cache, Entry, find_or_build, make_key, open_cache
-from optpy.kernels.compiler import compile_c
-from optpy.kernels.ownership import unfinished_name
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.ownership import unfinished_name
 from tests.kernels.compilers import ADD, Counter, wait_for
 
 
@@ -66,7 +66,7 @@ def test_change_of_processor_or_compiler_is_a_miss(
     counter: Counter, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compile_c(ADD, name="add")
-    monkeypatch.setattr("optpy.kernels.compiler.processor_identity", lambda: "another processor")
+    monkeypatch.setattr("optpy.kernels.toolchain.compiler.processor_identity", lambda: "another processor")
     assert not compile_c(ADD, name="add").cache_hit
     script = Path(os.environ["OPTPY_CC"])
     script.write_text(script.read_text().replace("exec", "echo patched; exec", 1))
@@ -336,7 +336,7 @@ def test_lock_keeps_others_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(Timeout):
             FileLock(file, timeout=0.05).acquire()
     with suppress(Timeout), FileLock(file, timeout=5):
-        monkeypatch.setattr("optpy.kernels.cache._LOCK_SECONDS", 0.05)
+        monkeypatch.setattr("optpy.kernels.toolchain.cache._LOCK_SECONDS", 0.05)
         with cache.lock(KEY):  # a holder that hangs delays, and does not stop
             entered = True
     assert entered

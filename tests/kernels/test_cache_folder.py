@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels import cache_folder
-from optpy.kernels.cache import Cache, make_key, open_cache
-from optpy.kernels.cache_folder import with_fallback
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain import cache_folder
+from optpy.kernels.toolchain.cache import Cache, make_key, open_cache
+from optpy.kernels.toolchain.cache_folder import with_fallback
+from optpy.kernels.toolchain.compiler import compile_c
 from tests.kernels.compilers import ADD, Counter, wait_for
 
 NOBODY = 65534
@@ -203,7 +203,7 @@ def test_whatever_else_is_wrong_with_it(
 
 def test_images_for_a_gpu_that_cannot_be_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    from optpy.kernels.cuda.nvrtc import compile_cuda
+    from optpy.kernels.toolchain.nvrtc import compile_cuda
 
     def write_bytes(path: Path, data: bytes) -> int:
         if root in path.parents:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optpy.backend import derive, derive_cuda
-from optpy.energy.problem_routines import problem_routines
+from optpy.api.backend import derive, derive_cuda
+from optpy.energy.derive.problem_routines import problem_routines
 from optpy.ir import Access, Field, Role, Routine
-from optpy.kernels.channel_order import _places, order_channels
+from optpy.kernels.codegen.channel_order import _places, order_channels
 from tests.cuda.applications import ENERGIES
 
 Groups = Mapping[str, Sequence[Routine]]

@@ -16,10 +16,11 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from optpy.errors import InternalError
-from optpy.kernels import cholesky
-from optpy.kernels.cholesky import Factorisation, FactorState, cholesky_source
-from optpy.kernels.compiler import compile_c, native_header
-from optpy.kernels.solvers import preconditioner_prelude
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.cholesky import factorisation as cholesky
+from optpy.linear.cholesky.factorisation import Factorisation, FactorState, cholesky_source
+from optpy.linear.solvers import preconditioner_prelude
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]
@@ -56,7 +57,11 @@ OPTPY_EXPORT int64_t state_size(void) { return sizeof(Cholesky); }
 
 @functools.cache
 def native(block: int) -> ctypes.CDLL:
-    headers = [native_header("prelude.h"), native_header("team.h"), preconditioner_prelude("float64")]
+    headers = [
+        native_header("kernels/c/prelude.h"),
+        native_header("kernels/c/team.h"),
+        preconditioner_prelude("float64"),
+    ]
     parts = [*headers, cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library
     library.state_size.restype = c_int64

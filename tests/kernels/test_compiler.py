@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels import toolchain
-from optpy.kernels.cache import open_cache
-from optpy.kernels.compiler import compile_c, describe_toolchain, native_header
-from optpy.kernels.toolchain import find_toolchain, processor_identity
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.cache import open_cache
+from optpy.kernels.toolchain.compiler import compile_c, describe_toolchain
+from optpy.kernels.toolchain.headers import native_header
+from optpy.kernels.toolchain.toolchain import find_toolchain, processor_identity
 
 ADD = "int add(int a, int b) { return a + b; }\n"
 ZIG = toolchain._zig_binary()
@@ -53,17 +54,17 @@ def test_no_time_is_spent_on_debug_information() -> None:
 
 
 @pytest.mark.usefixtures("each_compiler")
-@pytest.mark.parametrize("header", ["prelude.h", "team.h", "vecmath.h"])
+@pytest.mark.parametrize("header", ["kernels/c/prelude.h", "kernels/c/team.h", "kernels/c/vecmath.h"])
 def test_native_headers_compile_without_warnings(header: str) -> None:
     # prelude.h comes first in every source.
-    text = native_header("prelude.h") + (native_header(header) if header != "prelude.h" else "")
+    text = native_header("kernels/c/prelude.h") + (native_header(header) if header != "kernels/c/prelude.h" else "")
     compile_c(text + ADD, name="header", werror=True)
 
 
 @pytest.mark.usefixtures("each_compiler")
 def test_flags_keep_nan_and_infinity() -> None:
     source = (
-        native_header("prelude.h")
+        native_header("kernels/c/prelude.h")
         + r"""
     void classify(const float *x, int n, int *out) {
         for (int i = 0; i < n; i++)
@@ -95,7 +96,7 @@ def test_flags_keep_nan_and_infinity() -> None:
 @pytest.mark.usefixtures("each_compiler")
 def test_minimum_and_maximum_are_those_of_numpy() -> None:
     source = (
-        native_header("prelude.h")
+        native_header("kernels/c/prelude.h")
         + r"""
     void extremes(const double *a, const double *b, int n,
                   double *low, double *high, float *lowf, float *highf) {

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels.compiler import compile_c
-from optpy.kernels.compiler_process import run_compiler
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.compiler_process import run_compiler
 from tests.kernels.compilers import ADD, wait_for
 
 # nohup, and shells in the background, start what they run with signals ignored, and so would a child be.

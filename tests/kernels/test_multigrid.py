@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.kernels import library
-from optpy.linear.grid import GridMultigrid
+from optpy.kernels.runtime import library
+from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.solver import LinearSolver
 from optpy.solver.protocol import Damping, LinearLimits
 from optpy.solver.result import Status

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.energy.updates import SOLVER_SCALARS
+from optpy.api.problem import CompiledProblem
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
-from optpy.kernels import library
-from optpy.kernels.compiler import native_header
-from optpy.kernels.solvers import conjugate_gradients_source
+from optpy.kernels.runtime import library
+from optpy.kernels.toolchain.headers import native_header
 from optpy.linear import solver as linear_solver
 from optpy.linear.ending import _ENDINGS, Ending
-from optpy.problem import CompiledProblem
+from optpy.linear.solvers import conjugate_gradients_source
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -297,7 +297,7 @@ def c_enum(source: str, member: str) -> list[str]:
     return [name.strip() for name in members.split(",")]
 
 
-@pytest.mark.parametrize("header", ["pcg.h", "../cuda/native/pcg.cuh"])
+@pytest.mark.parametrize("header", ["linear/pcg/pcg.h", "linear/pcg/pcg.cuh"])
 def test_endings_have_the_numbers_of_the_header(header: str) -> None:
     running, *endings = c_enum(native_header(header), "PCG_RUNNING")
     assert running == "PCG_RUNNING"

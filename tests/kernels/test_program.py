@@ -13,11 +13,11 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.updates import SOLVER_SCALARS
+from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import InternalError
-from optpy.kernels.dialect import c_dialect
-from optpy.kernels.program import Program, build_program
+from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.codegen.program import Program, build_program
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, var
 from optpy.symbolic.operations import OPERATIONS

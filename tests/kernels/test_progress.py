@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy import plan
-from optpy.backend import Backend
-from optpy.kernels import progress
-from optpy.kernels.compiler import compile_c
-from optpy.kernels.progress import telling, told
+from optpy.api import plan
+from optpy.api.backend import Backend
+from optpy.kernels.toolchain import progress
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.progress import telling, told
 from optpy.linear.solver import LinearSolver
 from tests.kernels.compilers import Counter, wait_for
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from optpy.ir import Scalar
-from optpy.kernels.quotient import Powers, split_quotient
+from optpy.kernels.codegen.quotient import Powers, split_quotient
 from optpy.symbolic.expr import Expr, Number, var
 
 x, y, z, w = (var(Scalar(name)) for name in "xyzw")

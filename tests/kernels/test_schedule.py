@@ -9,10 +9,10 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.updates import SOLVER_SCALARS
-from optpy.kernels.lower import Kernel
-from optpy.kernels.program import Program, build_program
+from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
+from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.program import Program, build_program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.traverse import topological, variables

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optpy.kernels.segments import SEGMENT, all_segments, solved_segments, weighted_segments
+from optpy.kernels.runtime.segments import SEGMENT, all_segments, solved_segments, weighted_segments
 
 CHUNK, LONGEST = 64, 2048
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.backend import CpuBackend, derive
-from optpy.energy.updates import SOLVER_SCALARS
+from optpy.api.backend import CpuBackend, derive
+from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.ir import Coupling
-from optpy.kernels import toolchain
-from optpy.kernels.compiler import compile_c
-from optpy.kernels.solvers import (
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.linear.solvers import (
     conjugate_gradients_source,
     grid_multigrid_source,
     matrix_solvers,

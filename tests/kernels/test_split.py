@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import optpy as op
 from optpy import ir
-from optpy.energy.problem_routines import problem_routines
-from optpy.kernels.split import split_edges
+from optpy.energy.derive.problem_routines import problem_routines
+from optpy.kernels.codegen.split import split_edges
 
 H, W, V, E = op.dims("H W V E")
 i, j, v, e = op.indices(H, W, V, E)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optpy.ir import Dim, Graph
-from optpy.kernels.tables import Column, Connectivity, Offsets, Sorted, sorted_order
+from optpy.kernels.runtime.tables import Column, Connectivity, Offsets, Sorted, sorted_order
 
 V, H, W, E = (Dim(n) for n in "VHWE")
 GRAPH = Graph("g", E, ((V,), (H, W), (V,)))

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from optpy.errors import OptionError
-from optpy.kernels import toolchain
-from optpy.kernels.compiler import compile_c, native_header
-from optpy.kernels.threads import MAX_THREADS, available_cores, thread_count
+from optpy.kernels.runtime.threads import MAX_THREADS, available_cores, thread_count
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.headers import native_header
 
 COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 
@@ -97,13 +98,13 @@ int main(void) {
 @pytest.fixture(scope="module", params=COMPILERS)
 def team(request: pytest.FixtureRequest) -> ctypes.CDLL:
     """The header and the bodies above, from each compiler of this machine."""
-    return load(request, native_header("team.h") + ROUNDS + MASKS + SHARES)
+    return load(request, native_header("kernels/c/team.h") + ROUNDS + MASKS + SHARES)
 
 
 @pytest.fixture(scope="module", params=COMPILERS)
 def refused_team(request: pytest.FixtureRequest) -> ctypes.CDLL:
     """The same on a system that grants two workers and no more."""
-    return load(request, REFUSAL + native_header("team.h") + ROUNDS)
+    return load(request, REFUSAL + native_header("kernels/c/team.h") + ROUNDS)
 
 
 def load(request: pytest.FixtureRequest, source: str) -> ctypes.CDLL:
@@ -219,7 +220,7 @@ def test_bad_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_limit_agrees_with_the_header() -> None:
-    assert f"#define TEAM_MAX_THREADS {MAX_THREADS}\n" in native_header("team.h")
+    assert f"#define TEAM_MAX_THREADS {MAX_THREADS}\n" in native_header("kernels/c/team.h")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity masks here")
@@ -253,7 +254,7 @@ def test_thread_sanitizer_finds_no_race(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("no gcc on this machine")
     source, program = tmp_path / "runs.c", tmp_path / "runs"
-    source.write_text(native_header("team.h") + RUNS)
+    source.write_text(native_header("kernels/c/team.h") + RUNS)
     flags = ["-D_GNU_SOURCE", "-O2", "-g", "-fsanitize=thread", "-pthread"]
     built = subprocess.run(["gcc", *flags, source, "-o", program], capture_output=True, text=True)
     if built.returncode:

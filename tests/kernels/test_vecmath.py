@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from optpy.kernels import toolchain
-from optpy.kernels.compiler import compile_c, native_header
+from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain.compiler import compile_c
+from optpy.kernels.toolchain.headers import native_header
 
 COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 FUNCTIONS = ("sin", "cos", "exp", "log", "expm1", "log1p")
@@ -39,7 +40,7 @@ def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
         pytest.skip(f"no {request.param} on this machine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPTPY_CC", command)
-        return compile_c(native_header("vecmath.h") + LOOPS, name="vecmath", werror=True).library
+        return compile_c(native_header("kernels/c/vecmath.h") + LOOPS, name="vecmath", werror=True).library
 
 
 def call(library: ctypes.CDLL, name: str, x: Array) -> Array:

@@ -10,13 +10,14 @@ import pytest
 import trimesh
 
 import optpy as op
-from optpy.energy.binding import bind
-from optpy.kernels import cholesky, library
+from optpy.api.problem import CompiledProblem
+from optpy.energy.data.binding import bind
+from optpy.kernels.runtime import library
 from optpy.linear import obstacles
 from optpy.linear import solver as linear_solver
-from optpy.linear.assembled import AlgebraicMultigrid, Assembly
-from optpy.linear.multigrid import MultigridSolve
-from optpy.problem import CompiledProblem
+from optpy.linear.assembled.solve import AlgebraicMultigrid, Assembly
+from optpy.linear.cholesky import factorisation as cholesky
+from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
 

@@ -11,8 +11,9 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.kernels import library
-from optpy.linear import jacobi, obstacles
+from optpy.kernels.runtime import library
+from optpy.linear import obstacles
+from optpy.linear.jacobi import jacobi
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
@@ -76,7 +77,7 @@ def test_auto_comes_back_to_multigrid_where_the_other_has_nothing_to_gain(n: int
 
 def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever leaves more than a fiftieth of ||r|| is under suspicion here, as solves that end early are."""
-    monkeypatch.setattr("optpy.linear.multigrid._MISJUDGED", 0.0)
+    monkeypatch.setattr("optpy.linear.multigrid.solve._MISJUDGED", 0.0)
     monkeypatch.setattr("optpy.linear.loop._UNREDUCED", 0.02)
     energy, data = poisson(60)
     result = op.solve(energy, data, device="cpu", dtype=np.float64)

@@ -9,20 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optpy.symbolic.count import DIVIDE_COST, ROOT_COST, OperationCount, count, count_unshared
-from optpy.symbolic.expr import (
-    ONE,
-    Expr,
-    add,
-    call,
-    const,
-    linear,
-    logical_not,
-    mul,
-    negate,
-    power,
-    subtract,
-    where,
-)
+from optpy.symbolic.expr import ONE, Expr, add, call, const, linear, logical_not, mul, negate, power, subtract, where
 from optpy.symbolic.factor import factor
 from optpy.symbolic.operations import OPERATIONS, less, sqrt
 from tests.symbolic.programs import boolean, real

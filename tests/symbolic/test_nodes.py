@@ -18,21 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optpy.symbolic import nodes
-from optpy.symbolic.expr import (
-    ONE,
-    ZERO,
-    Const,
-    Expr,
-    Sum,
-    add,
-    call,
-    const,
-    linear,
-    mul,
-    power,
-    subtract,
-    var,
-)
+from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Sum, add, call, const, linear, mul, power, subtract, var
 from optpy.symbolic.number import normal
 from optpy.symbolic.operations import OPERATIONS, equal, less
 from optpy.symbolic.traverse import topological

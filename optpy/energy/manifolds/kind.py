@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import ir
-from ...errors import EnergyError, InternalError, Location
-from ..expression import Expression, as_expression
-from ..refusal import Refusal, Refusing, missing_attribute
+from optpy import ir
+from optpy.energy.language.expression import Expression, as_expression
+from optpy.energy.language.refusal import Refusal, Refusing, missing_attribute
+from optpy.errors import EnergyError, InternalError, Location
 
 Floats = NDArray[np.float64]
 

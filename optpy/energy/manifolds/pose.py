@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Generic, Self, TypeVar
 
-from ..expression import Expression
-from ..functions import matrix
-from .kind import Element, zeros
-from .so2 import SO2
-from .so3 import SO3
+from optpy.energy.language.expression import Expression
+from optpy.energy.language.functions import matrix
+from optpy.energy.manifolds.kind import Element, zeros
+from optpy.energy.manifolds.so2 import SO2
+from optpy.energy.manifolds.so3 import SO3
 
 _Rotation = TypeVar("_Rotation", SO2, SO3)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
-from ...ir import Access, Role
-from ...symbolic.traverse import variables
-from ..expression import Expression, as_expression
-from ..functions import abs, atan2, cos, cross, dot, matrix, sin, sqrt, vector, where
-from ..rotations import sine_series
+from optpy.energy.language.expression import Expression, as_expression
+from optpy.energy.language.functions import abs, atan2, cos, cross, dot, matrix, sin, sqrt, vector, where
+from optpy.energy.language.rotations import sine_series
+from optpy.ir import Access, Role
+from optpy.symbolic.traverse import variables
 
 
 def product(p: Expression, q: Expression) -> Expression:

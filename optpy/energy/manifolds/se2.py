@@ -7,16 +7,23 @@ from typing import Any, ClassVar, final
 
 from numpy.typing import NDArray
 
-from ... import ir
-from ..expression import Expression, Operand
-from ..functions import sin, vector, where
-from ..rotations import sine_series
-from . import so2
-from .kind import Floats, Kind, vector_of, zeros
-from .pose import Pose
-from .quaternions import half_cotangent
-from .so2 import SO2
-from .stored import check_last_rows, check_rotations, homogeneous, plane_matrices_of, plane_rotations_of, unit
+from optpy import ir
+from optpy.energy.language.expression import Expression, Operand
+from optpy.energy.language.functions import sin, vector, where
+from optpy.energy.language.rotations import sine_series
+from optpy.energy.manifolds import so2
+from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
+from optpy.energy.manifolds.pose import Pose
+from optpy.energy.manifolds.quaternions import half_cotangent
+from optpy.energy.manifolds.so2 import SO2
+from optpy.energy.manifolds.stored import (
+    check_last_rows,
+    check_rotations,
+    homogeneous,
+    plane_matrices_of,
+    plane_rotations_of,
+    unit,
+)
 
 
 @final

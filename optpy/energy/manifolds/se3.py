@@ -7,15 +7,22 @@ from typing import Any, ClassVar, final
 
 from numpy.typing import NDArray
 
-from ... import ir
-from ..expression import Expression, Operand
-from ..functions import vector
-from . import so3
-from .kind import Floats, Kind, vector_of, zeros
-from .pose import Pose
-from .quaternions import left_jacobian
-from .so3 import SO3
-from .stored import check_last_rows, check_rotations, homogeneous, matrices_of, quaternions_of, unit
+from optpy import ir
+from optpy.energy.language.expression import Expression, Operand
+from optpy.energy.language.functions import vector
+from optpy.energy.manifolds import so3
+from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
+from optpy.energy.manifolds.pose import Pose
+from optpy.energy.manifolds.quaternions import left_jacobian
+from optpy.energy.manifolds.so3 import SO3
+from optpy.energy.manifolds.stored import (
+    check_last_rows,
+    check_rotations,
+    homogeneous,
+    matrices_of,
+    quaternions_of,
+    unit,
+)
 
 
 @final

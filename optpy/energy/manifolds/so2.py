@@ -7,11 +7,11 @@ from typing import Any, ClassVar, final
 
 from numpy.typing import NDArray
 
-from ... import ir
-from ..expression import Expression, Operand, as_expression
-from ..functions import atan2, cos, matrix, normalize, sin, vector, where
-from .kind import Element, Floats, Kind, vector_of
-from .stored import check_rotations, plane_matrices_of, plane_rotations_of, unit
+from optpy import ir
+from optpy.energy.language.expression import Expression, Operand, as_expression
+from optpy.energy.language.functions import atan2, cos, matrix, normalize, sin, vector, where
+from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of
+from optpy.energy.manifolds.stored import check_rotations, plane_matrices_of, plane_rotations_of, unit
 
 
 @final

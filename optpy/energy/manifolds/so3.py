@@ -7,12 +7,12 @@ from typing import Any, ClassVar, final
 
 from numpy.typing import NDArray
 
-from ... import ir
-from ..expression import Expression, Operand
-from ..functions import cross, dot, matrix, normalize, vector, where
-from .kind import Element, Floats, Kind, vector_of, zeros
-from .quaternions import Logarithm, conjugate, exponential, logarithm, product, rotate
-from .stored import check_rotations, matrices_of, quaternions_of, unit
+from optpy import ir
+from optpy.energy.language.expression import Expression, Operand
+from optpy.energy.language.functions import cross, dot, matrix, normalize, vector, where
+from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of, zeros
+from optpy.energy.manifolds.quaternions import Logarithm, conjugate, exponential, logarithm, product, rotate
+from optpy.energy.manifolds.stored import check_rotations, matrices_of, quaternions_of, unit
 
 
 @final

@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ... import ir
-from ...errors import DataError
-from ..array_kinds import first_true
-from .kind import Floats
+from optpy import ir
+from optpy.energy.data.array_kinds import first_true
+from optpy.energy.manifolds.kind import Floats
+from optpy.errors import DataError
 
 TOLERANCE = 1e-3
 """How far a norm may be from 1, or an entry of R^T R from the identity's: numbers typed with four digits are meant."""

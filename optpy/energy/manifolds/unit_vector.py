@@ -7,14 +7,14 @@ from typing import Any, final
 
 import numpy as np
 
-from ... import ir
-from ...errors import EnergyError, Location
-from ..expression import Expression, stack
-from ..functions import abs, cos, dot, normalize, sin, sqrt, where
-from ..index import describe
-from ..rotations import sine_series
-from .kind import Floats, Kind
-from .stored import unit
+from optpy import ir
+from optpy.energy.language.expression import Expression, stack
+from optpy.energy.language.functions import abs, cos, dot, normalize, sin, sqrt, where
+from optpy.energy.language.index import describe
+from optpy.energy.language.rotations import sine_series
+from optpy.energy.manifolds.kind import Floats, Kind
+from optpy.energy.manifolds.stored import unit
+from optpy.errors import EnergyError, Location
 
 
 @final

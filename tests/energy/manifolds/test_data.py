@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from optpy.energy.binding import bind, bind_update
+from optpy.energy.data.binding import bind, bind_update
 from optpy.energy.manifolds.stored import quaternions_of
 from tests.manifold_data import (
     Real,

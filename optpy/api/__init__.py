@@ -1,0 +1,1 @@
+"""``op.compile``, ``op.solve``, sessions: what ties the rooms together."""

@@ -1,0 +1,84 @@
+"""What a compiled problem runs on, as protocols: routines with their memory, and a linear solver on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from optpy.ir import Dim, Graph, Routine
+from optpy.kernels.runtime.buffers import Buffers
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.solver.options import Preconditioner
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import LinearLimits, LinearSummary
+
+
+class Machine(Protocol):
+    """Compiled routines bound to memory, where the device is: ``BoundProgram`` on the CPU, ``BoundCuda`` on a GPU."""
+
+    @property
+    def buffers(self) -> Buffers: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def xp(self) -> Any:
+        """The module of the buffers' arrays: NumPy or CuPy."""
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Routine]]:
+        """The routines, by group."""
+
+    def set_params(self, params: Mapping[str, float]) -> None: ...
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Find the points at which something is solved for."""
+
+    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+        """Run a group, at once or when the device comes to it."""
+
+    def totals(self, group: str) -> dict[str, float]:
+        """The sums of a group's last run."""
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+
+    def host(self, array: Any) -> NDArray[Any]:
+        """An array of the buffers in main memory."""
+
+
+class Linear(Protocol):
+    """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
+
+    trace: list[PCGScalars] | None
+
+    @property
+    def first(self) -> Preconditioner: ...
+
+    @property
+    def blocks(self) -> bool: ...
+
+    @property
+    def used(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
+
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Raises OptionError where the preconditioner that was asked for by name does not apply to these."""
+
+    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+
+    def data_changed(self) -> None: ...
+
+    def prepare(self, damped: bool) -> None:
+        """Compile what is still missing, so that no solve has to."""
+
+    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...

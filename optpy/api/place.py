@@ -1,0 +1,97 @@
+"""Where a solver runs: on the CPU, or on a GPU; what is asked for, what is there, and why that one was taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+
+from optpy.api.backend import on_one_grid
+from optpy.energy.energy import Energy
+from optpy.energy.language.index import describe
+from optpy.errors import OptionError
+from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.device import Device
+from optpy.solver.options import CPU_ONLY, refuse_on_gpu
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a solver shall run.
+
+    Attributes:
+        gpu: the device; None for the CPU.
+        reason: which that is, and why.
+        deterministic: whether a GPU may not add by atomics.
+    """
+
+    gpu: Device | None
+    reason: str
+    deterministic: bool = False
+
+    @property
+    def key(self) -> str:
+        if self.gpu is None:
+            return "cpu"
+        return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
+
+    @property
+    def xp(self) -> Any:
+        return np if self.gpu is None else self.gpu.xp
+
+    def current(self) -> AbstractContextManager[None]:
+        """Within it, a GPU is the current one of this thread."""
+        return nullcontext() if self.gpu is None else self.gpu.current()
+
+
+CPU = Place(None, "the CPU, as asked")
+
+
+def place_of(device: object, deterministic: bool, preconditioner: object = None, energy: Energy | None = None) -> Place:
+    """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
+
+    Args:
+        device, deterministic: see ``compile``.
+        preconditioner: what is asked for already.
+        energy: what it is asked for.
+
+    Raises:
+        OptionError: there is none, or CUDA cannot run here.
+    """
+    if not isinstance(deterministic, bool):
+        raise OptionError(f"'deterministic' must be True or False, not {deterministic!r}")
+    if device == "cpu":
+        return CPU
+    if device == "cuda":
+        refuse_on_gpu(preconditioner)
+        gpu = available.find_device()
+        return Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
+    if device == "auto" and isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
+        return Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
+    if device == "auto":
+        found, reason = available.cuda_or_reason()
+        if found and preconditioner == "multigrid" and energy is not None and not on_one_grid(energy):
+            return Place(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
+        return Place(found, reason if found else f"the CPU; {reason}", deterministic)
+    asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
+    raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")
+
+
+def _device_cure(device: object) -> str:
+    """What was probably meant by what is no device."""
+    if isinstance(device, Mapping):
+        return ". Data is given to the solver, op.compile(energy).solve(data), or to op.solve(energy, data)"
+    if not isinstance(device, str):
+        return ""
+    if device.lower() in ("cpu", "cuda", "auto", "gpu"):
+        return f"; did you mean {device.lower().replace('gpu', 'cuda')!r}?"
+    if re.fullmatch(r"cuda:\d+", device):
+        return f"; 'cuda' is CuPy's current GPU: with cupy.cuda.Device({device[5:]}): ..."
+    return ". Options are given by name: method='gn'" if device in ("lm", "gn") else ""

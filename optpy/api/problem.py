@@ -1,0 +1,550 @@
+"""A compiled energy bound to data, as the solver sees it: the protocol of ``solver.protocol`` on compiled kernels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.api.flat import FlatVectors, Smooth
+from optpy.api.machine import Linear, Machine
+from optpy.energy.check.evaluation import Columns
+from optpy.energy.check.non_finite import explain_gradient, explain_values
+from optpy.energy.data.binding import Bound
+from optpy.energy.derive.routines import residual_field
+from optpy.energy.derive.vectors import block_channels, candidate, vector
+from optpy.errors import DataError
+from optpy.ir import Dim, Field, Graph, Role, Scalar, tangent
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.solver.options import Preconditioner
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
+from optpy.solver.rounding import (
+    CAREFUL,
+    NOTABLE,
+    PROBES,
+    Everything,
+    Span,
+    cosine,
+    is_stiff,
+    largest_changes,
+    left_in,
+    nearly_undamped,
+    random_signs,
+    rounded_gradient,
+    rounding,
+)
+from optpy.symbolic.traverse import variables
+
+if TYPE_CHECKING:
+    from optpy.energy.energy import Energy
+
+_T = TypeVar("_T")
+
+_FEW = 150
+"""Numbers that are solved for, up to which what is left is computed: by four products with J for each."""
+_PIVOT_NOISE = {"float32": 2.0**-20, "float64": 2.0**-48}
+"""A pivot of a block of J^T J that is less than so much of the diagonal is rounding."""
+
+
+@final
+class CompiledProblem:
+    """The state of one solve: the unknowns, the step, and everything computed at the linearisation point.
+
+    Args:
+        machine: the energy's routines with their memory.
+        energy: whose routines they are.
+        linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
+            and the linearisation at its end.
+    """
+
+    def __init__(self, machine: Machine, energy: Energy, linear: Linear) -> None:
+        self._energy = energy
+        self._terms = list(dict.fromkeys(r.term for r in energy.residual_terms))
+        self._unknowns = energy.unknown_fields
+        self._bound = machine
+        self._buffers = machine.buffers
+        self._linear_solver = linear
+        self._reweights = "cost_of_step" in machine.groups
+        self._preconditioned = True
+        self._damped = False
+        self._saved: list[NDArray[Any]] = []
+        self._graphs: Mapping[Graph, Connectivity] = {}
+        self._params: dict[str, float] = {}
+        self._bound_before = False
+        self._at_start = True  # no step has been taken since data was bound
+        self._ahead = False  # what follows the linear solve has been queued with it
+        self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
+        self._gradient_is_news = False  # they have been computed at x ahead of being asked for
+        self._largest = 0.0  # max_i |g_i| of the last linearisation
+        self._stiff: bool | None = None  # at x; None: not known
+
+    # -- data in and out -----------------------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        params: Mapping[str, float],
+        graphs: Mapping[Graph, Connectivity] | None = None,
+    ) -> None:
+        """Take over data, all of it or what has changed; when this returns, it has been copied.
+
+        Args:
+            arrays: by name of the field, of shape (*dims, channels) or (*dims).
+            params: all params by name.
+            graphs: all graphs; None: as they are.
+
+        Raises:
+            OptionError: multigrid was asked for by name, and edges are too long for it; nothing has changed then.
+        """
+        if graphs is not None:
+            self._linear_solver.set_graphs(graphs)
+            self._graphs = graphs
+            self._bound.set_connectivity(graphs)
+        self._bound.set_params(params)
+        self._params, self._at_start = dict(params), True
+        for f in self._buffers.memory:
+            if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
+                self._buffers.write(f, arrays[f.name])
+        for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
+            self._buffers.view(candidate(u))[...] = self._buffers.view(u)
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
+        self._linear_solver.data_changed()
+        if arrays or graphs or self._solved_points_depend_on_params:
+            self._set_points()
+        self._bound.wait()  # who is to write to the data, or to use another stream, need not know
+
+    @property
+    def _solved_points_depend_on_params(self) -> bool:
+        routines = self._bound.groups.get("solved", ())
+        return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None:
+        self._preconditioned = preconditioner is not None
+        self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
+        self._linear_solver.set_preconditioner(preconditioner)
+
+    def check_preconditioner(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Nothing, if the one that was asked for by name also applies to a problem of other sizes and edges.
+
+        Raises:
+            OptionError: it does not.
+        """
+        self._linear_solver.check(sizes, graphs)
+
+    def prepare(self, damped: bool) -> float:
+        """Compile what the linear solves will need and is not there yet; the seconds that it takes.
+
+        Args:
+            damped: whether the method is Levenberg-Marquardt.
+        """
+        started = time.perf_counter()
+        self._linear_solver.prepare(damped)
+        return time.perf_counter() - started
+
+    @property
+    def first_preconditioner(self) -> Preconditioner:
+        """What "auto" begins with."""
+        return self._linear_solver.first
+
+    @property
+    def preconditioners(self) -> str:
+        """What the linear solves used so far."""
+        return self._linear_solver.used if self._preconditioned else "none"
+
+    @property
+    def trace(self) -> list[PCGScalars] | None:
+        """If set to a list, every iteration of conjugate gradients appends its scalars."""
+        return self._linear_solver.trace
+
+    @trace.setter
+    def trace(self, trace: list[PCGScalars] | None) -> None:
+        self._linear_solver.trace = trace
+
+    def _set_points(self) -> None:
+        """Which points are visited; conditions of ``fixed`` are evaluated here."""
+        self._bound.set_points(self._graphs)
+        if self._bound_before:
+            # A point that is no longer visited must not keep an old gradient or direction.
+            for f in self._buffers.memory:
+                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")) and self._buffers.has(f):
+                    self._buffers.view(f)[...] = 0
+        self._bound_before = True
+
+    def read(self, unknown: Field) -> NDArray[Any]:
+        """A copy of an unknown, as (*dims, channels)."""
+        return self._buffers.read(unknown)
+
+    def inputs(self, without: Collection[str]) -> dict[str, NDArray[Any]]:
+        """Copies of unknowns and data as they stand, by name, without those of some names."""
+        inputs = (f for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
+        return {f.name: self._buffers.read(f) for f in inputs}
+
+    def read_vector(self, kind: str, unknown: Field) -> NDArray[Any]:
+        """A copy of one of the solver's vectors (see ``energy.vectors``)."""
+        return self._buffers.read(vector(kind, unknown))
+
+    @property
+    def nbytes(self) -> int:
+        graphs = sum(c.nbytes for c in self._graphs.values())
+        return self._buffers.nbytes + self._linear_solver.nbytes + graphs
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    def evaluate(self) -> Cost:
+        cost = self._cost()
+        if not cost.is_finite:
+            raise DataError(self._explain(cost))
+        return cost
+
+    @property
+    def size(self) -> int:
+        return self._n_residuals + self._numbers
+
+    @property
+    def _n_residuals(self) -> int:
+        sizes = self._buffers.sizes
+        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms)
+
+    @property
+    def is_fit(self) -> bool:
+        return not any(u.dims for u in self._unknowns)
+
+    def curvature(self) -> float:
+        self._linearise_at_x()
+        # The entries of a block off its diagonal are none larger.
+        blocks = self._linear_solver.blocks
+        stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
+        return max(float(self._buffers.view(c).max()) for c in stored)
+
+    def sensitivities(self) -> dict[str, float]:
+        self._linearise_at_x()
+        found = {}
+        for u in self._unknowns:
+            if not u.dims:
+                of_one = FlatVectors(self._bound, (u,), self._linear_solver, np)
+                c, x = of_one.diagonal(), of_one.magnitudes()
+                for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
+                    found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
+        return found
+
+    @property
+    def reweights(self) -> bool:
+        return self._reweights
+
+    def _cost(self) -> Cost:
+        self._bound.queue("cost")
+        return self._cost_of_last_run("cost")
+
+    def _cost_of_last_run(self, group: Literal["cost", "cost_of_step"]) -> Cost:
+        totals = self._bound.totals(group)
+        by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
+        return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
+
+    def linearise(self) -> float:
+        if self._linearised != "x" or not self._gradient_is_news:
+            self._linearise_anew()
+        self._gradient_is_news = False
+        self._largest = self._bound.totals(self._gradient)["gradient_max"]
+        if self._at_start and not math.isfinite(self._largest):
+            raise DataError(self._explain_gradient())
+        return self._largest
+
+    @property
+    def _gradient(self) -> str:
+        return "evalJTF_block" if self._linear_solver.blocks else "evalJTF"
+
+    def _queue_linearisation(self) -> None:
+        for group in ("precompute", "jacobian", self._gradient):
+            self._bound.queue(group)
+
+    def _queue_ahead(self) -> None:
+        """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
+        self._linearised = "nowhere"  # until all is queued: Ctrl-C may come at any time
+        self._bound.queue("modelcost")
+        self._queue_step()
+        self._queue_at_candidate(linearise=True)
+        self._ahead, self._linearised = True, "candidate"
+
+    def _linearise_anew(self) -> None:
+        self._linearised = "nowhere"
+        self._queue_linearisation()
+        self._linearised = "x"
+
+    def _linearise_at_x(self) -> None:
+        """J and g at x, if they are not: computed at a candidate that was not accepted, or cut short by Ctrl-C."""
+        if self._linearised != "x":
+            self._linearise_anew()
+
+    def damp(self, damping: Damping) -> None:
+        self._linearise_at_x()
+        self._damped = not math.isinf(damping.radius)
+        scalars = {
+            "radius": damping.radius if self._damped else 1.0,
+            "min_lm_diagonal": damping.min_lm_diagonal,
+            "max_lm_diagonal": damping.max_lm_diagonal,
+            "jacobi_scaling": float(damping.jacobi_scaling),
+            "damped": float(self._damped),
+            "preconditioned": float(self._preconditioned),
+            "noise": _PIVOT_NOISE[self._bound.dtype],
+        }
+        self._bound.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
+
+    def rounding(self, cost: float) -> Rounding:
+        self._linearise_at_x()
+
+        def found(xp: Any) -> Rounding:
+            v = self._flat(xp)
+            return rounding(v.read("g"), v.diagonal(), v.magnitudes(), v.read("delta"), cost, v.apply_jtj, xp)
+
+        return self._where_there_is_room(found)
+
+    @property
+    def hidden_is_exact(self) -> bool:
+        return self._numbers <= _FEW
+
+    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+        self._linearise_at_x()
+        if self.hidden_is_exact:
+            return self._hidden_in(self._everything(), cost, unit, deadline, np)
+        if self.is_stiff():
+            along = self._where_there_is_room(
+                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, deadline, xp)
+            )
+            if along.left > NOTABLE * cost or not of_rounding:
+                return along
+        return self._hidden_by_rounding(cost, unit, deadline)
+
+    def _hidden_by_rounding(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+        def write_noise(xp: Any) -> float:
+            v = self._flat(xp)
+            n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
+            v.write("g", unit * n)
+            return of_cost
+
+        def energy(xp: Any) -> float:
+            v = self._flat(xp)
+            e = v.read("delta")
+            return float((e * v.apply_jtj(e)).sum()) / 2
+
+        of_cost = self._where_there_is_room(write_noise)
+        try:
+            self._ahead = False
+            self.damp(nearly_undamped(unit, self.curvature()))
+            solved = self._linear_solver.solve(replace(CAREFUL, deadline=deadline), True, lambda: None)
+            told = solved.status is LinearStatus.CONVERGED
+            return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
+        finally:
+            self._linearised = "nowhere"  # g is another
+
+    def is_stiff(self) -> bool:
+        if self._stiff is None:
+            self._stiff = self._is_stiff_here()
+        return self._stiff
+
+    def _is_stiff_here(self) -> bool:
+        self._linearise_at_x()
+        unit = float(np.finfo(self._bound.dtype).eps)
+
+        def asked(xp: Any) -> bool:
+            v = self._flat(xp)
+            span = self._everything() if self.hidden_is_exact else self._smooth(xp, linear=False)
+            return is_stiff(span, v.diagonal(), v.apply_jtj, unit)
+
+        return asked(np) if self.hidden_is_exact else self._where_there_is_room(asked)
+
+    def _everything(self) -> Everything:
+        return Everything(self._flat(np).diagonal() > 0)
+
+    def _smooth(self, xp: Any, *, linear: bool) -> Smooth:
+        v = self._flat(xp)
+        return Smooth(v.shapes, v.diagonal() > 0, xp, linear=linear)
+
+    @property
+    def _numbers(self) -> int:
+        """That are solved for."""
+        return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
+
+    def _hidden_in(self, span: Span, cost: float, unit: float, deadline: float | None, xp: Any) -> Hidden:
+        v = self._flat(xp)
+        self._ahead = False
+
+        def in_time() -> None:
+            if deadline is not None and time.perf_counter() > deadline:
+                raise TimeoutError
+
+        def apply(p: Any) -> Any:
+            in_time()
+            return v.apply_jtj(p)
+
+        def model(step: Any) -> float:
+            in_time()
+            v.write("delta", step)
+            return self.model_cost_change()
+
+        c = v.diagonal()
+        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj, xp)
+        try:
+            left, step = left_in(span, c, cost, self._n_residuals, apply, model, unit)
+        except TimeoutError:
+            left, step = math.inf, xp.zeros(len(c))
+        v.write("delta", step)
+        return Hidden(left, of_cost, is_next=math.isfinite(left))
+
+    def change_by_rounding(self, unit: float) -> dict[str, float]:
+        self._linearise_at_x()
+        here, self._ahead = self._cost(), False
+
+        def costs(xp: Any) -> dict[str, float]:
+            v = self._flat(xp)
+            x = xp.where(v.diagonal() > 0, unit * v.magnitudes(), 0.0)  # what is fixed stays
+
+            def at(probe: int) -> Cost:
+                v.write("delta", random_signs(len(x), probe, xp) * x)
+                return self.try_step().cost_there
+
+            return largest_changes(here, map(at, range(PROBES)))
+
+        return self._where_there_is_room(costs)
+
+    def cosine(self, cost: float) -> float:
+        self._linearise_at_x()
+
+        def largest(xp: Any) -> float:
+            v = self._flat(xp)
+            return cosine(v.read("g"), v.diagonal(), cost, xp)
+
+        return self._where_there_is_room(largest)
+
+    def promised_change(self) -> float:
+        self._linearise_at_x()
+
+        def change(xp: Any) -> float:
+            v = self._flat(xp)
+            g, step = v.read("g"), v.read("delta")
+            return -float((step * (g + v.apply_jtj(step) / 2)).sum())
+
+        return self._where_there_is_room(change)
+
+    def _flat(self, xp: Any) -> FlatVectors:
+        return FlatVectors(self._bound, self._unknowns, self._linear_solver, xp)
+
+    def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
+        """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
+        xp = self._bound.xp
+        try:
+            return compute(xp)
+        except MemoryError:
+            if xp is np:
+                raise
+        return compute(np)  # not above, where the error still holds the vectors that there were
+
+    def solve_linear(self, limits: LinearLimits) -> LinearSummary:
+        self._linearise_at_x()
+        self._ahead = False
+        solved = self._linear_solver.solve(limits, self._damped, self._queue_ahead)
+        if solved.iterations or not self._largest or solved.status is not LinearStatus.CONVERGED:
+            return solved
+        message = f"r.z = 0, though max |g_i| = {self._largest:.3e}: such small numbers have no products in "
+        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self._bound.dtype}. Scale the residuals up.")
+
+    def model_cost_change(self) -> float:
+        if not self._ahead:
+            self._bound.queue("modelcost")
+        return self._bound.totals("modelcost")["model_cost_change"]
+
+    def try_step(self) -> Step:
+        if not self._ahead:
+            self._queue_step()
+            self._queue_at_candidate(linearise=False)
+        totals, there = self._bound.totals("step"), self._cost_of_last_run("cost")
+        norms = math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
+        if not self.reweights:
+            return Step(there, *norms)
+        return Step(self._cost_of_last_run("cost_of_step"), *norms, reweighted=there)
+
+    def _queue_step(self) -> None:
+        """The candidate, and its cost with what is held constant as it is at x, where that is another than its own."""
+        self._bound.queue("step")
+        if self.reweights:
+            self._bound.queue("cost_of_step")
+
+    def accept(self) -> None:
+        self._at_start = False
+        ahead = self._linearised == "candidate"
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
+        self._buffers.memory = self._with_candidate_as_x()
+        if ahead:
+            self._linearised, self._gradient_is_news = "x", True
+
+    def withdraw(self) -> None:
+        self._ahead, self._linearised, self._stiff = False, "nowhere", None
+        self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
+
+    def _queue_at_candidate(self, linearise: bool) -> None:
+        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
+        x = self._buffers.memory
+        try:
+            self._buffers.memory = self._with_candidate_as_x()
+            self._bound.queue("cost")
+            if linearise:
+                self._queue_linearisation()
+        finally:
+            self._buffers.memory = x
+
+    def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
+        return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+
+    def save(self) -> None:
+        self._saved = [self._buffers.read(u) for u in self._unknowns]
+
+    def restore(self) -> None:
+        for u, value in zip(self._unknowns, self._saved, strict=True):
+            self._buffers.write(u, value)
+            self._buffers.write(candidate(u), value)
+
+    # -- measuring and explaining ----------------------------------------------------------------------------------
+
+    def benchmark(self, group: str, repeat: int) -> float:
+        """Seconds for one run of a group of routines on the bound data."""
+        self._bound.wait()
+        started = time.perf_counter()
+        self._bound.queue(group, repeat=repeat)
+        self._bound.wait()
+        return (time.perf_counter() - started) / repeat
+
+    def benchmark_pcg(self, iterations: int) -> float:
+        """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
+        self._bound.wait()
+        started = time.perf_counter()
+        limits = LinearLimits(max_iterations=iterations)
+        summary = self._linear_solver.solve(limits, self._damped, lambda: None)
+        self._bound.wait()
+        return (time.perf_counter() - started) / max(summary.iterations, 1)
+
+    def residuals(self) -> dict[str, NDArray[Any]]:
+        """evalF: each residual, as (*domain, components)."""
+        residuals = self._energy.residual_terms
+        self._buffers.provide(map(residual_field, residuals))
+        self._bound.queue("evalF")
+        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
+
+    def _explain(self, cost: Cost) -> str:
+        """Which term and which element of it is not finite."""
+        return explain_values(self._energy.residual_terms, self.residuals(), cost.non_finite_terms, self._bound.dtype)
+
+    def _explain_gradient(self) -> str:
+        """Which derivative is not finite, at which element."""
+        host = self._bound.host
+        inputs = {f: host(self._buffers.read(f)) for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
+        arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
+        edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
+        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
+        gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
+        columns = Columns.of(self._energy, bound)
+        return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)

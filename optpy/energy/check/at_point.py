@@ -1,0 +1,59 @@
+"""A residual at one point of its domain: the numbers that it reads there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from optpy import ir
+from optpy.energy.check.diagnosis import Index, Read
+from optpy.energy.check.evaluation import Lookup, Slab
+from optpy.energy.data.binding import Bound
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.traverse import variables
+
+
+@final
+class AtPoint:
+    """The values of leaves at a point, where no unknown on a manifold has moved.
+
+    Args:
+        domain: of the residual.
+        bound: the data.
+        index: of the point in the domain.
+    """
+
+    def __init__(self, domain: ir.Domain, bound: Bound, index: Index) -> None:
+        sizes = tuple(bound.sizes[i.dim] for i in domain)
+        self._slab = Slab(domain, index[0], (1, *sizes[1:])) if index else Slab(domain, 0, ())
+        self._at = (0, *index[1:]) if index else ()
+        self._lookup = Lookup(bound, self._slab)
+
+    def _here(self, values: Any) -> Any:
+        return np.broadcast_to(values, self._slab.shape)[self._at]
+
+    def __call__(self, key: Any) -> float:
+        moved = isinstance(key, ir.Access) and key.field.role is ir.Role.TANGENT
+        return 0.0 if moved else float(self._here(self._lookup(key)))
+
+    def values(self, roots: Iterable[Expr]) -> list[float]:
+        """Of expressions."""
+        return [float(v) for v in evaluate(roots, self)]
+
+    def element(self, access: ir.Access) -> Index | None:
+        """Where an access reads; None: outside."""
+        position, inside = self._lookup.position(access)
+        return tuple(int(self._here(n)) for n in position) if self._here(inside) else None
+
+    def reads(self, roots: Iterable[Expr]) -> Iterator[Read]:
+        """What expressions read."""
+        for v in variables(list(roots)):
+            key = v.key
+            if isinstance(key, ir.Scalar):
+                yield Read(key.name, None, None, self(key))
+            elif isinstance(key, ir.Access) and key.field.role is not ir.Role.TANGENT:
+                channel = key.channel if key.field.channels > 1 else None
+                yield Read(key.field.name, self.element(key), channel, self(key))

@@ -1,0 +1,134 @@
+"""Residuals as a function of a change of the unknowns: what differences are taken of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from optpy import ir
+from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, Slab, residual_values
+from optpy.energy.data.binding import Bound
+from optpy.energy.derive.stopped import stopped
+from optpy.energy.derive.tangent import at_zero, moved
+from optpy.energy.energy import Energy
+from optpy.symbolic.expr import Expr, var
+from optpy.symbolic.interpret import Value, evaluate, rounding
+from optpy.symbolic.traverse import substitute
+
+_NEARBY = 2.0**-45
+"""Of the scale of each coordinate, at least."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A leaf that keeps the value that an expression has at the start."""
+
+    expression: Expr
+    number: int
+    boolean = False
+
+    def __str__(self) -> str:
+        return f"held {self.number}"
+
+
+@final
+class _HoldingLookup:
+    """Leaves at a changed point, but what gradients do not go through at the start."""
+
+    def __init__(self, start: Bound, now: Bound, slab: Slab) -> None:
+        self._start = Lookup(start, slab)
+        self._now = Lookup(now, slab)
+
+    def __call__(self, key: Any) -> Value:
+        if isinstance(key, _Held):
+            return evaluate([key.expression], self._start)[0]
+        return self._now(key)
+
+
+@final
+class DisplacedResiduals:
+    """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
+
+    def __init__(self, energy: Energy, bound: Bound) -> None:
+        self._unknowns = energy.unknown_fields
+        self._bound = bound
+        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
+        self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
+        self.rows: dict[str, slice] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self.size = 0
+        for r in self._residuals:
+            shape = (*(bound.sizes[i.dim] for i in r.domain), len(r.components))
+            self._shapes[r.label] = shape
+            self.rows[r.label] = slice(self.size, self.size + math.prod(shape))
+            self.size += math.prod(shape)
+
+    def _scale(self, unknown: ir.Field) -> Floats:
+        """How large a change of each coordinate is large: a power of two below max(1, |x|); 1 on manifolds."""
+        x: Floats = self._bound.arrays[unknown.name]
+        if unknown.manifold is None:
+            return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
+        return np.ones(x.size // unknown.channels * unknown.manifold.dimension)
+
+    def __call__(self, change: Floats) -> Floats:
+        return self._evaluated(self.at(change), evaluate)
+
+    def at(self, change: Floats) -> Bound:
+        """The data where the unknowns have changed."""
+        arrays = dict(self._bound.arrays)
+        start = 0
+        for u in self._unknowns:
+            x = arrays[u.name]
+            n = x.size // u.channels * ir.tangent(u).channels
+            arrays[u.name] = moved(u, x, change[start : start + n])
+            start += n
+        return replace(self._bound, arrays=arrays)
+
+    def _evaluated(self, now: Bound, evaluate: Evaluate) -> Floats:
+        def lookup(slab: Slab) -> Callable[[Any], Value]:
+            return _HoldingLookup(self._bound, now, slab)
+
+        return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
+
+    def rounding(self) -> Floats:
+        """How much of each entry of F may be rounding, where the changed x is exact."""
+
+        def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
+            def leaf(key: Any) -> Value:
+                retracted = isinstance(key, ir.Access) and key.field in self._unknowns and key.field.manifold
+                return np.finfo(np.float64).eps * np.abs(lookup(key)) if retracted else np.float64(0)
+
+            return rounding(roots, lookup, leaf)
+
+        return self._evaluated(self.nearby, errors)
+
+    @property
+    def nearby(self) -> Bound:
+        """A point some hundred units of rounding away, in no special direction, where rounding is what it is around x.
+
+        At x itself it may be less, or seem more: sums of whole numbers and with zeros are exact, and a condition that
+        is met exactly would be changed by any rounding.
+        """
+        golden = 0.5 * (np.sqrt(5.0) - 1)
+        return self.at(_NEARBY * (1 + np.arange(len(self.scale)) * golden % 1) * self.scale)
+
+    def row_index(self, label: str, row: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))
+
+    def element(self, column: int) -> tuple[str | None, tuple[int, ...]]:
+        for u in self._unknowns:
+            grid = tuple(self._bound.sizes[d] for d in u.dims)
+            shape = (*grid, ir.tangent(u).channels) if u.vector else grid
+            if 0 <= column < math.prod(shape):
+                return u.name, tuple(int(n) for n in np.unravel_index(column, shape))
+            column -= math.prod(shape)
+        return None, ()
+
+
+def _hold_stopped(components: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(substitute(components, {e: var(_Held(e, n)) for n, e in enumerate(stopped(components))}))

@@ -1,0 +1,296 @@
+"""An energy's residuals and Jacobian by the NumPy interpreter, in float64: the reference for all generated code.
+
+Domains are worked through in slabs of their first axis, so that intermediate arrays stay small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy import ir
+from optpy.energy.data.binding import Bound, bind
+from optpy.energy.derive.linearised import is_unknown
+from optpy.energy.derive.tangent import at_zero
+from optpy.errors import InternalError
+from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.derivative import Derivative
+from optpy.symbolic.expr import Expr, Var
+from optpy.symbolic.interpret import Value, evaluate, rounding
+from optpy.symbolic.traverse import variables
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from optpy.energy.energy import Energy
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
+"""What makes numbers of expressions, given those of the leaves."""
+
+_SLAB = 1 << 16
+"""Points evaluated at a time."""
+
+
+class Indexed(Protocol):
+    """What the value of an index depends on."""
+
+    @property
+    def sizes(self) -> Mapping[ir.Dim, int]: ...
+
+    @property
+    def edges(self) -> Mapping[str, NDArray[Any]]: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A part of a domain: all points whose first index lies in a range."""
+
+    domain: ir.Domain
+    start: int
+    shape: tuple[int, ...]
+
+    def index(self, affine: Affine, bound: Indexed) -> Integers:
+        """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
+        total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
+        for atom, c in affine.terms:
+            if isinstance(atom, ir.Dim):
+                total = total + c * bound.sizes[atom]
+            elif isinstance(atom, ir.Index):
+                total = total + c * self._axis(self.domain.index(atom))
+            elif isinstance(atom, Entry):
+                total = total + c * _entries(bound, atom, self.index(atom.row, bound))
+            else:
+                raise InternalError(f"the index {affine} of an energy has the atom {atom}")
+        return total
+
+    def _axis(self, axis: int) -> Integers:
+        first = self.start if axis == 0 else 0
+        values = np.arange(first, first + self.shape[axis], dtype=np.int64)
+        return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
+
+
+def _entries(bound: Indexed, entry: Entry, rows: Integers) -> Integers:
+    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
+    return found
+
+
+def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
+    """The whole domain, part by part."""
+    shape = tuple(sizes[i.dim] for i in domain)
+    if not shape:
+        yield Slab(domain, 0, ())
+        return
+    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
+    for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
+        yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))
+
+
+@final
+class Lookup:
+    """The values of leaves over a slab."""
+
+    def __init__(self, bound: Bound, slab: Slab) -> None:
+        self._bound = bound
+        self._slab = slab
+
+    def __call__(self, key: Any) -> Value:
+        sizes = self._bound.sizes
+        match key:
+            case ir.Access():
+                index, inside = self.position(key)
+                array = self._bound.arrays[key.field.name]
+                if not array.size:  # a point of a graph without edges: outside
+                    return np.zeros((1,) * len(self._slab.shape))
+                values = array[(*index, key.channel)] if key.field.vector else array[index]
+                return np.where(inside, values, 0).astype(np.float64)
+            case ir.InBounds():
+                index_value = self._slab.index(key.index, self._bound)
+                return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
+            case ir.IndexValue():
+                return self._slab.index(key.index, self._bound).astype(np.float64)
+            case ir.Scalar():
+                return self._bound.params[key.name]
+        raise InternalError(f"no value for the leaf {key}")
+
+    def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Mask]:
+        """Where an access reads, moved inside the array, and where it truly is inside."""
+        inside: Mask = np.ones((1,) * len(self._slab.shape), np.bool_)
+        index = []
+        for affine, dim in zip(access.index, access.field.dims, strict=True):
+            n = self._bound.sizes[dim]
+            values = self._slab.index(affine, self._bound)
+            inside = inside & (values >= 0) & (values < n)
+            index.append(np.clip(values, 0, n - 1))
+        return tuple(index), inside
+
+
+def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
+    """See ``Energy.residuals``."""
+    bound = bind(energy, data, np.float64)
+    found = {}
+    for r in energy.residual_terms:
+        if linearised:
+            r = replace(r, components=tuple(at_zero(r.linearised)))
+        grid = tuple(bound.sizes[i.dim] for i in r.domain)
+        values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
+        found[r.label] = values.reshape((*grid, *r.shape))
+    return found
+
+
+def residual_values(
+    residual: ir.Residual,
+    sizes: Mapping[ir.Dim, int],
+    lookup: Callable[[Slab], Callable[[Any], Value]],
+    evaluate: Evaluate = evaluate,
+) -> Floats:
+    """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
+    parts = []
+    for slab in slabs(residual.domain, sizes):
+        values = evaluate(residual.components, lookup(slab))
+        parts.append(np.stack([np.broadcast_to(v, slab.shape) for v in values], axis=-1))
+    return np.concatenate(parts) if residual.domain else parts[0]
+
+
+# -- Jacobian --------------------------------------------------------------------------------------------------------
+
+
+def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
+    """See ``Energy.jacobian``."""
+    return bound_jacobian(energy, bind(energy, data, np.float64))
+
+
+def jacobian_rounding(energy: Energy, bound: Bound) -> csr_matrix:
+    """A bound on the rounding errors in the entries of ``bound_jacobian``."""
+    return _jacobian(energy, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
+
+
+def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
+    """The Jacobian at data that is bound already."""
+    return _jacobian(energy, bound, evaluate)
+
+
+def _jacobian(energy: Energy, bound: Bound, evaluate: Evaluate) -> csr_matrix:
+    from scipy.sparse import coo_matrix
+
+    columns_of = Columns.of(energy, bound)
+    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
+    first_rows = _first(range(len(points)), points)
+    nothing = np.zeros(0, np.int64)
+    entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
+    for n, r in enumerate(energy.residual_terms):
+        derivatives = Partials(r)
+        row = first_rows[n]
+        for slab in slabs(r.domain, bound.sizes):
+            entries += derivatives.entries(slab, bound, columns_of, row, evaluate=evaluate)
+            row += math.prod(slab.shape) * len(r.components)
+    rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
+    shape = (sum(points), columns_of.size)
+    # Two reads of one element (X[i] and X[0] at i = 0) meet in one entry.
+    return coo_matrix((values, (rows, columns)), shape=shape).tocsr()
+
+
+def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return {k: int(n) for k, n in zip(keys, starts, strict=False)}
+
+
+def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
+    """Which elements of an unknown are solved for: (*dims)."""
+    shape = tuple(bound.sizes[d] for d in unknown.dims)
+    condition = energy.fixed.get(unknown)
+    if condition is None:
+        return np.ones(shape, np.bool_)
+    domain = ir.canonical_domain(unknown.dims)
+    parts = []
+    for slab in slabs(domain, bound.sizes):
+        (value,) = evaluate([condition], Lookup(bound, slab))
+        parts.append(np.broadcast_to(np.asarray(value) == 0, slab.shape))
+    return np.concatenate(parts) if domain else np.array(parts[0])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
+
+    solved: dict[ir.Field, Mask]
+    """Which elements are solved for: (*dims)."""
+    first: dict[ir.Field, int]
+    size: int
+
+    @classmethod
+    def of(cls, energy: Energy, bound: Bound) -> Columns:
+        solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
+        counts = [s.size * u.channels for u, s in solved.items()]
+        return cls(solved, _first(solved, counts), sum(counts))
+
+
+@final
+class Partials:
+    """The derivatives of one residual by the reads of unknowns (of their tangents, on manifolds).
+
+    Attributes:
+        expressions: one for each component and each read that it depends on.
+        pairs: the component and the read that each belongs to.
+    """
+
+    def __init__(self, residual: ir.Residual) -> None:
+        reads = [v for v in variables(residual.linearised) if is_unknown(v.key)]
+        derivative = Derivative(residual.linearised, reads)
+        self._components = len(residual.linearised)
+        self.pairs: list[tuple[int, Var]] = []
+        expressions: list[Expr] = []
+        for n, c in enumerate(residual.linearised):
+            for v in derivative.variables(c):
+                self.pairs.append((n, v))
+                expressions.append(derivative.partial(c, v))
+        self.expressions = at_zero(expressions)
+
+    def entries(
+        self,
+        slab: Slab,
+        bound: Bound,
+        columns_of: Columns,
+        first_row: int,
+        expressions: Sequence[Expr] | None = None,
+        evaluate: Evaluate = evaluate,
+    ) -> list[tuple[Integers, Integers, Floats]]:
+        """The entries of J in a slab, by row, column and value: those of each of the expressions.
+
+        Args:
+            slab: the part of the residual's domain.
+            bound: the data.
+            columns_of: the columns of J.
+            first_row: the row of the slab's first component.
+            expressions: what to evaluate in place of the derivatives, one for each.
+            evaluate: what makes numbers of them.
+        """
+        lookup = Lookup(bound, slab)
+        points = np.arange(math.prod(slab.shape), dtype=np.int64)
+        found = []
+        for (component, v), value in zip(self.pairs, evaluate(expressions or self.expressions, lookup), strict=True):
+            access: ir.Access = v.key
+            field = access.field
+            index, inside = lookup.position(access)
+            mask = columns_of.solved[field]
+            if not mask.size:  # an unknown on a graph without edges
+                found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)))
+                continue
+            element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
+            kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
+            column = columns_of.first[field] + element * field.channels + access.channel
+            row = first_row + points * self._components + component
+            columns = np.broadcast_to(column, slab.shape).ravel()
+            values = np.broadcast_to(value, slab.shape).ravel()
+            found.append((row[kept], columns[kept], values[kept]))
+        return found

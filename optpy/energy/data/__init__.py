@@ -1,0 +1,1 @@
+"""Users' data, checked against an energy and made ready for solvers."""

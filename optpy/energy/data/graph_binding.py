@@ -1,0 +1,117 @@
+"""Graphs of the data: shape, dtype and every index are checked, always, since kernels follow them without asking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from optpy import ir
+from optpy.energy.data.array_kinds import first_true, to_array
+from optpy.energy.language.graph import slot_text, slots_text
+from optpy.energy.language.index import describe
+from optpy.errors import DataError
+
+Edges = Any
+"""The slots of every edge: int32 of shape (edges, columns), an array of NumPy or CuPy."""
+
+MOST_POINTS = 2**31 - 1
+"""Kernels hold indices in 32 bits: half the memory to read."""
+
+
+def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
+    """A graph's array, of ``xp``, of the right shape and kind.
+
+    Without edges it may be an empty list, or an array of shape (0, columns), which NumPy makes of floats by itself.
+
+    Raises:
+        DataError: it is no array of whole numbers of shape (edges, columns).
+    """
+    columns = len(graph.columns)
+    if isinstance(value, list | tuple) and not value:
+        return xp.empty((0, columns), np.int64)
+    _check_rows(graph, value)
+    raw, _ = to_array(graph.name, value, xp)
+    if raw.ndim != 2 or raw.shape[1] != columns:
+        cure = ""
+        if raw.ndim == 2 and raw.shape[0] == columns:
+            cure = "; the edges come first: a.T"
+        elif raw.ndim == 1 and columns == 1:
+            cure = "; add the axis of the columns: a[:, None]"
+        if not raw.size and raw.ndim:
+            cure = f"; without edges it is np.empty((0, {columns}), int)"
+        raise DataError(
+            f"the graph {graph.name!r} must have shape ({graph.edges}, {columns}), one column for each axis of its "
+            f"slots {slots_text(graph)}; got {raw.shape if raw.ndim else describe(value)}{cure}",
+            graph.location,
+        )
+    if not len(raw) and raw.dtype.kind == "f":
+        return xp.empty((0, columns), np.int64)
+    if raw.dtype.kind not in "iu":
+        raise DataError(
+            f"the graph {graph.name!r} has dtype {raw.dtype}, but its entries are indices: whole numbers, "
+            "a.astype(np.int64)",
+            graph.location,
+        )
+    return raw
+
+
+def _check_rows(graph: ir.Graph, value: Any) -> None:
+    """That lists of edges have as many entries each: NumPy makes no array of others."""
+    if not isinstance(value, list | tuple):
+        return
+    columns = len(graph.columns)
+    for n, row in enumerate(value):
+        if isinstance(row, list | tuple) and len(row) != columns:
+            counted = f"{len(row)} {'entry' if len(row) == 1 else 'entries'}"
+            raise DataError(
+                f"{graph.name}[{n}] = {describe(row)} has {counted}, but the graph {graph.name!r} has shape "
+                f"({graph.edges}, {columns}): one column for each axis of its slots {slots_text(graph)}",
+                graph.location,
+            )
+
+
+def checked_edges(graph: ir.Graph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:
+    """The edges, copied.
+
+    Args:
+        graph: their declaration.
+        raw: (edges, columns), of any integer dtype.
+        sizes: of every dim.
+        xp: the module of the array.
+
+    Raises:
+        DataError: an index is negative or past the end of what its slot points into.
+    """
+    for d in (graph.edges, *graph.columns):
+        if sizes[d] > MOST_POINTS:
+            raise DataError(
+                f"{d} is {sizes[d]}, but the graph {graph.name!r} can count to {MOST_POINTS} only", graph.location
+            )
+    own = xp.array(raw, order="C")  # what is checked is what is kept, also if another thread writes to the original
+    if len(own):
+        limits = [sizes[d] for d in graph.columns]
+        # Each in its own type: uint64 beside int64 would be compared as floats.
+        least, largest = own.min(axis=0).tolist(), own.max(axis=0).tolist()
+        if any(a < 0 or b >= n for a, b, n in zip(least, largest, limits, strict=True)):
+            raise _bad_index(graph, own, xp.asarray(limits), sizes)
+    return own.astype(np.int32, copy=False)
+
+
+def _bad_index(graph: ir.Graph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, int]) -> DataError:
+    bad = (raw < 0) | (raw >= limits.astype(raw.dtype if raw.dtype.itemsize == 8 else np.int64))
+    row, column = first_true(bad)
+    slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))
+    axes = graph.slots[slot]
+    dim = graph.columns[column]
+    axis = f", axis {column - graph.columns_of(slot).start}" if len(axes) > 1 else ""
+    n = int(bad.sum())
+    count = "the only such index" if n == 1 else f"the first of {n} such indices"
+    from_one = int(raw.min()) == 1 and not bool((bad & (raw != limits)).any())
+    cure = ". Do they count from 1? Here they count from 0: subtract 1" if from_one else ""
+    return DataError(
+        f"{graph.name}[{row}, {column}] = {int(raw[row, column])}: slot {slot}{axis} points into {slot_text(axes)} "
+        f"with {dim} = {sizes[dim]}, so indices are from 0 to {sizes[dim] - 1}; it is {count}{cure}",
+        graph.location,
+    )

@@ -1,0 +1,1 @@
+"""The routines that follow from an energy."""

@@ -1,0 +1,114 @@
+"""Which elements of the unknowns J^T J couple: what a multigrid preconditioner has to know of an energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import final
+
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.vectors import vector
+from optpy.energy.language.graph import slot_read
+from optpy.energy.language.naming import shown
+from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled
+from optpy.symbolic.affine import Affine, Atom
+
+_MOST_COUPLED = 1024
+"""Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves."""
+
+
+def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -> Coupling | Uncoupled:
+    """The coupling, or why multigrid would not apply: the unknowns stand on several grids, or distances depend on the
+    place, or some dim is not coupled at all, or the stencils are so large that it would not pay.
+
+    Distances between two slots of an edge depend on the data; they are left to be checked against it.
+    """
+    grids = {u.dims: u for u in reversed(unknowns)}
+    if len(grids) > 1 or () in grids:
+        places = ", ".join(f"{u.name!r} on {_grid(u.dims)}" for u in unknowns)
+        return Uncoupled(f"the unknowns must all stand on one grid, but they are {places}")
+    elements = tuple((u, a) for u in unknowns for a in range(u.channels))
+    pattern = _Pattern(elements, [0] * len(unknowns[0].dims))
+    for source in sources:
+        for partials in source.partials:
+            for a, b in product(partials, repeat=2):
+                if not pattern.add(source.residual, a, b):
+                    return Uncoupled(
+                        f"the distance between {_text(source.residual, a)} and {_text(source.residual, b)} in the term "
+                        f"{source.residual.label!r} is not the same everywhere"
+                    )
+    return pattern.coupling(unknowns[0].dims)
+
+
+@final
+@dataclass(slots=True)
+class _Pattern:
+    """What is coupled, found pair by pair."""
+
+    elements: tuple[Element, ...]
+    reach: list[int]
+    edges: dict[EdgeCoupling, None] = field(default_factory=dict)
+    pairs: set[tuple[int, int]] = field(init=False)
+    number: dict[Element, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = {e: n for n, e in enumerate(self.elements)}
+        self.pairs = {(n, n) for n in self.number.values()}
+
+    def add(self, residual: Residual, a: Access, b: Access) -> bool:
+        """Take in that a residual reads both; whether their distance is known, or will be once graphs are bound."""
+        distance = _distance(a, b)
+        if distance is not None:
+            self.reach = [max(r, abs(d)) for r, d in zip(self.reach, distance, strict=True)]
+        else:
+            edges = _joined_by_edges(residual, a, b)
+            if edges is None:
+                return False
+            self.edges[edges] = None
+        self.pairs.add((self.number[a.field, a.channel], self.number[b.field, b.channel]))
+        return True
+
+    def coupling(self, dims: tuple[Dim, ...]) -> Coupling | Uncoupled:
+        apart = [d for d, r in zip(dims, self.reach, strict=True) if r == 0]
+        if apart:
+            return Uncoupled(f"no term couples neighbours on the grid {_grid(dims)} along {apart[0]}")
+        vectors = {kind: tuple((vector(kind, u), a) for u, a in self.elements) for kind in ("z", "r", "Ap", "C")}
+        found = Coupling(
+            dims, self.elements, tuple(self.reach), tuple(sorted(self.pairs)), vectors, edges=tuple(self.edges)
+        )
+        entries = prod(2 * r + 1 for r in found.coarse_reach) * len(self.pairs)
+        if entries <= _MOST_COUPLED:
+            return found
+        reach = ", ".join(f"{r} along {d}" for d, r in zip(dims, self.reach, strict=True))
+        return Uncoupled(
+            f"the stencils are too large: unknowns are coupled up to {reach}, so that coarse matrices would have "
+            f"{entries} entries for each point; the most is {_MOST_COUPLED}"
+        )
+
+
+def _distance(a: Access, b: Access) -> list[int] | None:
+    differences = [x - y for x, y in zip(a.index, b.index, strict=True)]
+    return [d.constant for d in differences] if all(d.is_constant for d in differences) else None
+
+
+def _joined_by_edges(residual: Residual, a: Access, b: Access) -> EdgeCoupling | None:
+    """The edges of a graph of which one slot is read by a, another by b."""
+    first, second = slot_read(a.index), slot_read(b.index)
+    if first is None or second is None or first[0] != second[0] or first[2] != second[2]:
+        return None
+    first, second = sorted((first, second), key=lambda read: read[1])
+    offset = tuple(p - q for p, q in zip(first[3], second[3], strict=True))
+    return EdgeCoupling(first[0], (first[1], second[1]), offset, residual.label)
+
+
+def _text(residual: Residual, access: Access) -> str:
+    """An access in the user's own indices."""
+    names: dict[Atom, Affine] = {i: Affine.of(w) for i, w in zip(residual.domain, residual.written, strict=False)}
+    index = (a.substitute(names) for a in access.index)
+    return shown(Access(access.field, tuple(index), access.channel))
+
+
+def _grid(dims: Sequence[Dim]) -> str:
+    return f"({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})" if dims else "no grid"

@@ -1,0 +1,155 @@
+"""J^T J as blocks that each residual adds: what an assembled matrix, and preconditioners made of it, are built from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.energy.check.evaluation import slabs
+from optpy.energy.derive.edge_form import passes
+from optpy.energy.derive.gather import MultiIndex, shift
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.routines import Fixed
+from optpy.energy.derive.vectors import vector
+from optpy.ir import (
+    Access,
+    BlockEntry,
+    Dim,
+    Field,
+    NormalMatrix,
+    NormalTerm,
+    Residual,
+    Role,
+    Routine,
+    Store,
+    Uncoupled,
+    canonical_domain,
+    point,
+)
+from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, split_content
+from optpy.symbolic.factor import factor
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What decides which elements a residual reads."""
+
+    sizes: Mapping[Dim, int]
+    edges: Mapping[str, NDArray[Any]]
+    """Of each graph, by name."""
+
+
+def nodes_read(term: NormalTerm, dims: tuple[Dim, ...], places: Places) -> NDArray[np.int64]:
+    """The points of the unknowns' grid, counted in C order, that a term reads; -1 outside: (points, reads)."""
+    shape = [places.sizes[d] for d in dims]
+    parts = []
+    for slab in slabs(term.domain, places.sizes):
+        found = np.full((math.prod(slab.shape), len(term.reads)), -1, np.int64)
+        for n, read in enumerate(term.reads):
+            index = [np.broadcast_to(slab.index(a, places), slab.shape).ravel() for a in read]
+            inside = np.all([(i >= 0) & (i < size) for i, size in zip(index, shape, strict=True)], axis=0)
+            found[inside, n] = np.ravel_multi_index([i[inside] for i in index], shape)
+        parts.append(found)
+    return np.concatenate(parts)
+
+
+_MOST_CHANNELS = 12
+"""Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time."""
+
+
+def normal_matrix(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+) -> tuple[NormalMatrix | Uncoupled, list[Routine]]:
+    """The matrix, and the routines that store what its blocks are made of; or why there is none: the unknowns stand on
+    several grids, or have many channels.
+
+    Args:
+        sources: the linearised residuals.
+        unknowns: what they are differentiated by (tangents, on manifolds).
+        fixed: rows and columns of fixed elements are 0.
+    """
+    dims = unknowns[0].dims
+    elements = tuple((u, a) for u in unknowns for a in range(u.channels))
+    other = next((u for u in unknowns if u.dims != dims), None)
+    if other is not None:
+        return Uncoupled(f"'{unknowns[0]}' and '{other}' stand on different grids"), []
+    if not dims:
+        return Uncoupled("its unknowns stand on no grid"), []
+    if len(elements) > _MOST_CHANNELS:
+        return Uncoupled(f"{len(elements)} numbers are unknown at each point, more than {_MOST_CHANNELS}"), []
+    number = {e: n for n, e in enumerate(elements)}
+    terms: list[NormalTerm] = []
+    stores: list[tuple[Residual, Sequence[Store]]] = []
+    for source in sources:
+        if source.accesses:
+            term, own = _term(source, number, fixed)
+            terms.append(term)
+            stores.append((source.residual, own))
+    vectors = {kind: tuple((vector(kind, u), a) for u, a in elements) for kind in ("r", "z", "D")}
+    return NormalMatrix(dims, elements, tuple(terms), vectors), passes("normal", stores, prepares=False)
+
+
+def _term(
+    source: LinearisedResidual, number: dict[tuple[Field, int], int], fixed: Fixed
+) -> tuple[NormalTerm, list[Store]]:
+    reads = tuple(dict.fromkeys(a.index for a in source.accesses))
+    columns = [_columns(source, read, number, fixed) for read in reads]
+    products: dict[tuple[int, int], dict[tuple[int, int], Expr]] = {}
+    for s, t in combinations_with_replacement(range(len(reads)), 2):
+        products[s, t] = _block(columns[s], columns[t])
+        products[t, s] = {(b, a): e for (a, b), e in products[s, t].items()}
+    split = {pair: {ab: split_content(e) for ab, e in block.items()} for pair, block in products.items()}
+    kept = list(dict.fromkeys(rest for block in split.values() for _, rest in block.values() if rest is not ONE))
+    channel = {e: n for n, e in enumerate(kept)}
+    blocks = {
+        pair: tuple(BlockEntry(a, b, float(c), channel.get(rest)) for (a, b), (c, rest) in block.items())
+        for pair, block in split.items()
+    }
+    domain = source.residual.domain
+    if not kept:
+        return NormalTerm(domain, reads, None, blocks), []
+    # In double: rounded to less, the sum of such products need not be positive definite where J^T J is.
+    stored = Field(f"normal.{source.residual.label}", tuple(i.dim for i in domain), len(kept), "float64", Role.STORED)
+    values = [Store(Access(stored, point(domain), n), e) for n, e in enumerate(factor(kept))]
+    return NormalTerm(domain, reads, stored, blocks), values
+
+
+Columns = list[dict[int, Expr]]
+"""For each component of a residual, its derivatives by the channels of one element."""
+
+
+def _columns(
+    source: LinearisedResidual, read: MultiIndex, number: dict[tuple[Field, int], int], fixed: Fixed
+) -> Columns:
+    return [
+        {number[a.field, a.channel]: mul(_free(fixed, a), d) for a, d in p.items() if a.index == read}
+        for p in source.partials
+    ]
+
+
+def _free(fixed: Fixed, access: Access) -> Expr:
+    """1 where the element that is read is solved for."""
+    if access.field not in fixed:
+        return ONE
+    here: dict[Atom, Affine] = dict(zip(canonical_domain(access.field.dims), access.index, strict=True))
+    (condition,) = shift([logical_not(fixed[access.field])], here)
+    return condition
+
+
+def _block(rows: Columns, columns: Columns) -> dict[tuple[int, int], Expr]:
+    """J_s^T J_t, without its zeros."""
+    parts: dict[tuple[int, int], list[Expr]] = {}
+    for row, column in zip(rows, columns, strict=True):
+        for a, d in row.items():
+            for b, e in column.items():
+                parts.setdefault((a, b), []).append(mul(d, e))
+    summed = {ab: add(*es) for ab, es in parts.items()}
+    return {ab: e for ab, e in summed.items() if e is not ZERO}

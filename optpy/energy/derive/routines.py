@@ -1,0 +1,291 @@
+"""The routines of an energy: cost, evalF and modelcost over residuals; evalJTF and applyJTJ over unknowns.
+
+Names follow Opt. With cost = 1/2 ||F||^2: ``evalJTF`` is g = J^T F with the diagonal (or the blocks) C of J^T J in the
+same pass, ``applyJTJ`` is Ap = J^T J p (+ D p when damped) with the dot product p.Ap, ``modelcost`` is the decrease
+that the linear model predicts, -(J delta).(F + J delta / 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import final
+
+from optpy.energy.derive.edge_form import EdgeForm, passes, store_jacobian, store_product
+from optpy.energy.derive.gather import GatheredSum, gather
+from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
+from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
+from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
+from optpy.ir import (
+    REAL,
+    Access,
+    Dim,
+    Domain,
+    Element,
+    Field,
+    Reduce,
+    Residual,
+    Role,
+    Routine,
+    Store,
+    canonical_domain,
+    point,
+)
+from optpy.symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
+from optpy.symbolic.factor import factor
+
+HALF = const(Fraction(1, 2))
+
+Forms = Mapping[str, EdgeForm]
+"""By label, the form of each residual that reads unknowns through a graph."""
+
+NO_FORMS: Forms = {}
+
+Fixed = Mapping[Field, Expr]
+"""For each unknown, where its elements keep their value."""
+
+
+def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
+    """Residuals over the same domain are computed together."""
+    groups: dict[Domain, list[Residual]] = {}
+    for r in residuals:
+        groups.setdefault(r.domain, []).append(r)
+    return groups
+
+
+def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
+    """Unknowns on the same grid are computed together."""
+    groups: dict[tuple[Dim, ...], list[Field]] = {}
+    for u in unknowns:
+        groups.setdefault(u.dims, []).append(u)
+    return groups
+
+
+# -- over residuals ----------------------------------------------------------------------------------------------
+
+
+def cost(residuals: Sequence[Residual]) -> list[Routine]:
+    """``1/2 sum r^2`` of each term."""
+    return [_cost(f"cost_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
+
+
+def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
+    """``1/2 sum r^2`` of each term at the end of a step, with what ``stop_gradient`` holds taken at its beginning.
+
+    The cost that a step is made for: only with one and the same weights can costs be compared. None, where nothing that
+    is held reads an unknown, so that it is the cost.
+    """
+    frozen = {r: at_candidate(r.components) for r in residuals}
+    if not any(reads_unknown(stopped(components)) for components in frozen.values()):
+        return []
+    return [
+        _cost(f"cost_of_step_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
+        for n, (domain, group) in enumerate(by_domain(residuals).items())
+    ]
+
+
+def _cost(name: str, domain: Domain, group: Sequence[Residual]) -> Routine:
+    terms: dict[str, list[Expr]] = {}
+    for r in group:
+        terms.setdefault(r.term, []).extend(mul(HALF, power(c, 2)) for c in r.components)
+    values = factor(add(*squares) for squares in terms.values())
+    reductions = tuple(Reduce(f"cost:{t}", v) for t, v in zip(terms, values, strict=True))
+    return Routine(name, domain, reductions=reductions)
+
+
+def residual_field(residual: Residual) -> Field:
+    """Where evalF stores a residual."""
+    dims = tuple(i.dim for i in residual.domain)
+    return Field(f"F.{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
+
+
+def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
+    """F itself, one field for each residual."""
+    routines = []
+    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+        stores = [
+            Store(at(residual_field(r), domain, k), value)
+            for r in group
+            for k, value in enumerate(factor(r.components))
+        ]
+        routines.append(Routine(f"evalF_{n}", domain, tuple(stores)))
+    return routines
+
+
+def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
+    """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
+    routines = []
+    source_of = {s.residual.label: s for s in sources}
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+        parts = []
+        for source in (source_of[r.label] for r in group):
+            for value, tangent in zip(source.values, along_step(source), strict=True):
+                parts.append(mul(tangent, add(value, mul(HALF, tangent))))
+        reductions = (Reduce("model_cost_change", negate(add(*parts))),)
+        routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
+    return routines
+
+
+# -- over unknowns -----------------------------------------------------------------------------------------------
+
+
+def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
+    """Every residual with its derivatives."""
+    return [linearise(r) for r in residuals]
+
+
+def stored_jacobians(
+    sources: Sequence[LinearisedResidual], forms: Forms
+) -> tuple[list[LinearisedResidual], list[Routine]]:
+    """The residuals with J read from memory where their form says so, and the routines that put it there."""
+    stored = {label for label, form in forms.items() if form.jacobian}
+    read, stores = _stored(sources, stored, store_jacobian)
+    return read, passes("jacobian", stores, prepares=True)
+
+
+def _stored(
+    sources: Sequence[LinearisedResidual],
+    labels: Collection[str],
+    store: Callable[[LinearisedResidual], tuple[LinearisedResidual, list[Store]]],
+) -> tuple[list[LinearisedResidual], list[tuple[Residual, Sequence[Store]]]]:
+    """The residuals, those of the given labels read from memory, and what puts each there."""
+    read = [store(s) if s.residual.label in labels else (s, []) for s in sources]
+    return [s for s, _ in read], [(s.residual, own) for s, (_, own) in zip(sources, read, strict=True)]
+
+
+def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
+    """e where the unknown is solved for, 0 where it is fixed (a zero column of J)."""
+    return mul(logical_not(fixed[unknown]), e) if unknown in fixed else e
+
+
+def eval_jtf(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool = False
+) -> dict[str, list[Routine]]:
+    """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
+
+    The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
+    by its form.
+    """
+    routines: dict[str, list[Routine]] = {"evalJTF": [], "evalJTF_block": []}
+    diagonal = not blocks
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        total = gather(sources, dims, gradient_and_blocks)
+        diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
+        routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
+        routines["evalJTF_block"].append(
+            _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
+        )
+    return {"evalJTF": routines["evalJTF"]} if diagonal else routines
+
+
+def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
+    n = range(u.channels)
+    return {(a, b): total.total(("C", u, a, b)) for a in n for b in n if a <= b}
+
+
+def _gradient_routine(
+    name: str, dims: tuple[Dim, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
+) -> Routine:
+    domain = canonical_domain(dims)
+    outputs = {key: x for u in group for key, x in gradient_outputs(u, blocks).items()}
+    targets = [at(x.field, domain, x.channel) for x in outputs.values()]
+    values = factor(_free(fixed, x.unknown, total.total(key)) for key, x in outputs.items())
+    gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
+    reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
+    stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
+    return Routine(name, domain, stores, reductions, total.locals_of(values))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where something that residuals contribute to an unknown's elements goes: a channel of a vector of the solver."""
+
+    unknown: Field
+    field: Field
+    channel: int
+
+
+def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
+    """Where g and C of an unknown go, by the keys of ``gradient_and_blocks``."""
+    g, c = vector("g", unknown), vector("C", unknown, block_channels(unknown) if blocks else None)
+    outputs: dict[Hashable, Output] = {("g", unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
+    return outputs | {("C", unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
+
+
+def product_outputs(unknown: Field) -> dict[Hashable, Output]:
+    """Where Ap of an unknown goes, by the keys of ``times_tangent``."""
+    return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
+
+
+def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
+    n = range(unknown.channels)
+    if not blocks:
+        return [((a, a), a) for a in n]
+    return [((a, b), block_channel(unknown, a, b)) for a in n for b in n if a <= b]
+
+
+def gradient_and_blocks(
+    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+) -> dict[Hashable, Expr]:
+    """What one component of a residual adds to g and to the blocks of J^T J (see ``gather.Contribution``)."""
+    gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
+    blocks: dict[Hashable, Expr] = {
+        ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
+    }
+    return gradient | blocks
+
+
+def apply_jtj(
+    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, forms: Forms = NO_FORMS
+) -> dict[str, list[Routine]]:
+    """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
+
+    Passes that store J p of residuals over edges come first.
+    """
+    gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
+    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        total = gather(gathered, dims, times_tangent)
+        elements = [(u, a) for u in group for a in range(u.channels)]
+        plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
+        damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
+        damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
+        for name, values in (("applyJTJ", plain), ("applyJTJ_damped", damped)):
+            routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
+    return routines
+
+
+def _product_routine(
+    name: str, dims: tuple[Dim, ...], elements: Sequence[Element], values: Sequence[Expr], total: GatheredSum
+) -> Routine:
+    domain = canonical_domain(dims)
+    stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
+    dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
+    return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
+
+
+def times_tangent(
+    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+) -> dict[Hashable, Expr]:
+    """What one component of a residual adds to J^T (J p) (see ``gather.Contribution``)."""
+    return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
+
+
+def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
+    """1 at every point of a grid where some unknown is solved for: the points that the solver visits."""
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        if all(u in fixed for u in group):
+            solved = logical_not(mul(*(fixed[u] for u in group)))
+            domain = canonical_domain(dims)
+            routines.append(
+                Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
+            )
+    return routines
+
+
+def solved_field(dims: tuple[Dim, ...]) -> Field:
+    """Where ``fixed_masks`` stores which points of a grid are solved for."""
+    return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

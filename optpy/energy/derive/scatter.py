@@ -1,0 +1,232 @@
+"""J^T F, J^T J p and the preconditioner as scatters over hyper-edges: each edge adds to what it reads.
+
+One pass over the edges computes J p once and adds J^T (J p) to each element that the edge reads, by atomic additions,
+where a gather visits an edge from each of its vertices and computes J p again. The order of the additions, and with
+it the rounding of the sums, is left open. Residuals without graphs stay gathers: their sums, or 0, are stored before
+the edges add to them.
+
+Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least Squares Optimization", 2017, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from optpy.energy.derive import routines as gathers
+from optpy.energy.derive.edge_form import EdgeForm, best_form, product_cost, store_jacobian, visit
+from optpy.energy.derive.gather import Contribution, MultiIndex, View, contributed
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.routines import (
+    NO_FORMS,
+    Fixed,
+    Forms,
+    Output,
+    by_domain,
+    by_grid,
+    gradient_and_blocks,
+    gradient_outputs,
+    product_outputs,
+    times_tangent,
+)
+from optpy.energy.derive.vectors import at, here, vector
+from optpy.ir import Access, Accumulate, Dim, Field, Reduce, Role, Routine, Store, canonical_domain
+from optpy.symbolic.affine import Inverse
+from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
+from optpy.symbolic.factor import factor
+
+ATOMIC = 8
+"""Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
+order (``edge_form.SCATTERED``), as the sum is made where the memory is and nothing waits for it (an estimate)."""
+
+
+# -- which residuals ---------------------------------------------------------------------------------------------------
+
+
+def prefer_scatter(source: LinearisedResidual) -> bool:
+    """Whether a product with J^T J costs less by a scatter over the residual's edges than by any form of gather.
+
+    How many edges meet at a vertex is not known before there is data, and is left out: many make a gather wait for its
+    longest loop, and the additions of a scatter wait for one another.
+    """
+    gather = best_form(source)
+    gathered = product_cost(store_jacobian(source)[0] if gather.jacobian else source, gather.product)
+    return min(map(scatter_cost, (source, store_jacobian(source)[0]))) < gathered
+
+
+def best_scatter_form(source: LinearisedResidual) -> EdgeForm:
+    """Whether the entries of J are stored, or computed in each product, for the scatter that costs least."""
+    return EdgeForm(jacobian=scatter_cost(store_jacobian(source)[0]) < scatter_cost(source), product=False)
+
+
+def scatter_cost(source: LinearisedResidual) -> int:
+    """Of one product with J^T J by a scatter, in additions for each edge."""
+    outputs = {key: x for u in _unknowns(source) for key, x in product_outputs(u).items()}
+    added = list(_additions([source], outputs, times_tangent).values())
+    return visit([*added, *_squares(source)], None) + ATOMIC * len(added)
+
+
+# -- groups of routines ------------------------------------------------------------------------------------------------
+
+
+def apply_jtj(
+    gathered: Sequence[LinearisedResidual],
+    scattered: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    forms: Forms = NO_FORMS,
+) -> dict[str, list[Routine]]:
+    """As ``routines.apply_jtj``, by scatters for some residuals.
+
+    In the order of the routines: Ap = what is gathered (+ D p), or 0; then ``Ap += J^T (J p)`` from each edge. The dot
+    product p.Ap is what both add to "pAp": p.(what is gathered), and ||J p||^2.
+    """
+    outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
+    result = {}
+    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, forms).items():
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_tangent, dot=True)
+        result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
+    return result
+
+
+def eval_jtf(
+    gathered: Sequence[LinearisedResidual],
+    scattered: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+) -> dict[str, list[Routine]]:
+    """As ``routines.eval_jtf``, by scatters for some residuals.
+
+    In the order of the routines: g and C = what is gathered, or 0; then what each edge adds to them; then the largest
+    |g| of the grids that edges add to.
+    """
+    blocks = any(_couples_channels(s) for s in scattered)
+    result = {}
+    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks).items():
+        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name == "evalJTF_block").items()}
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
+        result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
+        reached = {x.target.field.dims for r in edges for x in r.accumulates}
+        result[name] = [_without_reductions(r) if _dims(r) in reached else r for r in result[name]]
+        result[name] += _largest_gradient(f"{name}_max", [u for u in unknowns if u.dims in reached])
+    return result
+
+
+def _couples_channels(source: LinearisedResidual) -> bool:
+    """Whether some entry off the diagonal of an element's block is not zero by its form."""
+    beside: dict[Hashable, Output] = {}
+    for u in _unknowns(source):
+        diagonal = gradient_outputs(u, blocks=False)
+        beside |= {key: x for key, x in gradient_outputs(u, blocks=True).items() if key not in diagonal}
+    return bool(_additions([source], beside, gradient_and_blocks))
+
+
+def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
+    """What edges read of the unknowns that they read: 1 where an element is solved for, and may be added to."""
+    masked = dict.fromkeys(u for s in scattered for u in _unknowns(s) if u in fixed)
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(list(masked)).items()):
+        domain = canonical_domain(dims)
+        stores = tuple(Store(at(_free_field(u), domain, 0), logical_not(fixed[u])) for u in group)
+        routines.append(Routine(f"free_{n}", domain, stores, prepares=True))
+    return routines
+
+
+def _free_field(unknown: Field) -> Field:
+    return Field(f"free.{unknown.name}", unknown.dims, 1, "bool", Role.STORED)
+
+
+def _unknowns(source: LinearisedResidual) -> list[Field]:
+    return list(dict.fromkeys(a.field for a in source.accesses))
+
+
+def _barrier_after(routines: Iterable[Routine]) -> list[Routine]:
+    *before, last = routines
+    return [*before, replace(last, prepares=True)]
+
+
+def _without_zeros(routine: Routine) -> Routine:
+    """Without sums of nothing but 0."""
+    return replace(routine, reductions=tuple(r for r in routine.reductions if r.value is not ZERO))
+
+
+def _without_reductions(routine: Routine) -> Routine:
+    return replace(routine, reductions=())
+
+
+def _dims(routine: Routine) -> tuple[Dim, ...]:
+    return tuple(i.dim for i in routine.domain)
+
+
+def _largest_gradient(name: str, unknowns: Sequence[Field]) -> list[Routine]:
+    result = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        gradient = [here(vector("g", u), a) for u in group for a in range(u.channels)]
+        reductions = tuple(Reduce("gradient_max", g, maximum=True) for g in gradient)
+        result.append(Routine(f"{name}_{n}", canonical_domain(dims), reductions=reductions))
+    return result
+
+
+# -- over edges --------------------------------------------------------------------------------------------------------
+
+
+def _over_edges(
+    name: str,
+    sources: Sequence[LinearisedResidual],
+    fixed: Fixed,
+    outputs: Mapping[Hashable, Output],
+    contribution: Contribution,
+    dot: bool,
+) -> list[Routine]:
+    """One routine for each domain: its points add to each element that they read once, and up to p.(J^T J p)."""
+    source_of = {s.residual.label: s for s in sources}
+    result = []
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+        own = [source_of[r.label] for r in group]
+        added = {
+            Access(x.field, index, x.channel): _free(fixed, x.unknown, index, e)
+            for (x, index), e in _additions(own, outputs, contribution).items()
+        }
+        if added:
+            squares = [add(*(e for s in own for e in _squares(s)))] if dot else []
+            values = factor([*added.values(), *squares])
+            accumulates = tuple(Accumulate(t, v) for t, v in zip(added, values, strict=False))
+            reductions = tuple(Reduce("pAp", v) for v in values[len(added) :])
+            result.append(Routine(f"{name}_{n}", domain, reductions=reductions, accumulates=accumulates))
+    return result
+
+
+def _additions(
+    sources: Sequence[LinearisedResidual], outputs: Mapping[Hashable, Output], contribution: Contribution
+) -> dict[tuple[Output, MultiIndex], Expr]:
+    """What residuals over one domain add to each output at each index that they read, without what is 0 by its form.
+
+    Sorted by index: the channels of one element stand side by side, here as in memory.
+    """
+    parts: dict[MultiIndex, dict[Output, list[Expr]]] = {}
+    for source in sources:
+        for dims in dict.fromkeys(a.field.dims for a in source.accesses):
+            found = _own_views(source, dims)
+            for view, component in product(found, range(len(source.values))):
+                for key, e in contributed(view, found, component, contribution).items():
+                    if key in outputs and outputs[key].unknown.dims == dims:
+                        parts.setdefault(view.index, {}).setdefault(outputs[key], []).append(e)
+    sums = {(x, i): add(*own[x]) for i, own in parts.items() for x in outputs.values() if x in own}
+    return {where: e for where, e in sums.items() if e is not ZERO}
+
+
+def _own_views(source: LinearisedResidual, dims: tuple[Dim, ...]) -> list[View]:
+    """The residual in its own coordinates, once for each index at which it reads unknowns of a grid."""
+    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
+    return [View(source, index, Inverse({}, (), ()), (), ONE) for index in indices]
+
+
+def _squares(source: LinearisedResidual) -> list[Expr]:
+    return [power(t, 2) for t in source.tangents]
+
+
+def _free(fixed: Fixed, unknown: Field, index: MultiIndex, e: Expr) -> Expr:
+    """e where the unknown's element at an index is solved for, else 0."""
+    # Stored, as the condition may itself go through a graph from there.
+    return mul(var(Access(_free_field(unknown), index, 0)), e) if unknown in fixed else e

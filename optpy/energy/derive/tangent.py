@@ -1,0 +1,81 @@
+"""Unknowns on manifolds: read as functions of a step in the tangent space, moved by a retraction.
+
+An unknown x on a manifold of dimension d is stored in more numbers than it has degrees of freedom. What an energy reads
+is the retraction x [+] delta of a step ``delta`` (d numbers, ``Role.TANGENT``) to first order; derivatives are taken
+with respect to delta, and then delta is 0. So the solver's vectors have d channels, and only the step itself, x <- x
+[+] delta, needs the retraction.
+
+Reference: P.-A. Absil, R. Mahony, R. Sepulchre, "Optimization Algorithms on Matrix Manifolds", 2008, chapter 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy import ir
+from optpy.energy.derive.vectors import here, vector
+from optpy.energy.language.expression import Expression
+from optpy.energy.manifolds.kind import Kind
+from optpy.symbolic.expr import ZERO, Expr, Var, add
+from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.traverse import map_variables
+
+
+def at_zero(roots: Iterable[Expr]) -> list[Expr]:
+    """The expressions where no unknown has moved: every tangent is 0."""
+
+    def leaf(v: Var) -> Expr:
+        return ZERO if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.TANGENT else v
+
+    return map_variables(roots, leaf)
+
+
+def retraction(unknown: ir.Field) -> list[Expr]:
+    """The stored channels of an unknown after the step ``delta``, at the current point of its grid."""
+    x = tuple(here(unknown, a) for a in range(unknown.channels))
+    step = vector("delta", unknown)
+    delta = tuple(here(step, a) for a in range(step.channels))
+    if not isinstance(unknown.manifold, Kind):
+        return [add(a, b) for a, b in zip(x, delta, strict=True)]
+    return list(unknown.manifold.retract(Expression((len(x),), x), Expression((len(delta),), delta)).components)
+
+
+def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The retraction of steps, in NumPy.
+
+    Args:
+        unknown: the field.
+        x: (*dims, channels), or (*dims) for scalars.
+        step: as many numbers as the tangents of all elements have, in C order.
+
+    Returns:
+        Of the shape of x.
+    """
+    points = x.reshape(-1, unknown.channels)
+    if not len(points):  # a graph without edges
+        return x
+    steps = step.reshape(len(points), -1)
+
+    def lookup(key: Any) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = (points if key.field == unknown else steps)[:, key.channel]
+        return values
+
+    return np.stack(evaluate(retraction(unknown), lookup), axis=-1).reshape(x.shape)
+
+
+def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
+    """How large an unknown is along each coordinate in which it moves, 1 along turns.
+
+    Args:
+        unknown: the field.
+        x: (*dims, channels).
+        xp: the module of the arrays.
+
+    Returns:
+        (*dims, dimension of its tangent).
+    """
+    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Kind) else xp.abs(x)

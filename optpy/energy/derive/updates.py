@@ -1,0 +1,229 @@
+"""The vector updates of preconditioned conjugate gradients and of the outer step, as routines.
+
+They are the lines of ``solver/pcg.py`` (Nocedal & Wright, algorithm 5.3) between two products with J^T J, each sweep
+fused into one pass over memory. ``alpha``, ``beta`` and the damping come as run-time scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from optpy.energy.derive.routines import Fixed, by_grid
+from optpy.energy.derive.tangent import retraction
+from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
+from optpy.ir import Field, Reduce, Routine, Scalar, Store, canonical_domain, tangent
+from optpy.symbolic.expr import ZERO, Expr, add, logical_not, mul, negate, power, subtract, var
+
+SOLVER_SCALARS = (
+    "alpha", "beta", "omega", "radius", "min_lm_diagonal", "max_lm_diagonal", "jacobi_scaling", "damped",
+    "preconditioned", "noise",
+)  # fmt: skip
+"""Run-time numbers of the solver, in the order in which native code receives them."""
+
+
+def run_time(name: str) -> Expr:
+    """One of ``SOLVER_SCALARS``."""
+    # The dot keeps them apart from the energy's params, whose names are identifiers.
+    return var(Scalar(f"solver.{name}"))
+
+
+ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
+
+Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
+
+Built = tuple[dict[str, list[Expr]], list[Expr]]
+"""What a sweep stores, by vector, and the summands of its dot product."""
+
+Builder = Callable[[Field, Preconditioned], Built]
+
+
+def _jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
+    m = vector("M", unknown)
+    return [mul(here(m, a), e) for a, e in enumerate(r)]
+
+
+def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
+    m = vector("M", unknown, block_channels(unknown))
+    n = range(unknown.channels)
+    return [add(*(mul(here(m, block_channel(unknown, a, b)), r[b]) for b in n)) for a in n]
+
+
+def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[str, list[Routine]]:
+    """The sweeps of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
+    builders = {"start": _start, "direction": _direction, "update": _update, "flush": _flush, "restart": _restart}
+    precondition = _block_jacobi if blocks else _jacobi
+    return _sweeps(unknowns, builders, precondition, "_block" if blocks else "")
+
+
+def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+    """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
+
+    ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
+    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
+    g.g, which is that of the start.
+    """
+    builders = {
+        "start": _first_sweep(_start),
+        "direction": _direction_stored,
+        "update": _first_sweep(_update),
+        "flush": _flush,
+        "restart": _first_sweep(_restart),
+        "smooth": _smooth,
+        "power": _power,
+    }
+    return {
+        **_sweeps(unknowns, builders, _jacobi, "_multigrid"),
+        "residual": _residual_norms(unknowns, "_multigrid"),
+    }
+
+
+def _residual_norms(unknowns: Sequence[Field], suffix: str) -> list[Routine]:
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
+        reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
+        routines.append(Routine(f"pcg_residual{suffix}_{n}", canonical_domain(dims), reductions=reductions))
+    return routines
+
+
+def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+    """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix.
+
+    ``residual`` is as for multigrid.
+    """
+    builders = {
+        "start": _without_dot(_start),
+        "direction": _direction_stored,
+        "update": _without_dot(_update),
+        "flush": _flush,
+        "restart": _without_dot(_restart),
+    }
+    return {**_sweeps(unknowns, builders, _jacobi, "_stored"), "residual": _residual_norms(unknowns, "_stored")}
+
+
+def _sweeps(
+    unknowns: Sequence[Field], builders: Mapping[str, Builder], precondition: Preconditioned, suffix: str
+) -> dict[str, list[Routine]]:
+    result: dict[str, list[Routine]] = {name: [] for name in builders}
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        domain = canonical_domain(dims)
+        for name, build in builders.items():
+            stores: list[Store] = []
+            dots: list[Expr] = []
+            for u in group:
+                values, dot = build(u, precondition)
+                stores.extend(
+                    Store(at(vector(kind, u), domain, a), e) for kind, es in values.items() for a, e in enumerate(es)
+                )
+                dots.extend(dot)
+            reductions = (Reduce("rz", add(*dots)),) if dots else ()
+            result[name].append(Routine(f"pcg_{name}{suffix}_{n}", domain, tuple(stores), reductions))
+    return result
+
+
+def _channels(kind: str, u: Field) -> list[Expr]:
+    return [here(vector(kind, u), a) for a in range(u.channels)]
+
+
+def _dot(x: Sequence[Expr], y: Sequence[Expr]) -> list[Expr]:
+    return [mul(a, b) for a, b in zip(x, y, strict=True)]
+
+
+def _start(u: Field, precondition: Preconditioned) -> Built:
+    """delta = 0, r = -g, p = 0 (the first direction is z); r.z with z = M r."""
+    r = [negate(g) for g in _channels("g", u)]
+    zero: list[Expr] = [ZERO] * u.channels
+    return {"r": r, "delta": zero, "p": zero}, _dot(r, precondition(u, r))
+
+
+def _direction(u: Field, precondition: Preconditioned) -> Built:
+    """delta += alpha p, then p = z + beta p: the step of the last iteration and the direction of the next."""
+    p, delta = _channels("p", u), _channels("delta", u)
+    z = precondition(u, _channels("r", u))
+    return {
+        "delta": [add(d, mul(ALPHA, x)) for d, x in zip(delta, p, strict=True)],
+        "p": [add(a, mul(BETA, x)) for a, x in zip(z, p, strict=True)],
+    }, []
+
+
+def _update(u: Field, precondition: Preconditioned) -> Built:
+    """r -= alpha Ap; r.z with z = M r."""
+    r = [subtract(a, mul(ALPHA, b)) for a, b in zip(_channels("r", u), _channels("Ap", u), strict=True)]
+    return {"r": r}, _dot(r, precondition(u, r))
+
+
+def _flush(u: Field, precondition: Preconditioned) -> Built:
+    """delta += alpha p."""
+    return {"delta": [add(d, mul(ALPHA, x)) for d, x in zip(_channels("delta", u), _channels("p", u), strict=True)]}, []
+
+
+def _restart(u: Field, precondition: Preconditioned) -> Built:
+    """r = -g - A delta, with A delta in Ap: the true residual in place of the recurrence; r.z."""
+    r = [negate(add(g, a)) for g, a in zip(_channels("g", u), _channels("Ap", u), strict=True)]
+    return {"r": r}, _dot(r, precondition(u, r))
+
+
+def _first_sweep(build: Builder) -> Builder:
+    """The sweep, and then z = omega M r."""
+
+    def built(u: Field, precondition: Preconditioned) -> Built:
+        values, _ = build(u, precondition)
+        return {**values, "z": [mul(OMEGA, e) for e in precondition(u, values["r"])]}, []
+
+    return built
+
+
+def _without_dot(build: Builder) -> Builder:
+    """The sweep alone: r.z is computed where z is."""
+
+    def built(u: Field, precondition: Preconditioned) -> Built:
+        return build(u, precondition)[0], []
+
+    return built
+
+
+def _direction_stored(u: Field, precondition: Preconditioned) -> Built:
+    """As ``_direction``, with z from memory."""
+    return _direction(u, lambda unknown, r: _channels("z", unknown))
+
+
+def _smooth(u: Field, precondition: Preconditioned) -> Built:
+    """z += omega M (r - A z), with A z in Ap; r.z."""
+    r = _channels("r", u)
+    rest = precondition(u, [subtract(a, b) for a, b in zip(r, _channels("Ap", u), strict=True)])
+    z = [add(a, mul(OMEGA, e)) for a, e in zip(_channels("z", u), rest, strict=True)]
+    return {"z": z}, _dot(r, z)
+
+
+def _power(u: Field, precondition: Preconditioned) -> Built:
+    """z = omega M A z, with A z in Ap; z.z."""
+    z = [mul(OMEGA, e) for e in precondition(u, _channels("Ap", u))]
+    return {"z": z}, _dot(z, z)
+
+
+# -- the outer step ----------------------------------------------------------------------------------------------
+
+
+def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
+    """candidate = x + delta (on a manifold its retraction), with ||delta||^2, ||x||^2 and delta.D delta.
+
+    Both norms are of the elements that are solved for: delta is 0 at the fixed ones.
+
+    On a manifold the step has the length of its tangent coordinates, in radians for angles, and x that of what is
+    stored: 1 for a rotation or a unit vector, as if it were a turn of 1 radian.
+    """
+    routines = []
+    for n, (dims, group) in enumerate(by_grid(unknowns).items()):
+        domain = canonical_domain(dims)
+        stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
+        squares = {u: [power(e, 2) for e in _channels("delta", tangent(u))] for u in group}
+        damped = [mul(d, e) for u in group for d, e in zip(_channels("D", tangent(u)), squares[u], strict=True)]
+        free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}
+        x_squares = [mul(free[u], power(here(u, a), 2)) for u in group for a in range(u.channels)]
+        reductions = (
+            Reduce("step_squared", add(*(e for u in group for e in squares[u]))),
+            Reduce("x_squared", add(*x_squares)),
+            Reduce("damped_square", add(*damped)),
+        )
+        routines.append(Routine(f"step_{n}", domain, stores, reductions))
+    return routines

@@ -1,0 +1,42 @@
+"""The boundary rule: where a residual reads outside an array, it is zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optpy.ir import Access, Dim, InBounds, Index, entry_dim
+from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.expr import Expr, var
+from optpy.symbolic.traverse import variables
+
+
+def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
+    """A bound check for every axis of every read that may lie outside."""
+    guards: dict[Expr, None] = {}
+    for v in variables(components):
+        if isinstance(v.key, Access):
+            for index, dim in zip(v.key.index, v.key.field.dims, strict=True):
+                if not always_inside(index, dim):
+                    guards[var(InBounds(index, dim))] = None
+    return list(guards)
+
+
+def always_inside(index: Affine, dim: Dim) -> bool:
+    """Whether ``0 <= index < dim`` holds for all values of its loop variables and for all sizes from 1 on."""
+    return _never_negative(index) and _never_negative(Affine.of(dim) - 1 - index)
+
+
+def _never_negative(index: Affine) -> bool:
+    # Every loop variable at its worst end, 0 or D - 1; what is left is affine in the sizes, each of them 1 or more.
+    worst = Affine(index.constant)
+    for atom, c in index.terms:
+        if isinstance(atom, Dim):
+            worst = worst + Affine.of(atom) * c
+        elif isinstance(atom, Index):
+            worst = worst + (Affine.of(atom.dim) - 1) * min(c, 0)
+        elif isinstance(atom, Entry):  # checked when the data is bound
+            worst = worst + (Affine.of(entry_dim(atom)) - 1) * min(c, 0)
+        else:
+            return False
+    at_size_1 = worst.constant + sum(c for _, c in worst.terms)
+    return at_size_1 >= 0 and all(c >= 0 for _, c in worst.terms)

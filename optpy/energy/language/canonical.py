@@ -1,0 +1,101 @@
+"""From an expression as the user wrote it to a residual over canonical loop variables, boundary rule applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from optpy import ir
+from optpy.energy.derive.tangent import at_zero
+from optpy.energy.language.boundary import always_inside, boundary_guards
+from optpy.energy.language.expression import Expression
+from optpy.energy.language.graph import check_reads
+from optpy.energy.language.index import LoopVariable
+from optpy.energy.language.robust import split
+from optpy.errors import EnergyError, Location
+from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
+from optpy.symbolic.traverse import map_variables, variables
+
+Renaming = Mapping[Atom, Affine]
+"""What stands for each of the user's indices."""
+
+
+def canonical_residual(term: str, label: str, expression: Expression) -> ir.Residual:
+    """One residual of an energy.
+
+    Its domain is that of the indices in it, in the order of their declaration. If it asks ``in_bounds`` itself, its
+    guards are the user's; else it is zero wherever it reads outside an array.
+
+    Raises:
+        EnergyError: it is a condition, or reads no unknown, or uses ``op.robust`` as a number.
+    """
+    _check(label, expression)
+    loops = loop_variables(expression.components)
+    domain = ir.canonical_domain(v.dim for v in loops)
+    renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip(loops, domain, strict=True)}
+    components = rename(expression.components, renaming)
+    if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
+        guards = boundary_guards(components)
+        components = [mul(*guards, c) for c in components]
+    _check_reads_unknown(label, components, expression.location)
+    check_reads(label, expression)
+    summed, linearised = split(label, components, expression.location)
+    return ir.Residual(
+        term,
+        label,
+        domain,
+        tuple(at_zero(summed)),
+        tuple(linearised),
+        expression.shape,
+        expression.location,
+        tuple(loops),
+    )
+
+
+def _check(label: str, e: Expression) -> None:
+    if e.is_condition and not all(isinstance(c, Const) for c in e.components):
+        raise EnergyError(
+            f"the residual '{label}' is a condition, 0 or 1 everywhere, and cannot be minimised: use it in "
+            "op.where(condition, residual, 0)",
+            e.location,
+        )
+
+
+def _check_reads_unknown(label: str, components: list[Expr], location: Location | None) -> None:
+    keys = [v.key for v in variables(components)]
+    if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
+        return
+    declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
+    names = sorted({d.name for d in declarations})
+    reads = f"it reads only {', '.join(names)}" if names else "it is constant"
+    if all(c is ZERO for c in components):
+        reads = "it is 0 everywhere"
+    raise EnergyError(
+        f"the residual '{label}' reads no unknown ({reads}): no solve can change it; what is solved for is declared by "
+        "op.Unknown",
+        location,
+    )
+
+
+def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:
+    """The user's indices in expressions, in the order of their declaration."""
+    atoms = {a for v in variables(roots) for a in ir.atoms_of(ir.affines_of(v.key))}
+    return sorted((a for a in atoms if isinstance(a, LoopVariable)), key=lambda a: a.serial)
+
+
+def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
+    """Replace the user's indices; bound checks that always hold vanish."""
+
+    def leaf(v: Var) -> Expr:
+        key = v.key
+        if isinstance(key, ir.Access):
+            index = tuple(a.substitute(renaming) for a in key.index)
+            return var(ir.Access(key.field, index, key.channel))
+        if isinstance(key, ir.InBounds):
+            affine = key.index.substitute(renaming)
+            return ONE if always_inside(affine, key.dim) else var(ir.InBounds(affine, key.dim))
+        if isinstance(key, ir.IndexValue):
+            return var(ir.IndexValue(key.index.substitute(renaming)))
+        return v
+
+    return map_variables(roots, leaf)

@@ -1,0 +1,235 @@
+"""Graphs: domains of hyper-edges, each with a fixed number of slots that point into other domains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, final
+
+from optpy import ir
+from optpy.energy.language.index import Dim, IndexExpression, LoopVariable, check_name, describe
+from optpy.energy.language.naming import shown, unpacked_count
+from optpy.energy.language.refusal import Refusal, Refusing
+from optpy.errors import EnergyError, Location, callers_frame
+from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.traverse import variables
+
+if TYPE_CHECKING:
+    from optpy.energy.language.expression import Expression
+
+MOST_AXES = 3
+"""Of the grid that a slot points into."""
+
+
+@final
+class Graph(metaclass=Refusing):
+    """Hyper-edges, such as the edges or triangles of a mesh: ``a, b = edges[e]`` are the indices of edge e's ends.
+
+    Args:
+        name: its key in the data: an integer array of shape (edges, columns), with one column for each axis of each
+            slot.
+        edges: the dim that counts the edges; it may be 0 in the data.
+        slots: what each slot points into: a dim, or a tuple of up to 3 for a grid: ``(V, V)``, ``((H, W), V)``.
+
+    Raises:
+        EnergyError: the name, the edges or the slots are none.
+    """
+
+    __slots__ = ("graph",)
+
+    def __init__(self, name: str, edges: Dim, slots: Dim | Iterable[Dim | Iterable[Dim]]) -> None:
+        check_name(name, "a graph")
+        location = Location.of_caller()
+        if not isinstance(edges, Dim):
+            raise EnergyError(
+                f"the edges of the graph {name!r} are counted by a dim, as in op.Graph({name!r}, E, (V, V)); got "
+                f"{describe(edges)}",
+                location,
+            )
+        given = (slots,) if isinstance(slots, Dim) or not isinstance(slots, Iterable) else tuple(slots)
+        if not given:
+            raise EnergyError(f"the graph {name!r} has no slots: op.Graph({name!r}, E, (V, V))", location)
+        self.graph = ir.Graph(name, edges.size, tuple(_slot(name, s, location) for s in given), location)
+
+    @property
+    def name(self) -> str:
+        """Its key in the data."""
+        return self.graph.name
+
+    def __getitem__(self, key: Any) -> tuple[Any, ...]:
+        """What the slots of an edge point at, in their order: an index, or for a slot on a grid a tuple of indices.
+
+        Args:
+            key: a loop variable over the edges, ``e = op.indices(E)``.
+        """
+        edge = key.affine if isinstance(key, IndexExpression) else None
+        atom = edge.atoms[0] if edge is not None and len(edge.atoms) == 1 else None
+        if edge is None or not isinstance(atom, LoopVariable) or edge.offset_from(atom) != 0:
+            raise EnergyError(
+                f"the graph '{self.name}' takes a loop variable over its edges: {self._names} = {self.name}[e] with "
+                f"e = op.indices({self.graph.edges}); got {key if edge is not None else describe(key)}",
+                Location.of_caller(),
+            )
+        if atom.dim != self.graph.edges:
+            raise EnergyError(
+                f"the edges of '{self.name}' are counted by {self.graph.edges}, but the index {shown(edge)} runs over "
+                f"{atom.dim}: index it by e = op.indices({self.graph.edges})",
+                Location.of_caller(),
+            )
+        self._check_unpacked(unpacked_count(callers_frame()), edge)
+        slots = []
+        for slot in range(len(self.graph.slots)):
+            at = tuple(IndexExpression(a) for a in self.graph.at(slot, edge))
+            slots.append(at if len(at) > 1 else at[0])
+        return Slots(slots)
+
+    def _check_unpacked(self, count: int | None, edge: Affine) -> None:
+        """Python itself would only count the values, and does not know which graph they come from."""
+        n = len(self.graph.slots)
+        if count not in (None, n):
+            raise EnergyError(
+                f"an edge of '{self.name}' has {n} {'slot' if n == 1 else 'slots'}, {slots_text(self.graph)}, but is "
+                f"unpacked into {count}: write {self._names} = {self.name}[{shown(edge)}]",
+                Location.of_caller(),
+            )
+
+    @property
+    def _names(self) -> str:
+        return _slot_names(self.graph)
+
+    @property
+    def unindexed_message(self) -> str:
+        """What is said where the graph is used like an expression."""
+        return (
+            f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
+            f"{self._names} = {self.name}[e] with e = op.indices({self.graph.edges})"
+        )
+
+    _unindexed = Refusal("{0.unindexed_message}")
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
+    __call__ = __iter__ = __len__ = __bool__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
+
+    def __eq__(self, other: object) -> bool:
+        return self.graph == other.graph if isinstance(other, Graph) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.graph)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {self.graph.edges}, {slots_text(self.graph)})"
+
+
+@final
+class Slots(tuple[Any, ...]):
+    """What the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
+
+    @property
+    def _entry(self) -> Entry:
+        first = self[0][0] if isinstance(self[0], tuple) else self[0]
+        entry = first.affine.atoms[0]
+        assert isinstance(entry, Entry)
+        return entry
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            graph, n = self._entry.table, len(self)
+            raise EnergyError(
+                f"an edge of '{graph}' has {n} {'slot' if n == 1 else 'slots'}, {slots_text(graph)}, but slot {key} is "
+                f"asked for: they are numbered from 0 to {n - 1}, or unpacked by {self._unpacking}",
+                Location.of_caller(),
+            ) from None
+
+    @property
+    def _unpacking(self) -> str:
+        entry = self._entry
+        return f"{_slot_names(entry.table)} = {entry.table}[{shown(entry.row)}]"
+
+    def refused_by(self, field: ir.Field) -> EnergyError:
+        """The error of a field indexed by all slots at once."""
+        graph: ir.Graph = self._entry.table
+        reads = [f"{field}[{a}]" for a, slot in zip(_LETTERS, graph.slots, strict=False) if slot == field.dims]
+        cure = f"write {', '.join(reads)}" if reads else f"none of them points into {slot_text(field.dims)}"
+        return EnergyError(
+            f"'{field}' is indexed by all slots of an edge of '{graph}' at once, {slots_text(graph)}: unpack them, "
+            f"{self._unpacking}, and {cure}",
+            Location.of_caller(),
+        )
+
+
+_LETTERS = "abcdefgh"
+
+
+def _slot_names(graph: ir.Graph) -> str:
+    """``a, b``; ``a,`` for a single slot."""
+    names = _LETTERS[: len(graph.slots)]
+    return ", ".join(names) if len(names) > 1 else f"{names},"
+
+
+def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Dim, ...]:
+    axes = (slot,) if isinstance(slot, Dim) or not isinstance(slot, Iterable) else tuple(slot)
+    for d in axes:
+        if not isinstance(d, Dim):
+            raise EnergyError(
+                f"a slot of the graph {name!r} points into a dim, V, or into a grid of dims, (H, W); got {describe(d)}",
+                location,
+            )
+    if not 1 <= len(axes) <= MOST_AXES:
+        raise EnergyError(
+            f"a slot of the graph {name!r} points into a grid of {len(axes)} axes; from 1 to {MOST_AXES} are possible",
+            location,
+        )
+    return tuple(d.size for d in axes)
+
+
+def slots_text(graph: ir.Graph) -> str:
+    """``(V, V)``, ``((H, W), V)``."""
+    texts = [slot_text(s) for s in graph.slots]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def slot_text(slot: tuple[ir.Dim, ...]) -> str:
+    """``V``, ``(H, W)``."""
+    return str(slot[0]) if len(slot) == 1 else f"({', '.join(map(str, slot))})"
+
+
+def graphs_of(index: Iterable[Affine]) -> tuple[ir.Graph, ...]:
+    """The graphs that an index goes through."""
+    return tuple(dict.fromkeys(a.table for a in ir.atoms_of(index) if isinstance(a, Entry)))
+
+
+# -- reads of unknowns -------------------------------------------------------------------------------------------------
+
+
+def slot_read(index: tuple[Affine, ...]) -> tuple[ir.Graph, int, Affine, tuple[int, ...]] | None:
+    """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
+    entries = [a for affine in index for a in affine.atoms if isinstance(a, Entry)]
+    if not entries or len(entries) != len(index):
+        return None
+    graph: ir.Graph = entries[0].table
+    row = entries[0].row
+    for slot in range(len(graph.slots)):
+        at = graph.at(slot, row)
+        if len(at) == len(index):
+            offsets = [a.offset_from(b.atoms[0]) for a, b in zip(index, at, strict=True)]
+            if None not in offsets:
+                return graph, slot, row, tuple(d for d in offsets if d is not None)
+    return None
+
+
+def check_reads(label: str, expression: Expression) -> None:
+    """Unknowns are read at what a slot points at, not at one of its axes alone.
+
+    Raises:
+        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
+    """
+    for v in variables(expression.components):
+        if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
+            graphs = graphs_of(v.key.index)
+            if graphs and slot_read(v.key.index) is None:
+                raise EnergyError(
+                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(shown, v.key.index))}]: through a "
+                    f"graph, an unknown is read at a whole slot (up to constant offsets), X[a] with "
+                    f"a, b = {graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}",
+                    expression.location,
+                )

@@ -1,0 +1,1 @@
+"""Routine to loops to C and CUDA source."""

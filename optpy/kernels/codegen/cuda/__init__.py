@@ -1,0 +1,1 @@
+"""The CUDA harness around the same bodies."""

@@ -1,0 +1,121 @@
+"""Which number each field, size, grid, param, table and reduction has in the native context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar, final
+
+from optpy.ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
+from optpy.kernels.runtime.tables import TableKey, incidences, tables_of
+from optpy.symbolic.affine import Affine, Entry
+
+Dims = tuple[Dim, ...]
+_K = TypeVar("_K")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SegmentList:
+    """Which points of a grid a routine visits: all, or only those where some unknown is solved for."""
+
+    dims: Dims
+    solved_only: bool
+    incidences: tuple[tuple[Graph, int], ...] = ()
+    """Slots whose edges each point goes through: points with many are more work."""
+
+
+@final
+@dataclass(slots=True)
+class Slots:
+    """Numbers are given in the order of first use; the same energy always gives the same numbers."""
+
+    fields: dict[Field, int] = field(default_factory=dict)
+    sizes: dict[Dim, int] = field(default_factory=dict)
+    grids: dict[Dims, int] = field(default_factory=dict)
+    lists: dict[SegmentList, int] = field(default_factory=dict)
+    params: dict[str, int] = field(default_factory=dict)
+    tables: dict[TableKey, int] = field(default_factory=dict)
+    reductions: list[tuple[str, str]] = field(default_factory=list)
+    """(routine, reduction) of each slot."""
+    interleaved: set[Dims] = field(default_factory=set)
+    """Grids whose fields keep the channels of a point side by side: those that are read through graphs."""
+    gathered: set[Field] = field(default_factory=set)
+    """Fields that are read through graphs, and those that exchange their memory with them."""
+
+    def add(self, routine: Routine, solved_only: bool) -> None:
+        """Number whatever the routine uses."""
+        self._grid(tuple(i.dim for i in routine.domain))
+        _number(self.lists, segment_list(routine, solved_only))
+        for key in routine.keys:
+            self._leaf(key)
+        for store in routine.stores:
+            self._field(store.target.field)
+        for x in routine.locals:
+            self._sizes(i.dim for i in x.variables)
+        for table in tables_of(routine):
+            _number(self.tables, table)
+            self._sizes((table.graph.edges, *table.graph.columns))
+        self.reductions.extend((routine.name, r.name) for r in routine.reductions)
+
+    def _leaf(self, key: object) -> None:
+        self._sizes(i.dim for i in indices_of(key))
+        for affine in affines_of(key):
+            self._sizes(_dims_in(affine))
+        match key:
+            case Access():
+                self._field(key.field)
+            case InBounds():
+                self._sizes([key.dim])
+            case Scalar() if "." not in key.name:
+                _number(self.params, key.name)
+
+    def _field(self, f: Field) -> None:
+        _number(self.fields, f)
+        self._grid(f.dims)
+
+    def _grid(self, dims: Dims) -> None:
+        _number(self.grids, dims)
+        self._sizes(dims)
+
+    def _sizes(self, dims: Iterable[Dim]) -> None:
+        for d in dims:
+            _number(self.sizes, d)
+
+
+def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
+    """The list of segments that a routine visits."""
+    around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
+    # An edge adds to what is solved for also where nothing of its own is.
+    solved_only = solved_only and not routine.prepares and not routine.accumulates
+    return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around))
+
+
+def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:
+    """The grids of one dim whose points are reached through graphs: by an entry, or as an edge at a point."""
+    found: set[Dims] = set()
+    for routine in routines:
+        targets = (x.target for x in routine.accumulates)
+        found |= {f.dims for f in _through_graphs(routine, (*routine.accesses(), *targets))}
+    return found
+
+
+def gathered_fields(routines: Iterable[Routine]) -> set[Field]:
+    """The fields on grids of one dim that are read through graphs."""
+    return {f for routine in routines for f in _through_graphs(routine, routine.accesses())}
+
+
+def _through_graphs(routine: Routine, accesses: Iterable[Access]) -> Iterator[Field]:
+    edges = set(incidences(routine))
+    for a in accesses:
+        atoms = [atom for affine in a.index for atom in affine.atoms]
+        if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
+            yield a.field
+
+
+def _number(table: dict[_K, int], key: _K) -> None:
+    table.setdefault(key, len(table))
+
+
+def _dims_in(affine: Affine) -> list[Dim]:
+    return [a for a in atoms_of([affine]) if isinstance(a, Dim)]

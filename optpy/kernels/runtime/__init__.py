@@ -1,0 +1,1 @@
+"""Compiled programs bound to memory, and run."""

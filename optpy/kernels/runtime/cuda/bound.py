@@ -1,0 +1,335 @@
+"""A CUDA program bound to memory on a device: queueing its kernels, and reading the sums that they leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.ir import Coupling, Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
+from optpy.kernels.runtime.buffers import Buffers
+from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
+from optpy.kernels.runtime.cuda.device import Device, Kernel, Module
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.linear.multigrid.cuda_levels import multigrid_source
+from optpy.symbolic.affine import Affine, Entry, FloorDiv
+
+THREADS = 256
+"""Of every block: OPTPY_THREADS in native/prelude.cuh."""
+_BLOCKS = 8
+"""Blocks of so many threads that a multiprocessor holds at most."""
+_SMALL = 2**31 - 2**22
+"""Indices below this are counted in 32 bits, with room for the last stride of a loop."""
+
+_SHORT, _LONG = 16, 2048
+"""Lengths of a point's loops from which a warp, and a block, work on it together."""
+
+
+@final
+class CudaLibrary:
+    """The compiled modules of a program on one device; each is compiled when it is first needed.
+
+    Args:
+        program: what is compiled.
+        device: where it runs.
+    """
+
+    def __init__(self, program: CudaProgram, device: Device) -> None:
+        self.program = program
+        self.device = device
+        self._modules: dict[tuple[str, ...], Module] = {}
+        self._kernels: dict[tuple[str, ...], Kernel] = {}
+
+    def prepare(self, index: str) -> None:
+        """Compile the kernels of the groups.
+
+        Raises:
+            CompileError: as the others.
+        """
+        self._module(("routines", index))
+
+    def routine(self, name: str, index: str) -> Kernel:
+        """The kernel that launches a phase of a group."""
+        return self._kernel(("routines", index), name)
+
+    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> Kernel:
+        """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
+        return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
+
+    def multigrid(self, name: str) -> Kernel:
+        """A kernel of the coarse levels; see ``multigrid_source``."""
+        return self._kernel(("multigrid",), name)
+
+    def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
+        found = self._kernels.get((*key, name))
+        if found is None:
+            found = self._kernels[(*key, name)] = self._module(key).kernel(name)
+        return found
+
+    def _module(self, key: tuple[str, ...]) -> Module:
+        if key not in self._modules:
+            match key:
+                case ("multigrid",):
+                    coupling = self.program.coupling
+                    assert isinstance(coupling, Coupling)
+                    source = multigrid_source(coupling, self.program.dtype)
+                case ("pcg", suffix, damped, index):
+                    source = self.program.pcg_source(suffix, bool(damped), index)
+                case (*_, index):
+                    source = self.program.routines_source(index)
+            self._modules[key] = self.device.load(source)
+        return self._modules[key]
+
+    @property
+    def seconds(self) -> float:
+        """That compiling and loading have taken so far."""
+        return sum(m.seconds for m in self._modules.values())
+
+    @property
+    def cache_hit(self) -> bool:
+        """Whether nothing had to be compiled so far."""
+        return all(m.cache_hit for m in self._modules.values())
+
+
+@final
+class BoundCuda:
+    """A program with its memory on a device.
+
+    Work is queued on the caller's stream; ``totals`` is what waits for it.
+
+    Args:
+        library: the program, compiled for the device.
+        buffers: the storage of its fields, on the device.
+    """
+
+    def __init__(self, library: CudaLibrary, buffers: Buffers) -> None:
+        self.library = library
+        self.program: CudaProgram = library.program
+        self.device = library.device
+        self.buffers = buffers
+        self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
+        self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
+        self._blocks: dict[tuple[Kernel, int], int] = {}
+        xp = self.device.xp
+        most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
+        self._most_blocks = self.device.multiprocessors * _BLOCKS
+        self._partial = xp.zeros(max(most, 2) * self._most_blocks, np.float64)  # pcg_solve has two rows
+        # All that the host ever reads of a solve, side by side: one copy brings it.
+        self._results = xp.zeros(8 * max(self.program.totals, 1) + PCG.itemsize, np.uint8)
+        self._sync = xp.zeros(SYNC.itemsize, np.uint8)
+        self._tables: dict[int, Any] = {}
+        self._host: NDArray[np.uint8] | None = None
+        self.context = self._new_context()
+        self._located: dict[Field, Any] | None = None
+
+    def _new_context(self) -> Any:
+        c, slots, address = context_type(self.program)(), self.program.slots, self.device.address
+        c.size[: len(slots.sizes)] = [self.buffers.sizes[d] for d in slots.sizes]
+        c.pitch[: len(slots.grids)] = [self.buffers.pitch[g] for g in slots.grids]
+        c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
+        c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
+        c.lanes[:] = [1] * len(c.lanes)
+        return c
+
+    @property
+    def nbytes(self) -> int:
+        """Beside the buffers."""
+        return int(self._partial.nbytes + self._results.nbytes + self._sync.nbytes)
+
+    @property
+    def xp(self) -> Any:
+        """The module of the device's arrays."""
+        return self.device.xp
+
+    @property
+    def dtype(self) -> str:
+        return self.program.dtype
+
+    @property
+    def groups(self) -> dict[str, tuple[Routine, ...]]:
+        """The routines, by group."""
+        numbers = self.program.numbered.groups
+        return {name: tuple(self.program.routine(n) for n in found) for name, found in numbers.items()}
+
+    # -- what the data brings ------------------------------------------------------------------------------------------
+
+    def set_params(self, params: Mapping[str, float]) -> None:
+        for name, n in self.program.slots.params.items():
+            self.context.param[n] = params[name]
+
+    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """The graphs that kernels follow: all those that the program has tables of; the work at each point is shared
+        among lanes as they have edges."""
+        for key, n in self.program.slots.tables.items():
+            self._tables[n] = graphs[key.graph].table(key)
+            self.context.table[n] = self.device.address(self._tables[n])
+        self._blocks.clear()
+        for number, kernel in enumerate(self.program.kernels):
+            if kernel.border.locals:
+                self.context.lanes[number] = self._lanes(number, graphs)
+
+    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Evaluate where something is solved for."""
+        self.queue("solved")
+
+    def _lanes(self, kernel: int, graphs: Mapping[Graph, Connectivity]) -> int:
+        routine = self.program.routine(kernel)
+        lengths = []
+        for x in routine.locals:
+            outer = math.prod(self.buffers.sizes[i.dim] for i in x.loops[:-1] if isinstance(i, Index))
+            last = x.loops[-1]
+            if isinstance(last, Incidence):
+                degrees = graphs[last.graph].degrees(last.slot)
+                own = max(float(degrees.mean()), float(degrees.max()) / 64) if len(degrees) else 0.0
+            else:
+                own = float(self.buffers.sizes[last.dim])
+            lengths.append(0.0 if own < _SHORT else own * outer)
+        longest = max(lengths)
+        return 1 if longest < _SHORT else 32 if longest < _LONG else THREADS
+
+    # -- queueing ------------------------------------------------------------------------------------------------------
+
+    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+        """Queue the kernels of a group, ``repeat`` times.
+
+        Args:
+            group: a name among ``program.phases``.
+            scalars: run-time scalars by name; the others are 0.
+        """
+        phases = self.program.phases.get(group, ())
+        if not phases:
+            return
+        self._set_scalars(scalars or {})
+        kernels = [(self.library.routine(p.launch, self.index), self._points(p)) for p in phases]
+        for _ in range(repeat):
+            for kernel, work in kernels:
+                self.launch(kernel, work)
+
+    def launch(self, kernel: Kernel, work: int, *, together: bool = False, context: Any = None) -> None:
+        """Queue a kernel with as many blocks as its work takes, or as the device holds.
+
+        Args:
+            kernel: which.
+            work: threads that it could use.
+            together: see ``Device.launch``.
+            context: its argument; None: that of the program.
+        """
+        self._host = None
+        self.locate()
+        blocks = self._blocks.get((kernel, work))
+        if blocks is None:
+            room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
+            blocks = self._blocks[kernel, work] = max(1, min(room, -(-work // THREADS)))
+        self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, together)
+
+    def launch_on(self, kernel: Kernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
+        """Queue a kernel that finds other vectors in the place of its own.
+
+        Args:
+            kernel, work: as for ``launch``.
+            vectors: each with the one whose place it takes, and whose layout it has.
+        """
+        self.locate()
+        slots = self.program.slots.fields
+        context = type(self.context).from_buffer_copy(self.context)  # Ctrl-C could cut in two what puts things back
+        for other, field in vectors:
+            assert self.buffers.record(other) == self.buffers.record(field)
+            context.field[slots[field]] = self.context.field[slots[other]]
+            context.plane[slots[field]] = self.context.plane[slots[other]]
+        self.launch(kernel, work, context=context)
+
+    def address_of(self, field: Field, channel: int) -> int:
+        """Where a channel of a field stands now."""
+        self.locate()
+        array = self.buffers.memory[field]
+        return int(self.context.field[self.program.slots.fields[field]] + channel * array.strides[0])
+
+    def locate(self) -> None:
+        """Tell the kernels where the fields stand now, since fields exchange their memory."""
+        memory = self.buffers.memory
+        if memory is self._located:
+            return
+        for n, array in enumerate(memory.values()):  # in the order of the slots
+            self.context.field[n] = self.device.address(array)
+            self.context.plane[n] = array.strides[0] // array.itemsize
+        self._located = memory
+
+    def _set_scalars(self, scalars: Mapping[str, float]) -> None:
+        self.context.scalar[:] = [0.0] * len(self._scalar_numbers)
+        for name, value in scalars.items():
+            self.context.scalar[self._scalar_numbers[name]] = value
+
+    def points(self, group: str) -> int:
+        """Threads that a group could use."""
+        return max((self._points(p) for p in self.program.phases.get(group, ())), default=1)
+
+    def _points(self, phase: Phase) -> int:
+        return max(self._points_of(n) for n in phase.kernels)
+
+    def _points_of(self, kernel: int) -> int:
+        domain = self.program.kernels[kernel].domain
+        return math.prod(self.buffers.sizes[i.dim] for i in domain) * int(self.context.lanes[kernel])
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def totals(self, group: str) -> dict[str, float]:
+        """The sums of a group, and the maxima, as its last run has left them; the host waits for it."""
+        values = self._read()[: 8 * max(self.program.totals, 1)].view(np.float64)
+        found: dict[str, float] = {}
+        for phase in self.program.phases.get(group, ()):
+            for n, (name, maximum) in enumerate(phase.sums):
+                value, before = float(values[phase.first + n]), found.get(name, 0.0)
+                found[name] = (value if not value <= before else before) if maximum else before + value
+        return found
+
+    def pcg_state(self) -> PcgState:
+        """The state of conjugate gradients; the host waits for it."""
+        return PcgState.of(self._read()[-PCG.itemsize :])
+
+    def run(self, group: str, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Queue a group, and wait for its totals."""
+        self.queue(group, scalars)
+        return self.totals(group)
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+        self._host = None
+        self._read()
+
+    def _read(self) -> NDArray[np.uint8]:
+        """One copy for everything that has been queued since the last one."""
+        if self._host is None:
+            self._host = self.device.to_host(self._results)
+        return self._host
+
+    def host(self, array: Any) -> NDArray[Any]:
+        """A copy in main memory."""
+        return self.device.to_host(array)
+
+
+def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
+    """The largest number that addresses and affine indices may come to."""
+    elements = (buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.record(f) for f in program.slots.fields)
+    indices = (_reach(a, buffers.sizes) for a in program.affines)
+    return max(*elements, *indices, 0, 0)
+
+
+def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
+    """The largest magnitude of an affine index, and of what stands inside it."""
+    total = inner = abs(affine.constant)
+    for atom, coefficient in affine.terms:
+        if isinstance(atom, FloorDiv):
+            largest = _reach(atom.numerator, sizes)
+            inner = max(inner, largest)
+        elif isinstance(atom, Entry):
+            largest = sizes[entry_dim(atom)]
+            inner = max(inner, _reach(atom.row, sizes))
+        else:
+            assert isinstance(atom, Index | Dim)
+            largest = sizes[atom.dim if isinstance(atom, Index) else atom]
+        total += abs(coefficient) * largest
+    return max(total, inner)

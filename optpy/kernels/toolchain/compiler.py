@@ -1,0 +1,132 @@
+"""C source in, loaded library out: compiled once on this machine, then read from the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from optpy.errors import CompileError
+from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache_folder import NothingLoadsError
+from optpy.kernels.toolchain.compiler_process import CompilerStartError, run_compiler
+from optpy.kernels.toolchain.progress import told
+from optpy.kernels.toolchain.toolchain import Toolchain, compile_flags, find_toolchain, link_flags, processor_identity
+
+# Part of every key. Raise it when old libraries must no longer be used although their source is the same, for
+# example because the way they are called has changed.
+NATIVE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A library in this process, and what it took to get it.
+
+    `seconds` is the whole time of `compile_c`, hit or miss.
+    """
+
+    path: Path
+    library: ctypes.CDLL
+    seconds: float
+    cache_hit: bool
+    source_path: Path
+
+
+def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
+    """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
+
+    Args:
+        source: everything, headers of ours included; only the standard headers may be `#include`d.
+        name: of the files; letters, digits and underscores.
+        werror: all warnings, as errors (for the tests).
+        what: is in it, to be told if it has to be compiled.
+
+    Raises:
+        CompileError: no compiler runs, it refuses the source, or the library does not load. The text has the
+            compiler's own message, the command, and the path of the source, which is kept.
+    """
+    if not re.fullmatch(r"\w+", name, re.ASCII):
+        raise ValueError(f"the name of a library is letters, digits and underscores, not {name!r}")
+    started = time.perf_counter()
+    cache = open_cache()
+    toolchain = find_toolchain(cache.root)
+    key = _key(source, name, toolchain, werror)
+
+    def build(writable: Cache) -> Entry:
+        with told(f"compiling {what} for the CPU"):
+            return _build(writable, key, toolchain, source, werror)
+
+    (entry, library), hit = find_or_build(cache, key, load_library, build)
+    return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
+
+
+def describe_toolchain() -> dict[str, str]:
+    """What `optpy doctor` shows: compiler, flags, processor; an error is under "error", not raised."""
+    described = {"processor": processor_identity().splitlines()[0]}
+    try:
+        toolchain = find_toolchain(open_cache().root)
+    except CompileError as error:
+        return {**described, "error": str(error)}
+    return {
+        **described,
+        "compiler": toolchain.version.splitlines()[0],
+        "compiler command": shlex.join(toolchain.command),
+        "compiler found as": toolchain.origin,
+        "compiler flags": shlex.join([*compile_flags(werror=False), *link_flags()]),
+    }
+
+
+def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
+    return make_key(
+        name,
+        str(NATIVE_VERSION),
+        source,
+        *toolchain.command,
+        toolchain.version,
+        *compile_flags(werror=werror),
+        *link_flags(),
+        sys.platform,
+        platform.machine(),
+        processor_identity(),
+    )
+
+
+def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+    """The library of an entry, in this process.
+
+    Raises:
+        NothingLoadsError: its folder is at fault.
+        CompileError: the library is.
+    """
+    try:
+        return entry, ctypes.CDLL(str(entry.library))
+    except OSError as error:
+        if "failed to map segment" in str(error):  # whole, as its digest says, and still the system refuses it
+            raise NothingLoadsError(f"no library can be loaded from it (is it mounted noexec? {error})") from error
+        raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
+
+
+def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bool) -> Entry:
+    with cache.workspace(key) as built:
+        built.source.write_text(source, encoding="utf-8")
+        flags = compile_flags(werror=werror)
+        command = [*toolchain.command, *flags, built.source.name, "-o", built.library.name, *link_flags()]
+        try:
+            done = run_compiler(command, cache.root, built.source.parent)
+        except CompilerStartError as error:  # removed since it told its version, or no memory is left
+            raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
+        if done.returncode == 0 and built.library.exists():
+            return cache.publish(built, key)
+        said = done.stderr.strip() or done.stdout.strip() or "(it printed nothing)"
+        cache.check_room(said)
+        kept = cache.keep_failed(built, key)
+        raise CompileError(
+            f"{shlex.join(toolchain.command)} ended with status {done.returncode} on {kept}\n"
+            f"{said}\n"
+            f"command, in {kept.parent}: {shlex.join(command)}"
+        )

@@ -1,0 +1,1 @@
+"""The algebraic multigrid preconditioner of an assembled matrix."""

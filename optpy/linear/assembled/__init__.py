@@ -1,0 +1,1 @@
+"""J^T J + D as an assembled sparse matrix."""

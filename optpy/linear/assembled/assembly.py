@@ -1,0 +1,261 @@
+"""The assembled J^T J + D on the CPU: the code that adds up its blocks, its sparsity, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.ir import BlockEntry, Dim, Field, NormalMatrix, NormalTerm
+from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.runtime.buffers import Buffers
+from optpy.kernels.toolchain.headers import native_header
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
+    from scipy.sparse import bsr_matrix, csr_matrix
+
+_CHUNK = 512
+"""Rows whose part of a dot product is added up at a time."""
+
+Reads = NDArray[np.int64]
+"""For each point of a term's domain and each of its reads, the node that it reads, or -1: (points, reads)."""
+
+
+# -- source --------------------------------------------------------------------------------------------------------
+
+
+def assembly_source(block: int) -> str:
+    """The code for blocks of one size; goes after prelude.h, team.h, kernel.h and ``preconditioner_prelude``."""
+    lines = [f"#define NORMAL_CHANNELS {block}", f"#define NORMAL_CHUNK {_CHUNK}"]
+    return "\n".join(
+        [*lines, "", native_header("linear/assembled/assembly_rows.h"), native_header("linear/assembled/assembly.h")]
+    )
+
+
+def row_source(matrix: NormalMatrix, slots: Slots) -> str:
+    """The function that adds up the blocks of a row of an energy's matrix; goes after kernel.h."""
+    n = len(matrix.elements)
+    row = [
+        "OPTPY_EXPORT void optpy_add_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
+        "    (void)c, (void)visits, (void)i, (void)matrix;",
+        *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, slots)),
+        "}",
+    ]
+    return "\n".join([native_header("linear/assembled/assembly_rows.h"), "", *row])
+
+
+def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
+    """Where each channel of a row stands in a solver's vector: (field, channel, step), as native code reads it."""
+    flat = [number for f, c in elements for number in (slots.fields[f], c, _step(f, slots))]
+    return (c_int * len(flat))(*flat)
+
+
+def _step(field: Field, slots: Slots) -> int:
+    """Numbers from one point of a field to the next."""
+    return field.channels if field.dims in slots.interleaved else 1
+
+
+def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
+    """Each term from each of its reads, in the order of the native visits."""
+    for term in matrix.terms:
+        for read in range(len(term.reads)):
+            yield term, read
+
+
+def _visit(number: int, channels: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
+    """The loop over the residuals of a term whose read is the row's node."""
+    if not any(term.blocks[read, other] for other in range(len(term.reads))):
+        return []
+    used = sorted(
+        {e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None}
+    )
+    body = []
+    if term.stored is not None and used:
+        slot = slots.fields[term.stored]
+        step = _step(term.stored, slots)
+        body.append(f"const double *at = (const double *)c->field[{slot}] + {step} * v->place[q];")
+        body += [f"const double v{n} = at[{n} * c->plane[{slot}]];" for n in used]
+    body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
+    for other in range(len(term.reads)):
+        entries = term.blocks[read, other]
+        if entries:
+            body += [
+                f"if (block[{other}] >= 0) {{",
+                f"    double *B = matrix + block[{other}] * (int64_t){channels**2};",
+            ]
+            body += [f"    {_addition(e, channels)}" for e in entries]
+            body.append("}")
+    return [
+        "{",
+        f"    const NormalVisits *v = &visits[{number}];",
+        "    for (int64_t q = v->first[i]; q < v->first[i + 1]; q++) {",
+        *(f"        {line}" for line in body),
+        "    }",
+        "}",
+    ]
+
+
+def _addition(entry: BlockEntry, channels: int) -> str:
+    target = f"B[{entry.row * channels + entry.column}]"
+    factor = repr(entry.factor)
+    if entry.channel is None:
+        return f"{target} += {factor};"
+    if entry.factor == 1:
+        return f"{target} += v{entry.channel};"
+    if entry.factor == -1:
+        return f"{target} -= v{entry.channel};"
+    return f"{target} += {factor} * v{entry.channel};"
+
+
+# -- sparsity ------------------------------------------------------------------------------------------------------
+
+
+def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
+    """Which nodes are coupled: symmetric, with the whole diagonal.
+
+    Args:
+        reads: of each term.
+        nodes: of the grid.
+    """
+    from scipy.sparse import coo_matrix
+
+    every = np.arange(nodes, dtype=np.int64)
+    rows, columns = [every], [every]
+    for nodes_read in reads:
+        k = nodes_read.shape[1]
+        for s, t in ((s, t) for s in range(k) for t in range(k) if s != t):
+            inside = (nodes_read[:, s] >= 0) & (nodes_read[:, t] >= 0)
+            rows.append(nodes_read[inside, s])
+            columns.append(nodes_read[inside, t])
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    return coo_matrix((np.ones(len(row), np.int8), (row, column)), shape=(nodes, nodes)).astype(bool).tocsr()
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class _Visits(ctypes.Structure):
+    """NormalVisits of native/assembly.h."""
+
+    _fields_ = [("first", c_void_p), ("place", c_void_p), ("block", c_void_p)]
+
+
+class AssembledState(ctypes.Structure):
+    """NormalMatrix of native/assembly.h."""
+
+    _fields_ = [
+        ("nodes", c_int64),
+        ("row", c_void_p),
+        ("diagonal", c_void_p),
+        ("place", c_void_p),
+        ("visits", POINTER(_Visits)),
+        ("matrix", c_void_p),
+        ("b", c_void_p),
+        ("x", c_void_p),
+        ("partial", c_void_p),
+        ("add_row", c_void_p),
+        ("r", POINTER(c_int)),
+        ("z", POINTER(c_int)),
+        ("D", POINTER(c_int)),
+    ]
+
+
+@final
+class AssembledMatrix:
+    """The matrix of one problem: where each residual adds to it, and its blocks.
+
+    Args:
+        matrix: its terms.
+        reads: of each term, the nodes that it reads.
+        buffers: of the problem.
+        order: the node of each row.
+        rows: where the blocks of each row begin, and one more.
+        columns: the row (of the same order) that each block's columns belong to, ascending within a row.
+        values: the blocks: (blocks, channels, channels), in float64.
+    """
+
+    def __init__(
+        self,
+        matrix: NormalMatrix,
+        reads: Sequence[Reads],
+        buffers: Buffers,
+        order: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int32],
+        values: NDArray[Any],
+    ) -> None:
+        from scipy.sparse import csr_matrix
+
+        self._memory: list[NDArray[Any]] = []
+        self._buffers = buffers
+        self.order, self.rows, self.columns, self.values = order, rows, columns, values
+        n, channels = len(order), len(matrix.elements)
+        real = buffers.memory[matrix.vectors["r"][0][0]].dtype
+        self._row_of = np.empty(n, np.int64)
+        self._row_of[order] = np.arange(n)
+        blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))
+        visits = [v for term, nodes in zip(matrix.terms, reads, strict=True) for v in self._visits(term, nodes, blocks)]
+        self.diagonal = _at(blocks, np.arange(n), np.arange(n))
+        self._visit_table = (_Visits * max(len(visits), 1))(*visits)
+        self.state = AssembledState(
+            nodes=n,
+            row=self._kept(rows, np.int64),
+            diagonal=self._kept(self.diagonal, np.int64),
+            place=self._kept(self._places(matrix.dims, order), np.int64),
+            visits=self._visit_table,
+            matrix=self._kept(values, np.float64),
+            b=self._kept(np.zeros(n * channels), real),
+            x=self._kept(np.zeros(n * channels), real),
+            partial=self._kept(np.zeros(-(-n // _CHUNK) + 1), np.float64),
+        )
+
+    def _kept(self, array: NDArray[Any], dtype: Any) -> int:
+        """The address of an array in the given dtype, which stays alive."""
+        array = np.ascontiguousarray(array, dtype)
+        self._memory.append(array)
+        return array.ctypes.data
+
+    def _places(self, dims: tuple[Dim, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where points of a grid, counted in C order, stand in its rows one after the other."""
+        length = self._buffers.shape(dims)[1]
+        return points // length * self._buffers.pitch[dims] + points % length
+
+    def _visits(self, term: NormalTerm, nodes: Reads, blocks: csr_matrix) -> Iterator[_Visits]:
+        rows = np.where(nodes >= 0, self._row_of[nodes], -1)
+        for read in range(len(term.reads)):
+            points = np.flatnonzero(rows[:, read] >= 0)
+            points = points[np.argsort(rows[points, read], kind="stable")]
+            own = rows[points]
+            block = np.full(own.shape, -1, np.int32)
+            for other in range(len(term.reads)):
+                inside = own[:, other] >= 0
+                block[inside, other] = _at(blocks, own[inside, read], own[inside, other])
+            counts = np.bincount(own[:, read], minlength=len(self.order))
+            place = points if term.stored is None else self._places(term.stored.dims, points)
+            yield _Visits(
+                first=self._kept(np.concatenate([[0], np.cumsum(counts)]), np.int64),
+                place=self._kept(place, np.int64),
+                block=self._kept(block, np.int32),
+            )
+
+    def as_scipy(self) -> bsr_matrix:
+        """The matrix in the order of its rows; it shares the memory of the blocks."""
+        from scipy.sparse import bsr_matrix
+
+        size = len(self.order) * self.values.shape[1]
+        return bsr_matrix((self.values, self.columns, self.rows), shape=(size, size))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self._memory)
+
+
+def _at(blocks: csr_matrix, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of the blocks at (row, column), all of which there are."""
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    return np.asarray(blocks[rows, columns], np.int64).ravel()

@@ -1,0 +1,1 @@
+"""A sparse Cholesky factorisation of an assembled matrix."""

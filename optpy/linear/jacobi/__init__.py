@@ -1,0 +1,1 @@
+"""The diagonal of J^T J, or its blocks, as a preconditioner."""

@@ -1,0 +1,1 @@
+"""The geometric multigrid preconditioner of a grid."""

@@ -1,0 +1,59 @@
+"""The multigrid of the grid on which all unknowns stand, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.linear.cuda_lines import CudaLines
+from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
+
+
+@final
+class CudaGridMultigrid:
+    """See ``multigrid.Levels``.
+
+    Args:
+        bound: the energy's program, which has a ``Coupling``, with its memory.
+        unknowns: of the energy, in order.
+
+    Raises:
+        MemoryError: the device has too little left for the levels.
+    """
+
+    def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
+        self._bound = bound
+        self._unknowns = unknowns
+        self.levels = CudaMultigrid(bound)
+        bound.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
+
+    @property
+    def nbytes(self) -> int:
+        return self.levels.nbytes
+
+    def kernels(self, damped: bool) -> CudaLines:
+        """The lines of conjugate gradients with the levels that were built last."""
+        return CudaLines(self._bound, self._unknowns, "_multigrid", damped, self.levels)
+
+    def build(self, damped: bool) -> None:
+        """Queue the making of levels for J^T J (+ D) as it now is."""
+        lines, levels, c = self.kernels(damped), self.levels, self._bound.context
+        c.omega = levels.finest_omega
+        lines.go_on()  # what is queued does nothing where a solve has ended
+        for colour, point in levels.probes():
+            levels.put_probe(colour, point)
+            lines.product("z")
+            levels.take_probe(colour, point)
+        levels.build_levels()
+        levels.begin_finest_estimate()
+        for n in range(POWER_ITERATIONS):
+            lines.product("z")
+            c.factor = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
+            lines.queue("pcg_power")
+
+    def residual_norms(self) -> dict[str, float]:
+        """r.r, and g.g, which is that of the start; after a solve."""
+        return self._bound.run("residual_multigrid")

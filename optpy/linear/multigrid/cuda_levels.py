@@ -1,0 +1,320 @@
+"""The multigrid preconditioner on a GPU: what native/multigrid.cuh is compiled with, its memory, and its launches."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from ctypes import c_double, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from optpy.ir import Coupling, Dim
+from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
+from optpy.kernels.runtime.cuda.context import PCG
+from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
+
+if TYPE_CHECKING:
+    from optpy.kernels.runtime.cuda.bound import BoundCuda
+
+_ALONE = 2**15
+"""Multiplications below which one block does a level faster than a launch begins."""
+_TOGETHER = 2**18
+"""Points up to which a launch costs more than waiting for all blocks; beyond, kernels of their own hold more blocks."""
+MOST_CHANNELS = 128
+"""Numbers at a point: what a kernel is told of them is at most 4 KiB."""
+POWER_ITERATIONS = 8
+DAMPING = 1.4
+"""Steps of the search for the largest eigenvalue of D^-1 A, and what omega is over it: that damps the upper two thirds
+of the spectrum. As in native/multigrid_build.h."""
+_TABLES = ("row", "column", "transposed", "first", "inverse_first", "colour", "member", "block", "position")
+
+
+def multigrid_source(coupling: Coupling, dtype: str) -> str:
+    """The kernels for the coarse levels of an energy, and between them and the finest grid.
+
+    Args:
+        coupling: of its unknowns.
+        dtype: the solver's precision.
+    """
+    real = {"float32": "float", "float64": "double"}[dtype]
+    tables = coupling_tables(coupling, "static __device__ const int", _TABLES)
+    tables += [f"#define MG_POWER_ITERATIONS {POWER_ITERATIONS}", f"#define MG_DAMPING {DAMPING}"]
+    headers = [
+        native_header(path)
+        for path in (
+            "linear/multigrid/multigrid.cuh",
+            "kernels/cuda/reduce.cuh",
+            "linear/multigrid/multigrid_cycle.cuh",
+            "linear/multigrid/multigrid_build.cuh",
+        )
+    ]
+    names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
+    bounds = [line for name in names for line in launch_bounds(name, False)]
+    head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds])
+    return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
+
+
+class _Level(ctypes.Structure):
+    """struct MgLevel."""
+
+    _fields_ = [
+        ("size", c_int64 * 3),
+        ("step", c_int64 * 3),
+        ("row", c_int64),
+        ("slab", c_int64),
+        ("plane", c_int64),
+        ("origin", c_int64),
+        ("matrix", c_void_p),
+        ("inverse", c_void_p),
+        ("x", c_void_p),
+        ("b", c_void_p),
+        ("t", c_void_p),
+        ("omega", c_void_p),
+    ]
+
+
+class _Channel(ctypes.Structure):
+    """struct MgChannel."""
+
+    _fields_ = [("values", c_void_p), ("minus", c_void_p), ("mask", c_void_p)]
+
+
+def _context_type(channels: int) -> type[ctypes.Structure]:
+    """struct Context of native/multigrid.cuh."""
+    members: list[tuple[str, Any]] = [
+        ("level", _Level),
+        ("coarser", _Level),
+        ("levels", c_void_p),
+        *((name, c_int64) for name in ("first", "small", "last")),
+        ("size", c_int64 * 3),
+        ("row", c_int64),
+        ("slab", c_int64),
+        ("fine", _Channel * channels),
+        *((name, c_void_p) for name in ("factor", "work", "partial", "total", "sync", "status")),
+        ("scale", c_double),
+        ("add", c_int),
+        ("colour", c_int),
+        ("probe", c_int * 3),
+    ]
+    return type("Context", (ctypes.Structure,), {"_fields_": members})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LevelSize:
+    """How a coarse grid lies in memory, with a halo as wide as its stencil reaches.
+
+    Attributes:
+        shape: points along z, y, x.
+        step: finer points to one of its own along each.
+        row, slab, plane: elements to the next row, slab and channel.
+        origin: of the first point within its plane.
+    """
+
+    shape: tuple[int, ...]
+    step: tuple[int, ...]
+    row: int
+    slab: int
+    plane: int
+    origin: int
+
+
+def level_sizes(coupling: Coupling, sizes: Mapping[Dim, int]) -> list[LevelSize]:
+    """All coarse levels of a problem, the finest of them first."""
+    z, y, x = (0, 0, *coupling.coarse_reach)[-3:]
+    found = []
+    for shape, step in coarser_sizes(_shape(coupling, sizes), len(coupling.elements)):
+        row = -(-(shape[2] + 2 * x) // 32) * 32
+        slab = (shape[1] + 2 * y) * row
+        found.append(LevelSize(shape, step, row, slab, (shape[0] + 2 * z) * slab, z * slab + y * row + x))
+    return found
+
+
+def levels_nbytes(bound: BoundCuda) -> int:
+    """Bytes of the levels of a problem, or a little less."""
+    coupling = bound.program.coupling
+    assert isinstance(coupling, Coupling)
+    elements = sum(size.plane for size in level_sizes(coupling, bound.buffers.sizes)) * sum(_planes(coupling).values())
+    return elements * np.dtype(bound.dtype).itemsize
+
+
+def _shape(coupling: Coupling, sizes: Mapping[Dim, int]) -> tuple[int, ...]:
+    """Of the finest grid."""
+    return (1, 1, *(sizes[d] for d in coupling.dims))[-3:]
+
+
+def _planes(coupling: Coupling) -> dict[str, int]:
+    """How many planes each array of a level has."""
+    neighbours = prod(2 * r + 1 for r in coupling.coarse_reach)
+    n = len(coupling.elements)
+    return {
+        "matrix": len(coupling.pairs) * (neighbours + 1) // 2,
+        "inverse": n_inverse_pairs(coupling),
+        "x": n,
+        "b": n,
+        "t": n,
+    }
+
+
+@final
+class CudaMultigrid:
+    """The coarse levels of one problem on a device, and the launches that work on them.
+
+    Args:
+        bound: the energy's program with its memory; it has a ``Coupling``.
+
+    Attributes:
+        omegas: the damping of each level, the finest first; on the device.
+        finest_omega: where they begin.
+
+    Raises:
+        MemoryError: the device has too little left.
+    """
+
+    def __init__(self, bound: BoundCuda) -> None:
+        coupling = bound.program.coupling
+        assert isinstance(coupling, Coupling)
+        self._bound, self._coupling = bound, coupling
+        self._xp, self._dtype = bound.xp, np.dtype(bound.dtype)
+        self._memory: list[Any] = []
+        finest = _shape(coupling, bound.buffers.sizes)
+        sizes = level_sizes(coupling, bound.buffers.sizes)
+        self.omegas = self._zeros(1 + len(sizes), np.float64)
+        self.finest_omega = bound.device.address(self.omegas)
+        self._levels = [self._level(size, self.finest_omega + 8 * (1 + n)) for n, size in enumerate(sizes)]
+        work = prod(2 * r + 1 for r in coupling.coarse_reach) * len(coupling.pairs)
+        small = [n for n, size in enumerate(sizes) if prod(size.shape) * work <= _ALONE]
+        self._small = min(small, default=len(sizes) - 1)
+        self.context = self._new_context(finest)
+
+    def _level(self, size: LevelSize, omega: int) -> _Level:
+        address = self._bound.device.address
+        planes = _planes(self._coupling)
+        arrays = {name: address(self._zeros(k * size.plane, self._dtype)) for name, k in planes.items()}
+        shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
+        return _Level(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
+
+    def _zeros(self, count: int, dtype: Any) -> Any:
+        array = self._xp.zeros(count, dtype)
+        self._memory.append(array)
+        return array
+
+    def _new_context(self, finest: tuple[int, ...]) -> Any:
+        bound, address = self._bound, self._bound.device.address
+        context = _context_type(len(self._coupling.elements))()
+        levels = np.frombuffer(bytes((_Level * len(self._levels))(*self._levels)), np.uint8)
+        self._memory.append(self._xp.asarray(levels, blocking=True))
+        context.levels = address(self._memory[-1])
+        context.small, context.last = self._small, len(self._levels) - 1
+        coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
+        pitch = bound.buffers.pitch[self._coupling.dims]
+        context.size[:] = finest
+        context.row, context.slab = pitch, pitch * finest[1]
+        context.factor = address(self._zeros(coarsest**2, np.float64))
+        context.work = address(self._zeros(2 * coarsest, np.float64))
+        context.partial, context.sync = bound.context.partial, bound.context.sync
+        context.status = bound.context.pcg + PCG.itemsize - 8  # its last member
+        return context
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(a.nbytes) for a in self._memory)
+
+    # -- the cycle -----------------------------------------------------------------------------------------------------
+
+    def correct(self) -> None:
+        """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap and the levels in the place of A^-1."""
+        self._between("r", minus="Ap")
+        self._launch("mg_restrict_finest", 0)
+        self._cycle(0)
+        self._between("z", mask="C")
+        self.context.add = 1
+        self._launch("mg_interpolate_to_finest", 0, self._finest_points)
+
+    def _cycle(self, level: int) -> None:
+        """t ~ A^-1 b on a level: symmetric, because the sweeps before and after are the same."""
+        if level >= self._small:
+            self._queue("mg_small_levels", 1)
+            return
+        if self._points(level) <= _TOGETHER:
+            self.context.first = level
+            self._queue("mg_levels_together", self._points(level), together=True)
+            return
+        self._launch("mg_first_sweep", level)
+        self._launch("mg_residual_of_level", level)
+        self._launch("mg_restrict_to_coarser", level, self._points(level + 1))
+        self._cycle(level + 1)
+        self._launch("mg_interpolate_from_coarser", level)
+        self._launch("mg_last_sweep", level)
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def probes(self) -> list[tuple[int, tuple[int, int, int]]]:
+        """See ``kernels.multigrid.probes``."""
+        return probes(self._coupling)
+
+    def put_probe(self, colour: int, point: Sequence[int]) -> None:
+        """Queue z = P of a probe."""
+        self._set_probe(colour, point)
+        self._launch("mg_make_probe", 0)
+        self._between("z", mask="C")
+        self.context.add = 0
+        self._launch("mg_interpolate_to_finest", 0, self._finest_points)
+
+    def take_probe(self, colour: int, point: Sequence[int]) -> None:
+        """Queue what P^T Ap tells of the first coarse matrix, with Ap = A z of a probe."""
+        self._set_probe(colour, point)
+        self._between("Ap")
+        self._launch("mg_restrict_finest", 0)
+        self._launch("mg_collect", 0)
+
+    def build_levels(self) -> None:
+        """Queue all that follows from the first coarse matrix."""
+        for level in range(self._small):
+            self._launch("mg_invert_blocks_of_level", level)
+            for n in range(POWER_ITERATIONS):
+                self._launch("mg_residual_of_level", level)
+                self.context.scale = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
+                self._launch("mg_power", level)
+            self._launch("mg_coarsen_level", level, self._points(level + 1))
+        self._queue("mg_build_small_levels", 1)
+
+    def begin_finest_estimate(self) -> None:
+        """Queue z = random signs, from which the power iteration on the finest grid starts, with omega = 1."""
+        self._between("z", mask="C")
+        self.context.level.omega = self.finest_omega
+        self._queue("mg_begin_finest_estimate", self._finest_points)
+
+    # -- launches ------------------------------------------------------------------------------------------------------
+
+    def _set_probe(self, colour: int, point: Sequence[int]) -> None:
+        self.context.colour = colour
+        self.context.probe[:] = point
+
+    def _between(self, values: str, minus: str | None = None, mask: str | None = None) -> None:
+        """The vectors of the finest grid that the next launches read or write."""
+        for n, channel in enumerate(self.context.fine):
+            for name, kind in (("values", values), ("minus", minus), ("mask", mask)):
+                element = None if kind is None else self._coupling.vectors[kind][n]
+                setattr(channel, name, None if element is None else self._bound.address_of(*element))
+
+    def _points(self, level: int) -> int:
+        return prod(self._levels[level].size)
+
+    @property
+    def _finest_points(self) -> int:
+        return prod(self.context.size)
+
+    def _launch(self, name: str, level: int, points: int | None = None) -> None:
+        self.context.level = self._levels[level]
+        if level + 1 < len(self._levels):
+            self.context.coarser = self._levels[level + 1]
+        self._queue(name, self._points(level) if points is None else points)
+
+    def _queue(self, name: str, points: int, together: bool = False) -> None:
+        self._bound.launch(self._bound.library.multigrid(name), points, together=together, context=self.context)

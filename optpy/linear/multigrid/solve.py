@@ -1,0 +1,192 @@
+"""Conjugate gradients with multigrid, whose levels are kept while they are good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, final
+
+from optpy.kernels.runtime.context import PcgState
+from optpy.linear.choice import Outcome
+from optpy.linear.ending import Ending
+from optpy.linear.loop import Run, Solved, go_on, is_unreduced
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+_BUILDING = 12
+"""Iterations with multigrid that take as long as building its levels."""
+_PROBATION = 4
+"""Iterations after which levels of another linearisation are looked at."""
+_SLOW = 0.9
+"""Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
+_MISJUDGED = 200.0
+"""A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z."""
+_CAREFUL = 1e-5
+"""The forcing with multigrid that misses errors."""
+
+
+class Levels(Protocol):
+    """The levels of a multigrid: ``GridMultigrid``, ``AlgebraicMultigrid``, or ``CudaGridMultigrid``."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def kernels(self, damped: bool) -> Any:
+        """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
+
+    def build(self, damped: bool) -> None:
+        """Levels for A = J^T J (+ D) as it now is."""
+
+    def residual_norms(self) -> dict[str, float]:
+        """r.r, and g.g, which is that of the start; after a solve."""
+
+
+@final
+class MultigridSolve:
+    """See ``PreconditionedSolve``. It lasts from solve to solve: levels of one linearisation serve later ones as long
+    as they do about as well as when they were new.
+
+    Args:
+        run: see ``Run``.
+        levels: which need not be built yet.
+    """
+
+    name = "multigrid"
+
+    def __init__(self, run: Run, levels: Levels) -> None:
+        self._iterate = run
+        self._levels = levels
+        self._first_iterations: int | None = None  # of the first solve with the present levels
+        self._excess = 0  # iterations beyond those of the first solve, in all later ones
+        # What has been found out with this data:
+        self._misses_errors = False
+        self._trusted = False
+        self._given_up = False
+
+    @property
+    def levels(self) -> Levels:
+        return self._levels
+
+    @property
+    def nbytes(self) -> int:
+        return self._levels.nbytes
+
+    def data_changed(self) -> None:
+        """The levels no longer belong to the problem, nor what they were found to miss."""
+        self._first_iterations = None
+        self._misses_errors = self._trusted = self._given_up = False
+
+    def trust(self) -> None:
+        """It has been found that no errors are missed with this data, though it seemed so."""
+        self._trusted = True
+
+    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
+        before, reduced = state.k, _reduced(state)
+        eta = self._forcing(limits)
+        most = limits.max_iterations
+        if patience is not None and self._given_up:
+            most = min(most, before + patience)
+        summary = self._run(state, replace(limits, eta=eta, max_iterations=most), damped)
+        missed = False
+        if state.status == Ending.MODEL and limits.eta is None:
+            slow = _is_slow(state, state.k - before, reduced)
+            missed = self._errors_are_missed(state, slow)
+            careful = _CAREFUL if missed else self._forcing(limits, slow)
+            if careful < eta:
+                # Of an iteration that leaves much, what is still to come may be many times the last gain.
+                state.status = 0
+                most = limits.max_iterations if patience is None else min(limits.max_iterations, state.k + patience)
+                careful_limits = replace(limits, eta=careful, max_iterations=most)
+                summary = self._iterate(self._levels.kernels(damped), state, careful_limits)
+                # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
+                missed = missed and (patience is None or is_unreduced(self._levels.residual_norms()))
+            self._misses_errors |= missed
+        iterations = state.k - before
+        self._count(iterations)
+        if patience is None:
+            return Solved(summary, Outcome.SERVED)
+        outcome = self._outcome(state, limits, summary, missed)
+        if outcome is not Outcome.SERVED:
+            go_on(state)
+            state.rho = state.rho_0 = 1.0
+        elif iterations > patience and _is_slow(state, iterations, reduced):
+            outcome = Outcome.DEAR
+        self._given_up |= outcome is not Outcome.SERVED
+        return Solved(summary, outcome)
+
+    def _outcome(self, state: PcgState, limits: LinearLimits, summary: LinearSummary, missed: bool) -> Outcome:
+        """Of a solve that another preconditioner may go on with."""
+        if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
+            return Outcome.DEAR
+        if summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) and state.status != Ending.STAGNATED:
+            return Outcome.DEAR
+        return Outcome.DOUBTED if missed and not self._trusted else Outcome.SERVED
+
+    def _run(self, state: PcgState, limits: LinearLimits, damped: bool) -> LinearSummary:
+        """With the levels that there are, as far as they are good."""
+        if self._first_iterations is None or self._excess > _BUILDING:
+            self._build(damped)
+        if self._first_iterations is not None:
+            return self._with_old_levels(state, limits, damped, self._first_iterations)
+        return self._iterate(self._levels.kernels(damped), state, limits)
+
+    def _with_old_levels(
+        self, state: PcgState, limits: LinearLimits, damped: bool, first_iterations: int
+    ) -> LinearSummary:
+        """A solve with the levels of another linearisation, until they prove to be worn; then with new ones."""
+        kernels = self._levels.kernels(damped)
+        before, reduced = state.k, _reduced(state)
+        for patience in (_PROBATION, first_iterations + 2 * _BUILDING):
+            limited = replace(limits, max_iterations=min(before + patience, limits.max_iterations))
+            summary = self._iterate(kernels, state, limited)
+            # With the levels of this linearisation M is positive definite.
+            failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
+            if failed or summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
+                break
+            state.status, failed = 0, True
+        if failed and state.k < limits.max_iterations:
+            self._build(damped)
+            go_on(state)
+            summary = self._iterate(kernels, state, limits)
+        return summary
+
+    def _build(self, damped: bool) -> None:
+        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
+        self._levels.build(damped)
+
+    def _count(self, iterations: int) -> None:
+        """Levels are worn once they have cost as much by being old as new ones would."""
+        if not iterations:  # what another preconditioner has left was good enough: of the levels it says nothing
+            return
+        if self._first_iterations is None:
+            self._first_iterations, self._excess = iterations, 0
+        self._excess += max(iterations - self._first_iterations, 0)
+
+    def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
+        """eta, or its default for multigrid as it has proved to be."""
+        if limits.eta is None and self._misses_errors:
+            return _CAREFUL
+        return limits.forcing(multigrid=not slow)
+
+    def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
+        """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.
+
+        Where coefficients jump by orders, M can be too large by as many along errors that the coarse grids do not
+        have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
+        """
+        norms = self._levels.residual_norms()
+        misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
+        return (slow or misjudged) and is_unreduced(norms)
+
+
+def _reduced(state: PcgState) -> float:
+    """r.z over that of the start."""
+    return state.rho / state.rho_0 if state.k else 1.0
+
+
+def _is_slow(state: PcgState, iterations: int, reduced: float) -> bool:
+    """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
+
+    Args:
+        state: after them.
+        reduced: r.z over that of the start, before them.
+    """
+    return bool(state.rho > state.rho_0 * reduced * _SLOW ** (2 * iterations))
