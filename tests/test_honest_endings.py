@@ -240,8 +240,8 @@ PINNED = op.Energy(
 def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
     a = 5 + np.random.default_rng(0).normal(size=30).astype(dtype)
     solver = op.compile(PINNED, device="cpu", dtype=dtype)
-    bound = bind(PINNED, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
-    problem = solver.problem(bound, 1)
+    bound = bind(PINNED.problem, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
+    problem = solver.compiled.instance(bound, 1)
     problem.bind(bound.arrays, bound.params)
     unit, unknown = float(np.finfo(dtype).eps), X.field
     cost = problem.evaluate().total

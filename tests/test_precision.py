@@ -94,9 +94,9 @@ def test_a_solver_compiles_each_precision_when_it_is_first_met(monkeypatch: pyte
 
     def recording(energy: Energy, dtype: str, *arguments: Any) -> Backend:
         compiled.append(dtype)
-        return cpu_backend(energy, dtype, *arguments)
+        return cpu_backend(energy.problem, dtype, *arguments)
 
-    monkeypatch.setattr("optpy.api.plan.cpu_backend", recording)
+    monkeypatch.setattr("optpy.api.compiled.cpu_backend", recording)
     energy = fit()
     solver = op.compile(energy, device="cpu")
     assert (compiled, solver.dtype, solver.timing.total) == ([], None, 0)
@@ -118,9 +118,9 @@ def test_threads_that_solve_at_once_compile_once(monkeypatch: pytest.MonkeyPatch
     def slowly(energy: Energy, dtype: str, *arguments: Any) -> Backend:
         compiled.append(dtype)
         time.sleep(0.05)
-        return cpu_backend(energy, dtype, *arguments)
+        return cpu_backend(energy.problem, dtype, *arguments)
 
-    monkeypatch.setattr("optpy.api.plan.cpu_backend", slowly)
+    monkeypatch.setattr("optpy.api.compiled.cpu_backend", slowly)
     solver = op.compile(fit(), device="cpu")
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: solver.solve(values(np.zeros(3))).success, range(4)))

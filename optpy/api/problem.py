@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from optpy.energy.data.binding import Bound
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import block_channels, candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Graph, Role, Scalar, tangent
+from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar, tangent
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -41,9 +41,6 @@ from optpy.solver.rounding import (
 )
 from optpy.symbolic.traverse import variables
 
-if TYPE_CHECKING:
-    from optpy.energy.energy import Energy
-
 _T = TypeVar("_T")
 
 _FEW = 150
@@ -58,15 +55,15 @@ class CompiledProblem:
 
     Args:
         machine: the energy's routines with their memory.
-        energy: whose routines they are.
+        problem: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
     """
 
-    def __init__(self, machine: Machine, energy: Energy, linear: Linear) -> None:
-        self._energy = energy
-        self._terms = list(dict.fromkeys(r.term for r in energy.residual_terms))
-        self._unknowns = energy.unknown_fields
+    def __init__(self, machine: Machine, problem: Problem, linear: Linear) -> None:
+        self._problem = problem
+        self._terms = problem.terms
+        self._unknowns = problem.unknowns
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
@@ -209,7 +206,7 @@ class CompiledProblem:
     @property
     def _n_residuals(self) -> int:
         sizes = self._buffers.sizes
-        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms)
+        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._problem.residuals)
 
     @property
     def is_fit(self) -> bool:
@@ -529,14 +526,14 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        residuals = self._energy.residual_terms
+        residuals = self._problem.residuals
         self._buffers.provide(map(residual_field, residuals))
         self._bound.queue("evalF")
         return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
 
     def _explain(self, cost: Cost) -> str:
         """Which term and which element of it is not finite."""
-        return explain_values(self._energy.residual_terms, self.residuals(), cost.non_finite_terms, self._bound.dtype)
+        return explain_values(self._problem.residuals, self.residuals(), cost.non_finite_terms, self._bound.dtype)
 
     def _explain_gradient(self) -> str:
         """Which derivative is not finite, at which element."""
@@ -546,5 +543,5 @@ class CompiledProblem:
         edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
         bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
         gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
-        columns = Columns.of(self._energy, bound)
-        return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)
+        columns = Columns.of(self._problem, bound)
+        return explain_gradient(self._problem.residuals, columns, bound, gradient, self._bound.dtype)

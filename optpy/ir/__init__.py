@@ -1,10 +1,10 @@
 """The frozen records that every stage passes on: sizes, index spaces, leaves of expressions, routines.
 
-An energy is a list of ``Residual``s. The builders in ``energy/`` turn it into ``Routine``s: maps over an index
-space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
+What users write as an energy is a ``Problem``. The builders in ``energy/`` turn it into ``Routine``s: maps over an
+index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` (what users minimise), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.leaves import (
@@ -22,6 +22,7 @@ from optpy.ir.leaves import (
     indices_of,
 )
 from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
+from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
 from optpy.ir.spaces import (
@@ -69,11 +70,13 @@ __all__ = [
     "Manifold",
     "NormalMatrix",
     "NormalTerm",
+    "Problem",
     "Reduce",
     "Residual",
     "Role",
     "Routine",
     "Scalar",
+    "Scale",
     "Store",
     "Uncoupled",
     "affines_of",

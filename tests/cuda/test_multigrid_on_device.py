@@ -39,9 +39,9 @@ def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cuda", dtype)
-    bound = bind(energy, values, dtype, solver._place.xp)
-    made = solver.problem(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(energy.problem, values, dtype, solver.compiled.place.xp)
+    made = solver.compiled.instance(bound, 1)
+    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     return made
 
 
@@ -67,7 +67,7 @@ def test_every_iteration_is_that_of_the_reference(gpu: Device, levels: None, cas
     assert isinstance(grid.levels, CudaGridMultigrid)
     made = grid.levels.levels
     assert problem.trace is not None
-    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.unknown_fields]
+    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.problem.unknowns]
     omegas = gpu.to_host(made.omegas).tolist()
     assert_same_solve(energy, values, damping, limits, omegas, (ours, problem.trace, np.concatenate(delta)))
 
@@ -203,7 +203,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve(gpu: Device) ->
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = gpu.to_host(problem.read_vector("delta", energy.unknown_fields[0]))
+    delta = gpu.to_host(problem.read_vector("delta", energy.problem.unknowns[0]))
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 

@@ -47,15 +47,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = solver or op.compile(of, "cuda", np.float64)
-    bound = bind(of, values, np.float64, solver._place.xp)
-    made = solver.problem(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(of.problem, values, np.float64, solver.compiled.place.xp)
+    made = solver.compiled.instance(bound, 1)
+    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     made.trace = []
     return made
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.unknown_fields]
+    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -202,7 +202,7 @@ def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     plain = op.Energy(fit=X[i, j] - A[i, j])
     a = np.ones((3, 4, 2))
     problem = compiled(plain, dict(X=a, A=a))
-    problem._buffers.view(vector("delta", plain.unknown_fields[0]))[...] = 7  # what an earlier solve has left
+    problem._buffers.view(vector("delta", plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, Ending.NO_GRADIENT)
     assert "b = 0" in summary.message

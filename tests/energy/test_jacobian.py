@@ -48,7 +48,7 @@ def fixed_columns(energy: op.Energy, data: dict[str, Any]) -> NDArray[np.bool_]:
     for u in energy.unknowns:
         size = np.size(data[u.name])
         fixed = np.zeros(size, bool)
-        if u.field in energy.fixed:
+        if u.field in energy.problem.fixed:
             fixed = np.repeat((data["Mask"] == 2).ravel(), u.channels or 1)
         masks.append(fixed)
     return np.concatenate(masks)

@@ -28,7 +28,7 @@ w = op.params("w")
 
 
 def program(energy: op.Energy, stored: bool = True) -> Program:
-    derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    derived = problem_routines(energy.problem)
     at_linearisation = AT_LINEARISATION if stored else ()
     return build_program(
         derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling, derived.normal

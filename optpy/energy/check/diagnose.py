@@ -24,8 +24,6 @@ from optpy.symbolic.traverse import topological
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from optpy.energy.energy import Energy
-
 _SHOWN: Final = 5
 """Elements named for each finding."""
 _COLUMNS: Final = 1200
@@ -36,11 +34,11 @@ _ROUNDING: Final = 1e-12
 """A sum of derivatives is 0 if it is below this times the sum of their magnitudes."""
 
 
-def diagnose(energy: Energy, data: Mapping[str, Any]) -> Diagnosis:
+def diagnose(problem: ir.Problem, data: Mapping[str, Any]) -> Diagnosis:
     """See ``Energy.diagnose``."""
-    bound = bind(energy, data, np.float64)
-    sight = _Sight(energy, bound)
-    for r in energy.residual_terms:
+    bound = bind(problem, data, np.float64)
+    sight = _Sight(problem, bound)
+    for r in problem.residuals:
         sight.look_at(r)
     columns = sight.columns
     return Diagnosis(
@@ -79,11 +77,11 @@ class _Sight:
         non_finite: what is not finite.
     """
 
-    def __init__(self, energy: Energy, bound: Bound) -> None:
+    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
         from scipy.sparse import csr_matrix
 
         self._bound = bound
-        self.columns = Columns.of(energy, bound)
+        self.columns = Columns.of(problem, bound)
         solved = self.columns.solved
         self.free = np.concatenate([np.repeat(s.ravel(), u.channels) for u, s in solved.items()])
         self.touched = np.zeros(self.columns.size, np.bool_)
@@ -97,7 +95,7 @@ class _Sight:
         n = self.columns.size
         self._shifts = csr_matrix((np.ones(n), self._shift_of, np.arange(n + 1)), (n, len(self._shifted)))
         self._changes = np.zeros(len(self._shifted), np.bool_)
-        rows = sum(math.prod(_shape(r, bound)) for r in energy.residual_terms)
+        rows = sum(math.prod(_shape(r, bound)) for r in problem.residuals)
         small = min(n, int(np.count_nonzero(self.free)))
         self._kept: list[csr_matrix] | None = [] if small <= _COLUMNS and rows * small**2 <= _WORK else None
 

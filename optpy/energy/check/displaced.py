@@ -14,7 +14,6 @@ from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, Slab, residu
 from optpy.energy.data.binding import Bound
 from optpy.energy.derive.stopped import stopped
 from optpy.energy.derive.tangent import at_zero, moved
-from optpy.energy.energy import Energy
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.interpret import Value, evaluate, rounding
 from optpy.symbolic.traverse import substitute
@@ -54,10 +53,10 @@ class _HoldingLookup:
 class DisplacedResiduals:
     """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
 
-    def __init__(self, energy: Energy, bound: Bound) -> None:
-        self._unknowns = energy.unknown_fields
+    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
+        self._unknowns = problem.unknowns
         self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
+        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in problem.residuals]
         self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
         self.rows: dict[str, slice] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}

@@ -27,8 +27,6 @@ from optpy.symbolic.traverse import variables
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from optpy.energy.energy import Energy
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -134,11 +132,11 @@ class Lookup:
         return tuple(index), inside
 
 
-def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
+def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
     """See ``Energy.residuals``."""
-    bound = bind(energy, data, np.float64)
+    bound = bind(problem, data, np.float64)
     found = {}
-    for r in energy.residual_terms:
+    for r in problem.residuals:
         if linearised:
             r = replace(r, components=tuple(at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
@@ -164,30 +162,30 @@ def residual_values(
 # -- Jacobian --------------------------------------------------------------------------------------------------------
 
 
-def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
+def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
     """See ``Energy.jacobian``."""
-    return bound_jacobian(energy, bind(energy, data, np.float64))
+    return bound_jacobian(problem, bind(problem, data, np.float64))
 
 
-def jacobian_rounding(energy: Energy, bound: Bound) -> csr_matrix:
+def jacobian_rounding(problem: ir.Problem, bound: Bound) -> csr_matrix:
     """A bound on the rounding errors in the entries of ``bound_jacobian``."""
-    return _jacobian(energy, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
+    return _jacobian(problem, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
 
 
-def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
+def bound_jacobian(problem: ir.Problem, bound: Bound) -> csr_matrix:
     """The Jacobian at data that is bound already."""
-    return _jacobian(energy, bound, evaluate)
+    return _jacobian(problem, bound, evaluate)
 
 
-def _jacobian(energy: Energy, bound: Bound, evaluate: Evaluate) -> csr_matrix:
+def _jacobian(problem: ir.Problem, bound: Bound, evaluate: Evaluate) -> csr_matrix:
     from scipy.sparse import coo_matrix
 
-    columns_of = Columns.of(energy, bound)
-    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
+    columns_of = Columns.of(problem, bound)
+    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in problem.residuals]
     first_rows = _first(range(len(points)), points)
     nothing = np.zeros(0, np.int64)
     entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
-    for n, r in enumerate(energy.residual_terms):
+    for n, r in enumerate(problem.residuals):
         derivatives = Partials(r)
         row = first_rows[n]
         for slab in slabs(r.domain, bound.sizes):
@@ -204,10 +202,10 @@ def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
     return {k: int(n) for k, n in zip(keys, starts, strict=False)}
 
 
-def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
+def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: Bound) -> Mask:
     """Which elements of an unknown are solved for: (*dims)."""
     shape = tuple(bound.sizes[d] for d in unknown.dims)
-    condition = energy.fixed.get(unknown)
+    condition = problem.fixed.get(unknown)
     if condition is None:
         return np.ones(shape, np.bool_)
     domain = ir.canonical_domain(unknown.dims)
@@ -229,8 +227,8 @@ class Columns:
     size: int
 
     @classmethod
-    def of(cls, energy: Energy, bound: Bound) -> Columns:
-        solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
+    def of(cls, problem: ir.Problem, bound: Bound) -> Columns:
+        solved = {ir.tangent(u): solved_elements(problem, u, bound) for u in problem.unknowns}
         counts = [s.size * u.channels for u, s in solved.items()]
         return cls(solved, _first(solved, counts), sum(counts))
 
