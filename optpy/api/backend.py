@@ -36,7 +36,9 @@ from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import table_bytes
+from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cuda_solver import CudaLinearSolver
+from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.solver import LinearSolver
 
 _P = TypeVar("_P")
@@ -276,9 +278,9 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
     started = time.perf_counter()
     program = derive(energy, dtype, form).program
     seconds = time.perf_counter() - started
-    library = CpuLibrary(program, SOLVER_SCALARS)
+    library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
     if isinstance(program.normal, NormalMatrix):
-        library.solvers()  # now, so that no solve waits for a compiler
+        matrix_solvers(library)  # now, so that no solve waits for a compiler
     return CpuBackend(library, seconds)
 
 
