@@ -120,7 +120,7 @@ class Operators:
             return None
         assert isinstance(linear, LinearSolver)
         multigrid = AlgebraicMultigrid(linear.assembly)
-        machine.assemble(multigrid.matrix, damped)
+        linear.assembly.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels

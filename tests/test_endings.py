@@ -16,6 +16,7 @@ from scipy.optimize import least_squares
 import optpy as op
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.multigrid import solve as multigrid
+from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 
@@ -250,15 +251,15 @@ def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> 
 
 
 def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    build, calls = BoundProgram.build_multigrid, []
+    build, calls = GridMultigrid.build, []
 
-    def interrupted(self: BoundProgram, kernels: Any, levels: Any) -> None:
+    def interrupted(self: GridMultigrid, damped: bool) -> None:
         calls.append(build)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        build(self, kernels, levels)
+        build(self, damped)
 
-    monkeypatch.setattr(BoundProgram, "build_multigrid", interrupted)
+    monkeypatch.setattr(GridMultigrid, "build", interrupted)
     solver = op.compile(SQUARES, device="cpu", dtype=np.float64)
     session = solver.start(squares_data(), preconditioner="multigrid")
     session.step()

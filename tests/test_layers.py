@@ -32,7 +32,7 @@ RULES = {
     "symbolic": rule("", "numpy sympy"),
     "ir": rule("symbolic", "numpy"),
     "energy": rule("symbolic ir", "numpy scipy sympy"),
-    "kernels": rule("symbolic ir linear", "numpy scipy platformdirs filelock ziglang cupy"),
+    "kernels": rule("symbolic ir", "numpy scipy platformdirs filelock ziglang cupy"),
     "solver": rule("", "numpy"),
     "linear": rule("ir energy kernels solver", "numpy scipy"),
     "api": rule("symbolic ir energy kernels linear solver", "numpy"),

@@ -36,7 +36,9 @@ from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import table_bytes
+from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cuda_solver import CudaLinearSolver
+from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.solver import LinearSolver
 
 _P = TypeVar("_P")
@@ -280,9 +282,9 @@ def cpu_backend(problem: Problem, dtype: str, form: EdgeForm | None = None) -> C
     started = time.perf_counter()
     program = derive(problem, dtype, form).program
     seconds = time.perf_counter() - started
-    library = CpuLibrary(program, SOLVER_SCALARS)
+    library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
     if isinstance(program.normal, NormalMatrix):
-        library.solvers()  # now, so that no solve waits for a compiler
+        matrix_solvers(library)  # now, so that no solve waits for a compiler
     return CpuBackend(library, seconds)
 
 

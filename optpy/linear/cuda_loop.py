@@ -9,11 +9,11 @@ from typing import final
 import numpy as np
 
 from optpy.errors import InternalError
-from optpy.kernels.runtime.context import PcgState
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.linear.cuda_lines import CudaLines
 from optpy.linear.ending import Ending, linear_summary
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _SLICE = 0.05

@@ -11,7 +11,6 @@ import numpy as np
 
 from optpy.errors import DeviceMemoryError, OptionError
 from optpy.ir import Dim, Field, Graph, Uncoupled
-from optpy.kernels.runtime.context import PcgState
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice, Kind, Outcome
@@ -21,9 +20,10 @@ from optpy.linear.ending import linear_summary
 from optpy.linear.jacobi.jacobi import PATIENCE
 from optpy.linear.loop import go_on
 from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
-from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_nbytes
+from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_kernel, levels_nbytes
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.obstacles import grid_obstacle
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.options import Preconditioner, refuse_on_gpu
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
@@ -83,7 +83,7 @@ class CudaLinearSolver:
         name = "pcg_solve"
         if self._choice.kind == "multigrid":
             name = "pcg_start"
-            self._bound.library.multigrid("mg_small_levels")
+            levels_kernel(self._bound.library, "mg_small_levels")
         self._bound.library.pcg(name, self._suffix, damped, self._bound.index)
 
     def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:

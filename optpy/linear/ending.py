@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 
-from optpy.kernels.runtime.context import PcgState
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 

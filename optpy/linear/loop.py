@@ -1,18 +1,13 @@
-"""The native loop of conjugate gradients, and what a preconditioner makes of it."""
+"""What a preconditioner makes of the loop of conjugate gradients."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
-from optpy.kernels.runtime.context import PcgKernels, PcgState
-from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.choice import Outcome
-from optpy.linear.ending import linear_summary
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _UNREDUCED = 0.3
@@ -52,27 +47,13 @@ class PreconditionedSolve(Protocol):
 
 
 Run = Callable[[Any, PcgState, LinearLimits], LinearSummary]
-"""Runs conjugate gradients until a test ends them: ``run`` with a program on the CPU, ``CudaLoop.run`` on a GPU.
+"""Runs conjugate gradients until a test ends them: ``pcg.native.run`` with a program on the CPU, or
+``CudaLoop.run`` on a GPU.
 
 It takes the lines of the loop with a preconditioner, in whichever form the device has them; the state, which begins a
 solve where ``rho_0`` is negative, begins anew from the last delta where ``resume`` is set, and else goes on; and the
 limits, whose ``max_iterations`` count from the begin of the solve.
 """
-
-
-def directions_and_steps(unknowns: Sequence[Field]) -> list[tuple[Field, Field]]:
-    """The vectors p and delta of each unknown."""
-    return [(vector("p", u), vector("delta", u)) for u in unknowns]
-
-
-def run(bound: BoundProgram, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
-    """Iterate until a test of the loop ends it."""
-    state.max_iterations, state.eta = limits.max_iterations, limits.eta
-    while state.status == 0:
-        left = None if limits.deadline is None else limits.deadline - time.perf_counter()
-        state.time_left = -1.0 if left is None else max(left, 0.0)
-        bound.pcg(kernels, state)
-    return linear_summary(state, limits)
 
 
 def go_on(state: PcgState) -> None:

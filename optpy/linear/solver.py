@@ -11,17 +11,19 @@ import numpy as np
 
 from optpy.errors import OptionError
 from optpy.ir import Dim, Field, Graph
-from optpy.kernels.runtime.context import PcgState
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.assembled.solve import AlgebraicMultigrid, Assembly, CholeskyFactor
 from optpy.linear.choice import Choice, Kind, Outcome
 from optpy.linear.cholesky.solve import CholeskySolve
 from optpy.linear.jacobi.jacobi import ASSEMBLED_PATIENCE, PATIENCE, JacobiSolve
-from optpy.linear.loop import PreconditionedSolve, run
+from optpy.linear.loop import PreconditionedSolve
 from optpy.linear.multigrid.grid import GridMultigrid
+from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.obstacles import obstacles
+from optpy.linear.pcg.native import run
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
@@ -86,7 +88,7 @@ class LinearSolver:
     def prepare(self, damped: bool) -> None:
         """Compile the multigrid of the grid, where it may be used; all else is compiled with the energy."""
         if self._obstacles.grid is None and self._asked in ("auto", "multigrid"):
-            self._bound.library.multigrid()
+            grid_multigrid(self._bound.library)
 
     def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.

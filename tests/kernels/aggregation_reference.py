@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import aggregation
 from optpy.linear.aggregation.aggregation import Aggregation, AggregationLevel, aggregation_source
-from optpy.linear.solvers import preconditioner_prelude
 
 Real = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
     dialect = c_dialect(dtype)
-    headers = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), preconditioner_prelude(dtype)]
+    headers = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), precision_source(dtype)]
     source = "\n\n".join([*headers, aggregation_source(block, dialect), RUN])
     return compile_c(source, name="aggregation", werror=True).library
 

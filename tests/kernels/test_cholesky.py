@@ -16,11 +16,11 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from optpy.errors import InternalError
+from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.cholesky import factorisation as cholesky
 from optpy.linear.cholesky.factorisation import Factorisation, FactorState, cholesky_source
-from optpy.linear.solvers import preconditioner_prelude
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]
@@ -60,7 +60,7 @@ def native(block: int) -> ctypes.CDLL:
     headers = [
         native_header("kernels/c/prelude.h"),
         native_header("kernels/c/team.h"),
-        preconditioner_prelude("float64"),
+        precision_source("float64"),
     ]
     parts = [*headers, cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library

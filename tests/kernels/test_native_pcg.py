@@ -22,7 +22,8 @@ from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear import solver as linear_solver
 from optpy.linear.ending import _ENDINGS, Ending
-from optpy.linear.solvers import conjugate_gradients_source
+from optpy.linear.pcg import native
+from optpy.linear.pcg.native import conjugate_gradients_source
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -111,14 +112,14 @@ def delta_of(problem: CompiledProblem) -> Real:
 def solve_both(
     threads: int, preconditioner: Any, damping: Damping, limits: LinearLimits
 ) -> tuple[CompiledProblem, LinearSummary, ReferenceProblem, LinearSummary]:
-    native, textbook = compiled(threads), reference(preconditioner)
-    native.set_preconditioner(preconditioner)
+    ours, textbook = compiled(threads), reference(preconditioner)
+    ours.set_preconditioner(preconditioner)
     summaries = []
-    for problem in (native, textbook):
+    for problem in (ours, textbook):
         problem.linearise()
         problem.damp(damping)
         summaries.append(problem.solve_linear(limits))
-    return native, summaries[0], textbook, summaries[1]
+    return ours, summaries[0], textbook, summaries[1]
 
 
 def assert_same_trace(native: list[PCGScalars] | None, textbook: list[PCGScalars], rtol: float = 1e-6) -> None:
@@ -200,8 +201,8 @@ def test_slices_of_time_change_nothing(
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     monkeypatch.setattr(linear_solver, "_SLICE", 0.0)  # back to Python after every iteration
     calls: list[None] = []
-    run = library.BoundProgram.pcg
-    monkeypatch.setattr(library.BoundProgram, "pcg", lambda *a: calls.append(run(*a)))
+    call = native.call
+    monkeypatch.setattr(native, "call", lambda *a: calls.append(call(*a)))
     sliced, other, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     assert len(calls) == other.iterations == 30
     assert (one, whole.trace) == (other, sliced.trace)

@@ -17,12 +17,9 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.ir import Coupling
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
-from optpy.linear.solvers import (
-    conjugate_gradients_source,
-    grid_multigrid_source,
-    matrix_solvers,
-    matrix_solvers_source,
-)
+from optpy.linear.assembled.native import compiled_solvers, matrix_solvers_source
+from optpy.linear.multigrid.native import grid_multigrid_source
+from optpy.linear.pcg.native import conjugate_gradients_source
 from tests.multigrid_cases import bending, chain, poisson, volume
 
 COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
@@ -138,6 +135,6 @@ def test_what_another_energy_has_compiled_is_a_hit(root: Path) -> None:
 
 
 def test_solvers_of_matrices_are_those_of_a_block_and_a_precision(root: Path) -> None:
-    paths = {matrix_solvers(m, d, SOLVER_SCALARS).compiled.path for m in (1, 2) for d in ("float32", "float64")}
+    paths = {compiled_solvers(m, d, SOLVER_SCALARS).path for m in (1, 2) for d in ("float32", "float64")}
     assert len(paths) == 4
-    assert matrix_solvers(2, "float64", SOLVER_SCALARS).compiled.path in paths
+    assert compiled_solvers(2, "float64", SOLVER_SCALARS).path in paths

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.kernels.runtime import library
 from optpy.linear import obstacles
 from optpy.linear.jacobi import jacobi
+from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
@@ -87,8 +87,8 @@ def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monke
 
 def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[None] = []
-    build = library.BoundProgram.build_multigrid
-    monkeypatch.setattr(library.BoundProgram, "build_multigrid", lambda *a: builds.append(build(*a)))
+    build = GridMultigrid.build
+    monkeypatch.setattr(GridMultigrid, "build", lambda *a: builds.append(build(*a)))
     i = op.indices(W)
     X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
     s = op.params("s")

@@ -1,4 +1,4 @@
-"""Routines to one C source: the kernels of an energy alone; ``solvers`` has what runs them, compiled once for all."""
+"""Routines to one C source: the kernels of an energy alone; what runs them is compiled once for all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import final
 from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.normal_rows import row_source
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
 from optpy.kernels.codegen.printer import KernelPrinter
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.assembled.assembly import row_source
 
 
 @final

@@ -1,30 +1,23 @@
-"""A compiled program bound to memory: calling kernels and the native conjugate gradient loop through ctypes."""
+"""A compiled program bound to memory: calling kernels through ctypes, and what loops over them needs."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
-from ctypes import c_char, c_int
-from typing import Any, Literal, final
+from collections.abc import Mapping
+from ctypes import c_char
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Coupling, Field, Graph, NormalMatrix, Routine
+from optpy.ir import Field, Graph, Routine
 from optpy.kernels.codegen.slots import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
-from optpy.kernels.runtime.context import Context, PcgKernels, PcgState
+from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.segments import all_segments, solved_segments, weighted_segments
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.linear.aggregation.aggregation import Aggregation
-from optpy.linear.assembled.assembly import AssembledMatrix
-from optpy.linear.assembled.assembly import places as row_places
-from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.multigrid.levels import Multigrid, MultigridState
-from optpy.linear.multigrid.levels import places as grid_places
-from optpy.linear.solvers import AssembledSolve, address
 
 _ACCESSES_PER_THREAD = 2**16
 """Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
@@ -184,129 +177,20 @@ class BoundProgram:
                 totals[reduction.name] = _largest(before, total) if reduction.maximum else before + total
         return totals
 
-    def pcg_kernels(
-        self, unknowns: Sequence[tuple[Field, Field]], damped: bool, preconditioner: Literal["", "_block"]
-    ) -> PcgKernels:
-        """The lines of the conjugate gradient loop.
-
-        Args:
-            unknowns: the fields (p, delta) of each unknown.
-            damped: whether A = J^T J + D, or J^T J alone.
-            preconditioner: the ending of its groups' names: Jacobi's or block-Jacobi's.
-        """
-        kernels = self._lines(unknowns, damped, preconditioner)
-        return PcgKernels(**kernels)
-
-    def multigrid_kernels(
-        self, unknowns: Sequence[tuple[Field, Field]], damped: bool, z: Sequence[Field], multigrid: Multigrid
-    ) -> PcgKernels:
-        """The lines of the conjugate gradient loop with multigrid.
-
-        Args:
-            unknowns, damped: as for ``pcg_kernels``.
-            z: the field z of each unknown.
-            multigrid: the memory of its levels.
-        """
-        kernels = self._lines(unknowns, damped, "_multigrid")
-        program, state = self.program, multigrid.state
-        assert isinstance(program.coupling, Coupling)
-        for vector, elements in program.coupling.vectors.items():
-            setattr(state, vector, grid_places(elements, program.slots))
-        state.z_of = _ints([program.slots.fields[f] for f in z])
-        state.smooth, state.power = _ints(program.groups["smooth_multigrid"]), _ints(program.groups["power_multigrid"])
-        found = PcgKernels(
-            **kernels,
-            precondition=address(self.library.multigrid().optpy_apply_multigrid),
-            preconditioner=ctypes.addressof(state),
-            omega=ctypes.addressof(state) + MultigridState.omega.offset,
-        )
-        found.keeps = multigrid
-        return found
-
-    def assembled_kernels(
-        self,
-        unknowns: Sequence[tuple[Field, Field]],
-        damped: bool,
-        matrix: AssembledMatrix,
-        solver: Aggregation,
-    ) -> PcgKernels:
-        """The lines of the conjugate gradient loop with a solver that works on the assembled matrix.
-
-        Args:
-            unknowns, damped: as for ``pcg_kernels``.
-            matrix: J^T J + D.
-            solver: what has been built from it.
-        """
-        kernels = self._lines(unknowns, damped, "_stored")
-        solve = AssembledSolve(ctypes.pointer(matrix.state), ctypes.pointer(solver.state))
-        found = PcgKernels(
-            **kernels,
-            precondition=address(self.library.solvers().library.optpy_apply_aggregation),
-            preconditioner=ctypes.addressof(solve),
-        )
-        found.keeps = (solve, matrix, solver)
-        return found
-
-    def _lines(self, unknowns: Sequence[tuple[Field, Field]], damped: bool, suffix: str) -> dict[str, Any]:
-        groups, slots = self.program.groups, self.program.slots
-        names = ("start", "direction", "update", "flush", "restart")
-        apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
-        return {
-            "grids": len(groups[f"start{suffix}"]),
-            "applied": len(apply),
-            **{name: _ints(groups[f"{name}{suffix}"]) for name in names},
-            "apply": _ints(apply),
-            "unknowns": len(unknowns),
-            "p": _ints([slots.fields[p] for p, _ in unknowns]),
-            "delta": _ints([slots.fields[delta] for _, delta in unknowns]),
-        }
-
-    def pcg(self, kernels: PcgKernels, state: PcgState) -> None:
-        """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+    @property
+    def context(self) -> Context:
+        """What native code finds the memory by, with the fields where they stand now."""
         self._locate()
-        self.library.loops.optpy_pcg(
-            ctypes.byref(self._context),
-            ctypes.byref(kernels),
-            ctypes.byref(state),
-            self._scalar_array({}).ctypes.data,
-            self._threads_for_products(),
-        )
+        return self._context
 
-    def build_multigrid(self, kernels: PcgKernels, multigrid: Multigrid) -> None:
-        """Compute all levels for A = J^T J (+ D) as it now is."""
-        self._locate()
-        self.library.multigrid().optpy_multigrid(
-            ctypes.byref(self._context),
-            ctypes.byref(kernels),
-            ctypes.byref(multigrid.state),
-            self._scalar_array({}).ctypes.data,
-            self._threads_for_products(),
-        )
+    @property
+    def no_scalars(self) -> int:
+        """The address of the run-time scalars, all 0."""
+        return int(self._scalar_array({}).ctypes.data)
 
-    def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
-        """Compute the blocks of J^T J (+ D) as it now is."""
-        self.run("normal")
-        self._locate()
-        normal, slots, state = self.program.normal, self.program.slots, matrix.state
-        assert isinstance(normal, NormalMatrix)
-        state.add_row = address(self.library.kernels.optpy_add_row)
-        for vector, elements in normal.vectors.items():
-            setattr(state, vector, row_places(elements, slots))
-        self.library.solvers().assemble(self._context, matrix, damped, self._threads_for_products())
-
-    def aggregate(self, aggregation: Aggregation) -> None:
-        """Compute all levels of an assembled matrix's multigrid."""
-        self.library.solvers().aggregate(aggregation, self._threads_for_products())
-
-    def factorise(self, factor: Factorisation, matrix: AssembledMatrix) -> None:
-        """Compute the factor of an assembled matrix."""
-        self.library.solvers().factorise(factor, matrix, self._threads_for_products())
-
-    def solve_factorised(self, factor: Factorisation, b: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A^-1 b of the assembled matrix that has been factorised; one after the other in the order of the nodes."""
-        return self.library.solvers().solve(factor, b, self._threads_for_products())
-
-    def _threads_for_products(self) -> int:
+    @property
+    def product_threads(self) -> int:
+        """Threads that a product with J^T J is worth."""
         return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
 
     def _threads_for(self, kernel: int) -> int:
@@ -328,7 +212,3 @@ class BoundProgram:
 
 def _largest(a: float, b: float) -> float:
     return a if a > b or math.isnan(a) else b
-
-
-def _ints(values: Sequence[int]) -> Any:
-    return (c_int * len(values))(*values)

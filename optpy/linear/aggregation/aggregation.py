@@ -32,7 +32,7 @@ _ALONE = 1 << 16
 
 
 def aggregation_source(block: int, dialect: Dialect) -> str:
-    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
+    """The code for blocks of one size; goes after prelude.h, team.h and ``precision_source``."""
     definitions = {
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, final
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from optpy.energy.derive.normal_matrix import Places, nodes_read
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field, Graph, NormalMatrix
-from optpy.kernels.runtime.context import PcgKernels
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.aggregation.aggregation import Aggregation
-from optpy.linear.assembled.assembly import AssembledMatrix, sparsity
+from optpy.linear.assembled.assembly import AssembledMatrix, AssembledSolve, places, sparsity
+from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.loop import directions_and_steps
+from optpy.linear.pcg.native import address, lines
+from optpy.linear.pcg.state import PcgKernels
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
 """The planes of infinitesimal rotations of places with so many coordinates."""
@@ -53,7 +55,27 @@ class Assembly:
 
     def kernels(self, damped: bool, matrix: AssembledMatrix, solver: Aggregation) -> PcgKernels:
         """The lines of conjugate gradients with what was built from the matrix last."""
-        return self.bound.assembled_kernels(directions_and_steps(self.unknowns), damped, matrix, solver)
+        solve = AssembledSolve(ctypes.pointer(matrix.state), ctypes.pointer(solver.state))
+        found = lines(
+            self.bound,
+            self.unknowns,
+            damped,
+            "_stored",
+            precondition=address(matrix_solvers(self.bound.library).optpy_apply_aggregation),
+            preconditioner=ctypes.addressof(solve),
+        )
+        found.keeps = (solve, matrix, solver)
+        return found
+
+    def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
+        """Compute the blocks of J^T J (+ D) as it now is."""
+        bound = self.bound
+        bound.run("normal")
+        matrix.state.add_row = address(bound.library.kernels.optpy_add_row)
+        for name, elements in self._normal.vectors.items():
+            setattr(matrix.state, name, places(elements, bound.program.slots))
+        assemble = matrix_solvers(bound.library).optpy_assemble
+        assemble(ctypes.byref(bound.context), ctypes.byref(matrix.state), damped, bound.product_threads)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve with the matrix."""
@@ -85,11 +107,12 @@ class AlgebraicMultigrid:
 
     def build(self, damped: bool) -> None:
         """Levels for the matrix as it now is."""
-        self._assembly.bound.assemble(self.matrix, damped)
+        self._assembly.assemble(self.matrix, damped)
         if self._levels.matrix is not self.matrix.values:
             self._levels.matrix[...] = self.matrix.values
         self._levels.candidates[...] = self._near_nullspace()
-        self._assembly.bound.aggregate(self._levels)
+        bound = self._assembly.bound
+        matrix_solvers(bound.library).optpy_aggregate(ctypes.byref(self._levels.state), bound.product_threads)
 
     def residual_norms(self) -> dict[str, float]:
         """See ``Assembly.residual_norms``."""
@@ -197,8 +220,10 @@ class CholeskyFactor:
             MemoryError: there is not enough.
         """
         self._factor.allocate()
-        self._assembly.bound.assemble(self.matrix, damped)
-        self._assembly.bound.factorise(self._factor, self.matrix)
+        self._assembly.assemble(self.matrix, damped)
+        bound, state = self._assembly.bound, self._factor.state
+        factorise = matrix_solvers(bound.library).optpy_factorise
+        factorise(ctypes.byref(state), self.matrix.state.matrix, bound.product_threads)
         self._product = self.matrix.as_scipy()
 
     def apply(self, p: NDArray[Any]) -> NDArray[Any]:
@@ -207,7 +232,11 @@ class CholeskyFactor:
 
     def precondition(self, r: NDArray[Any]) -> NDArray[Any]:
         """The solution z of A z = r."""
-        return self._assembly.bound.solve_factorised(self._factor, r)
+        bound, b = self._assembly.bound, np.ascontiguousarray(r, np.float64)
+        x = np.empty_like(b)
+        solve = matrix_solvers(bound.library).optpy_solve_factorised
+        solve(ctypes.byref(self._factor.state), b.ctypes.data, x.ctypes.data, bound.product_threads)
+        return x
 
     def gradient(self) -> NDArray[np.float64]:
         """g, one after the other in the order of the nodes."""

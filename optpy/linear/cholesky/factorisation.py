@@ -35,7 +35,7 @@ Offsets = NDArray[np.int64]
 
 
 def cholesky_source(block: int) -> str:
-    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
+    """The code for blocks of one size; goes after prelude.h, team.h and ``precision_source``."""
     headers = (native_header(f"linear/cholesky/{name}") for name in ("panels.h", "cholesky.h", "cholesky_solve.h"))
     return "\n".join([f"#define CHOL_BLOCK {block}\n", *headers])
 

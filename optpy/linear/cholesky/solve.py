@@ -8,10 +8,10 @@ from typing import final
 
 import numpy as np
 
-from optpy.kernels.runtime.context import PcgState
 from optpy.linear.assembled.solve import CholeskyFactor
 from optpy.linear.choice import Outcome
 from optpy.linear.loop import Solved, begin_anew, is_unreduced
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.pcg import PCGScalars, dot, pcg
 from optpy.solver.protocol import LinearLimits, LinearStatus
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import final
 
 from optpy.ir import Field
-from optpy.kernels.runtime.context import PcgState
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.choice import Outcome
-from optpy.linear.loop import Solved, begin_anew, directions_and_steps, go_on, run
+from optpy.linear.loop import Solved, begin_anew, go_on
+from optpy.linear.pcg.native import lines, run
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearStatus
 
 PATIENCE = 25
@@ -42,8 +43,7 @@ class JacobiSolve:
 
     def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
         most = limits.max_iterations if patience is None else min(patience, limits.max_iterations)
-        steps = directions_and_steps(self._unknowns)
-        kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
+        kernels = lines(self._bound, self._unknowns, damped, "_block" if self._blocks else "")
         summary = run(self._bound, kernels, state, replace(limits, max_iterations=most, eta=limits.forcing()))
         if summary.status is not LinearStatus.MAX_ITERATIONS:
             return Solved(summary, Outcome.SERVED)

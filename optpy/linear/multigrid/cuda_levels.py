@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from optpy.ir import Coupling, Dim
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
+from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.context import PCG
+from optpy.kernels.runtime.cuda.device import Kernel
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
-
-if TYPE_CHECKING:
-    from optpy.kernels.runtime.cuda.bound import BoundCuda
 
 _ALONE = 2**15
 """Multiplications below which one block does a level faster than a launch begins."""
@@ -57,6 +56,14 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     bounds = [line for name in names for line in launch_bounds(name, False)]
     head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
+
+
+def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
+    """A kernel of the coarse levels of a program that has a ``Coupling``."""
+    program = library.program
+    coupling = program.coupling
+    assert isinstance(coupling, Coupling)
+    return library.further("multigrid", lambda: multigrid_source(coupling, program.dtype), name)
 
 
 class _Level(ctypes.Structure):
@@ -317,4 +324,5 @@ class CudaMultigrid:
         self._queue(name, self._points(level) if points is None else points)
 
     def _queue(self, name: str, points: int, together: bool = False) -> None:
-        self._bound.launch(self._bound.library.multigrid(name), points, together=together, context=self.context)
+        kernel = levels_kernel(self._bound.library, name)
+        self._bound.launch(kernel, points, together=together, context=self.context)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.kernels.runtime.context import PcgState
 from optpy.linear.choice import Outcome
 from optpy.linear.ending import Ending
 from optpy.linear.loop import Run, Solved, go_on, is_unreduced
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _BUILDING = 12

@@ -1,34 +1,7 @@
-/* Runs kernels on a team of threads, and the preconditioned conjugate gradient method around them: one library for all
- * energies.
+/* The preconditioned conjugate gradient method around the kernels of an energy, on a team of threads.
  *
  * The method is solver/pcg.py line for line (Nocedal & Wright, algorithm 5.3), with r = b - A delta here, so p = z + beta p.
  * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. */
-
-/* -- one kernel ---------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const Context *context;
-    const Kernel *kernel;
-    const double *scalar;
-    int64_t repeat;
-} KernelCall;
-
-static void kernel_body(void *argument, Team *team, int thread) {
-    const KernelCall *call = (const KernelCall *)argument;
-    for (int64_t n = 0; n < call->repeat; n++) {
-        kernel_run(call->kernel, call->context, call->scalar, thread, team->threads);
-        team_barrier(team);
-    }
-}
-
-/* Runs a kernel `repeat` times and writes the totals of its reductions. */
-OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, int threads, int64_t repeat, double *total) {
-    KernelCall call = {c, &c->kernels[kernel], scalar, repeat};
-    team_run(threads, kernel_body, &call);
-    for (int n = 0; n < call.kernel->reductions; n++) total[n] = kernel_total(call.kernel, c, n);
-}
-
-/* -- conjugate gradients ------------------------------------------------------------------------------------------- */
 
 enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
 

@@ -1,0 +1,105 @@
+"""Conjugate gradients on the CPU: the native library that loops over an energy's kernels, and its calls."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from ctypes import POINTER, c_int, c_void_p
+from typing import Any
+
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.runtime.context import Context
+from optpy.kernels.runtime.cpu import team_source
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.toolchain.compiler import Compiled, compile_c
+from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.ending import linear_summary
+from optpy.linear.pcg.state import PcgKernels, PcgState
+from optpy.solver.protocol import LinearLimits, LinearSummary
+
+
+def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
+    """The library that runs kernels, and conjugate gradients of them; see pcg.h.
+
+    Args:
+        scalars: names of the run-time scalars, in order.
+
+    Raises:
+        CompileError
+    """
+    compiled = compile_c(conjugate_gradients_source(scalars), name="pcg", what="conjugate gradients")
+    function = compiled.library.optpy_pcg
+    function.argtypes = [POINTER(Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
+    function.restype = None
+    return compiled
+
+
+def conjugate_gradients_source(scalars: Sequence[str]) -> str:
+    """The whole C source."""
+    run = native_header("kernels/c/run.h")
+    return joined(["#include <time.h>", *lines_source(scalars), run, native_header("linear/pcg/pcg.h")])
+
+
+def lines_source(scalars: Sequence[str]) -> list[str]:
+    """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
+    return [*team_source(scalars), native_header("linear/pcg/lines.h")]
+
+
+def joined(parts: Sequence[str]) -> str:
+    """A whole source."""
+    return "\n\n".join(parts) + "\n"
+
+
+def lines(
+    bound: BoundProgram, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
+) -> PcgKernels:
+    """The kernels of each line of an iteration.
+
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+        damped: whether A = J^T J + D, or J^T J alone.
+        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
+        preconditioner: further members of ``PcgKernels``: what makes z where the lines do not.
+    """
+    groups, fields = bound.program.groups, bound.program.slots.fields
+    names = ("start", "direction", "update", "flush", "restart")
+    apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
+    return PcgKernels(
+        grids=len(groups[f"start{suffix}"]),
+        applied=len(apply),
+        **{name: ints(groups[f"{name}{suffix}"]) for name in names},
+        apply=ints(apply),
+        unknowns=len(unknowns),
+        p=ints([fields[vector("p", u)] for u in unknowns]),
+        delta=ints([fields[vector("delta", u)] for u in unknowns]),
+        **preconditioner,
+    )
+
+
+def ints(values: Sequence[int]) -> Any:
+    """An array of C's int."""
+    return (c_int * len(values))(*values)
+
+
+def address(function: ctypes._NamedFuncPointer) -> int | None:
+    """Of a native function, for a structure that holds it."""
+    return ctypes.cast(function, c_void_p).value
+
+
+def run(bound: BoundProgram, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
+    """Iterate until a test of the loop ends it."""
+    state.max_iterations, state.eta = limits.max_iterations, limits.eta
+    while state.status == 0:
+        left = None if limits.deadline is None else limits.deadline - time.perf_counter()
+        state.time_left = -1.0 if left is None else max(left, 0.0)
+        call(bound, kernels, state)
+    return linear_summary(state, limits)
+
+
+def call(bound: BoundProgram, kernels: PcgKernels, state: PcgState) -> None:
+    """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+    context, threads = ctypes.byref(bound.context), bound.product_threads
+    bound.library.loops.optpy_pcg(context, ctypes.byref(kernels), ctypes.byref(state), bound.no_scalars, threads)
