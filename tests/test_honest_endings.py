@@ -13,6 +13,7 @@ import optpy as op
 from bench.search.solving import Ways, search
 from optpy.energy.data.binding import bind
 from optpy.solver.result import Status
+from optpy.solver.safe_point import UNDISTURBED
 
 N = op.dims("N")
 n = op.indices(N)
@@ -247,7 +248,7 @@ def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
     cost = problem.evaluate().total
     problem.linearise()
     problem.is_stiff()
-    hidden = problem.hidden(cost, unit, None, of_rounding=True)
+    hidden = problem.hidden(cost, unit, UNDISTURBED, of_rounding=True)
     assert hidden.left < 1.001 * cost
     assert not problem.read_vector("p", unknown).any()
     gained = cost - problem.try_step().cost.total

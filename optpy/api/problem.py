@@ -39,6 +39,7 @@ from optpy.solver.rounding import (
     rounded_gradient,
     rounding,
 )
+from optpy.solver.safe_point import SafePoint
 from optpy.symbolic.traverse import variables
 
 _T = TypeVar("_T")
@@ -305,19 +306,19 @@ class CompiledProblem:
     def hidden_is_exact(self) -> bool:
         return self._numbers <= _FEW
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         self._linearise_at_x()
         if self.hidden_is_exact:
-            return self._hidden_in(self._everything(), cost, unit, deadline, np)
+            return self._hidden_in(self._everything(), cost, unit, safe_point, np)
         if self.is_stiff():
             along = self._where_there_is_room(
-                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, deadline, xp)
+                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, safe_point, xp)
             )
             if along.left > NOTABLE * cost or not of_rounding:
                 return along
-        return self._hidden_by_rounding(cost, unit, deadline)
+        return self._hidden_by_rounding(cost, unit, safe_point)
 
-    def _hidden_by_rounding(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+    def _hidden_by_rounding(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
         def write_noise(xp: Any) -> float:
             v = self._flat(xp)
             n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
@@ -333,7 +334,7 @@ class CompiledProblem:
         try:
             self._ahead = False
             self.damp(nearly_undamped(unit, self.curvature()))
-            solved = self._linear_solver.solve(replace(CAREFUL, deadline=deadline), True, lambda: None)
+            solved = self._linear_solver.solve(replace(CAREFUL, safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
             return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
         finally:
@@ -367,12 +368,13 @@ class CompiledProblem:
         """That are solved for."""
         return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
 
-    def _hidden_in(self, span: Span, cost: float, unit: float, deadline: float | None, xp: Any) -> Hidden:
+    def _hidden_in(self, span: Span, cost: float, unit: float, safe_point: SafePoint, xp: Any) -> Hidden:
         v = self._flat(xp)
         self._ahead = False
 
         def in_time() -> None:
-            if deadline is not None and time.perf_counter() > deadline:
+            safe_point.poll()
+            if safe_point.is_late:
                 raise TimeoutError
 
         def apply(p: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 from typing import final
 
@@ -89,8 +89,8 @@ class CudaLoop:
         kernel = lines.kernel("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
-            left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
-            c.slice = max(int(left * 1e9), 1)
+            limits.safe_point.poll()
+            c.slice = max(int(min(_SLICE, limits.safe_point.seconds_left) * 1e9), 1)
             bound.launch(kernel, lines.points, together=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
@@ -103,7 +103,7 @@ class CudaLoop:
             if state.k >= pause < limits.max_iterations:
                 lines.queue("pcg_flush")
                 return True
-            if _is_over(limits):
+            if limits.safe_point.is_late:
                 lines.queue("pcg_flush")  # the last step, which a further slice would have taken
                 ahead()
                 _end_by_time(state, limits)
@@ -137,7 +137,7 @@ class CudaLoop:
         k, batch = int(state.k), 0
         batches = _BATCHES if lines.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
-        while self._progress[0] >= 0 and k < most and not (batch and _is_over(limits)):
+        while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
                 lines.iterate(reset=bool(period) and k % period == 0)
@@ -155,12 +155,8 @@ class CudaLoop:
         state.Q, state.zeta = found.Q, found.zeta
 
 
-def _is_over(limits: LinearLimits) -> bool:
-    return limits.deadline is not None and time.perf_counter() >= limits.deadline
-
-
 def _end_by_time(state: PcgState, limits: LinearLimits) -> None:
     """The device has not ended, and nothing more is queued."""
-    if limits.deadline is None:
+    if math.isinf(limits.safe_point.deadline):
         raise InternalError(f"conjugate gradients have stopped after {state.k} iterations without an ending")
     state.status = Ending.TIME

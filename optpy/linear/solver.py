@@ -27,9 +27,8 @@ from optpy.linear.pcg.state import PcgState
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from optpy.solver.safe_point import SLICE
 
-_SLICE = 0.05
-"""Seconds after which the native loop comes back to Python, so that Ctrl-C is heard."""
 _ANALYSED = 100_000
 """Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
 _CHEAP = 500
@@ -153,7 +152,7 @@ class LinearSolver:
         state = PcgState(
             max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
             reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance,
-            precision=float(np.finfo(self._bound.program.dtype).eps), slice=_SLICE, rho_0=-1.0,
+            precision=float(np.finfo(self._bound.program.dtype).eps), slice=SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
         spent = 0

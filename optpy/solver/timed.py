@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import final
 
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearSummary, NonlinearProblem, Rounding, Step
+from optpy.solver.safe_point import SafePoint
 
 
 @final
@@ -70,9 +71,9 @@ class Timed:
     def hidden_is_exact(self) -> bool:
         return self._problem.hidden_is_exact
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         with self._clock("linear_solve"):
-            return self._problem.hidden(cost, unit, deadline, of_rounding=of_rounding)
+            return self._problem.hidden(cost, unit, safe_point, of_rounding=of_rounding)
 
     def change_by_rounding(self, unit: float) -> Mapping[str, float]:
         with self._clock("residual"):

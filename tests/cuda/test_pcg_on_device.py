@@ -27,6 +27,7 @@ from optpy.linear.ending import _ENDINGS, Ending
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.safe_point import SafePoint
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.kernels import test_native_pcg as on_cpu
 from tests.kernels.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace, c_enum
@@ -248,7 +249,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
 
 def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)
-    limits = LinearLimits(max_iterations=200, deadline=time.perf_counter() - 1)
+    limits = LinearLimits(max_iterations=200, safe_point=SafePoint(time.perf_counter() - 1))
     device, ours, _, _ = solve_both("jacobi", DAMPED, limits)
     assert ours.status is LinearStatus.TIME_LIMIT
     assert ours.message == f"Out of time after {ours.iterations} iterations."

@@ -27,6 +27,7 @@ from optpy.linear.pcg.native import conjugate_gradients_source
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.safe_point import SafePoint
 
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
@@ -210,7 +211,7 @@ def test_slices_of_time_change_nothing(
 
 
 def test_the_deadline_ends_it_after_an_iteration_with_a_usable_step(threads: int) -> None:
-    limits = LinearLimits(max_iterations=500, deadline=time.perf_counter() - 1)
+    limits = LinearLimits(max_iterations=500, safe_point=SafePoint(time.perf_counter() - 1))
     native, ours, textbook, theirs = solve_both(threads, "jacobi", DAMPED, limits)
     assert (ours.iterations, ours.status) == (theirs.iterations, theirs.status) == (1, LinearStatus.TIME_LIMIT)
     np.testing.assert_allclose(delta_of(native)[free_entries()], textbook._delta, atol=1e-12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Sequence
 from ctypes import POINTER, c_int, c_void_p
 from typing import Any
@@ -93,8 +92,8 @@ def run(bound: BoundProgram, kernels: PcgKernels, state: PcgState, limits: Linea
     """Iterate until a test of the loop ends it."""
     state.max_iterations, state.eta = limits.max_iterations, limits.eta
     while state.status == 0:
-        left = None if limits.deadline is None else limits.deadline - time.perf_counter()
-        state.time_left = -1.0 if left is None else max(left, 0.0)
+        limits.safe_point.poll()
+        state.time_left = limits.safe_point.seconds_left
         call(bound, kernels, state)
     return linear_summary(state, limits)
 
