@@ -53,7 +53,7 @@ class Machine(Protocol):
 
 
 class Linear(Protocol):
-    """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
+    """Solves (J^T J + D) delta = -g: ``LinearSolver``."""
 
     trace: list[PCGScalars] | None
 
