@@ -15,8 +15,9 @@ from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from optpy.kernels.runtime.library import BoundProgram
-from optpy.linear.assembled.solve import AlgebraicMultigrid
-from optpy.linear.solver import LinearSolver
+from optpy.linear.aggregation.levels import AlgebraicMultigrid
+from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.driver import LinearSolver
 from optpy.solver.protocol import Damping
 
 Real = NDArray[np.float64]
@@ -119,8 +120,9 @@ class Operators:
         if not isinstance(machine, BoundProgram) or isinstance(machine.program.normal, ir.Uncoupled):
             return None
         assert isinstance(linear, LinearSolver)
-        multigrid = AlgebraicMultigrid(linear.assembly)
-        linear.assembly.assemble(multigrid.matrix, damped)
+        assembly = linear.system.shared(Assembly)
+        multigrid = AlgebraicMultigrid(assembly)
+        assembly.assemble(multigrid.matrix, damped)
         first, columns = 0, []
         for u in self.unknowns:
             n, channels = self.elements(u), ir.tangent(u).channels

@@ -25,7 +25,7 @@ from optpy.energy.derive.routines import linearised, residual_field
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError, EnergyError
-from optpy.ir import Coupling, Dim, NormalMatrix, Problem, Routine, tangent
+from optpy.ir import Coupling, Dim, Problem, Routine, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
@@ -36,10 +36,10 @@ from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import table_bytes
-from optpy.linear.assembled.native import matrix_solvers
-from optpy.linear.cuda_solver import CudaLinearSolver
-from optpy.linear.pcg.native import conjugate_gradients
-from optpy.linear.solver import LinearSolver
+from optpy.linear.driver import LinearSolver
+from optpy.linear.pcg.native import NativeLoop, conjugate_gradients
+from optpy.linear.pcg.queued import QueuedLoop
+from optpy.linear.registry import compile_with_energy
 
 _P = TypeVar("_P")
 
@@ -129,7 +129,7 @@ class CpuBackend:
     def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
         bound = BoundProgram(self.library, buffers, threads)
-        linear = LinearSolver(bound, problem.unknowns)
+        linear = LinearSolver(NativeLoop(bound, problem.unknowns))
         return CompiledProblem(bound, problem, linear)
 
 
@@ -178,7 +178,7 @@ class CudaBackend:
         try:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
             bound = BoundCuda(self.library, buffers)
-            return CompiledProblem(bound, problem, CudaLinearSolver(bound, problem.unknowns))
+            return CompiledProblem(bound, problem, LinearSolver(QueuedLoop(bound, problem.unknowns)))
         except MemoryError as error:  # free memory in pieces, or another process was faster
             free = device.free_memory()
             if needs(sizes, program.dtype) > free:
@@ -283,8 +283,7 @@ def cpu_backend(problem: Problem, dtype: str, form: EdgeForm | None = None) -> C
     program = derive(problem, dtype, form).program
     seconds = time.perf_counter() - started
     library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
-    if isinstance(program.normal, NormalMatrix):
-        matrix_solvers(library)  # now, so that no solve waits for a compiler
+    compile_with_energy(library)
     return CpuBackend(library, seconds)
 
 

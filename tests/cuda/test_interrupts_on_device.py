@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy.kernels.runtime.cuda import bound
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear import cuda_loop, cuda_solver
+from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.result import Status
 from tests.cuda.applications import overshooting
 from tests.cuda.emulated_device import EmulatedDevice
@@ -39,7 +39,7 @@ def curved() -> tuple[op.Energy, dict[str, Any]]:
 def test_a_linear_solve_cut_short_by_time_gives_its_step(
     gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
     data = arap_data(9, 12)
     # Without the limit it would take hours.
     result = op.solve(WARP, data, "cuda", np.float64, max_time=0.05, eta=0, linear_iterations=100_000)
@@ -52,7 +52,7 @@ def test_a_linear_solve_cut_short_by_time_gives_its_step(
 def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     energy, data = curved()
     whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)  # back to Python after every linear iteration
+    monkeypatch.setattr(queued, "_SLICE", 0.0)  # back to Python after every linear iteration
     before = emulated.cooperative_launches
     sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
     assert emulated.cooperative_launches - before > whole.nit
@@ -123,7 +123,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
         queue(self, group, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cuda_loop, "_SLICE", 0.0)
+        patch.setattr(queued, "_SLICE", 0.0)
         patch.setattr(bound.BoundCuda, "queue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.step()

@@ -11,8 +11,8 @@ import pytest
 import optpy as op
 from optpy.api.backend import derive_cuda
 from optpy.ir import Coupling
-from optpy.linear import cuda_loop, cuda_solver
 from optpy.linear.multigrid.cuda_levels import multigrid_source
+from optpy.linear.pcg import cuda_lines, queued
 from tests.cuda.applications import ENERGIES
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
@@ -38,8 +38,8 @@ def test_the_host_reads_once_in_a_nonlinear_iteration(
     emulated: EmulatedDevice, case: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a few times with multigrid."""
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
-    monkeypatch.setattr(cuda_loop, "_SLICE", 1e9)  # an emulated GPU is slow
+    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    monkeypatch.setattr(queued, "_SLICE", 1e9)  # an emulated GPU is slow
     energy, data, preconditioner, most = CASES[case]
     options: Options = dict(initial_radius=1e16, preconditioner=preconditioner)
     session = op.compile(energy, "cuda", np.float64).start(data, **options)
@@ -54,7 +54,7 @@ def test_the_host_reads_once_in_a_nonlinear_iteration(
 
 
 def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_loop, "_SLICE", 1e9)
+    monkeypatch.setattr(queued, "_SLICE", 1e9)
     session = op.compile(OVERSHOOTING, "cuda", np.float64).start(OVERSHOOTING_DATA)
     accepted = [session.step().accepted]
     for _ in range(8):
@@ -65,10 +65,10 @@ def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeyp
 
 
 def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_loop, "_SLICE", 1e9)
+    monkeypatch.setattr(queued, "_SLICE", 1e9)
     counts = {}
     for together in (0, 2**20):
-        monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+        monkeypatch.setattr(cuda_lines, "TOGETHER", together)
         options: Options = dict(preconditioner="jacobi", eta=0.0, linear_iterations=25)
         session = op.compile(WARP, "cuda", np.float64).start(arap_data(9, 12), **options)
         session.step()

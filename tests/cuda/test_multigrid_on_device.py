@@ -12,11 +12,12 @@ import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear import cuda_solver
-from optpy.linear.cuda_solver import CudaLinearSolver
-from optpy.linear.jacobi.jacobi import PATIENCE
+from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid import cuda_levels as multigrid
 from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
+from optpy.linear.multigrid.record import MULTIGRID, PATIENCE
+from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.pcg import cuda_lines
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.multigrid_cases import H, W, poisson, quads, values_of
@@ -45,8 +46,8 @@ def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64)
     return made
 
 
-def solver_of(problem: CompiledProblem) -> CudaLinearSolver:
-    assert isinstance(problem._linear_solver, CudaLinearSolver)
+def solver_of(problem: CompiledProblem) -> LinearSolver:
+    assert isinstance(problem._linear_solver, LinearSolver)
     return problem._linear_solver
 
 
@@ -62,8 +63,8 @@ def test_every_iteration_is_that_of_the_reference(gpu: Device, levels: None, cas
     problem.linearise()
     problem.damp(damping)
     ours = problem.solve_linear(limits)
-    grid = solver_of(problem)._grid
-    assert grid is not None
+    grid = solver_of(problem).method(MULTIGRID)
+    assert isinstance(grid, MultigridSolve)
     assert isinstance(grid.levels, CudaGridMultigrid)
     made = grid.levels.levels
     assert problem.trace is not None
@@ -94,7 +95,7 @@ def test_iterations_do_not_grow_with_the_picture(gpu: Device, dtype: Any) -> Non
 def test_steps_solved_to_the_end_are_those_of_jacobi(
     gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
     data = arap_data(24, 31)
     data["Mask"][...] = 0
     options: dict[str, Any] = dict(max_iterations=2, eta=0, r_tolerance=1e-10, initial_radius=1e4, dtype=np.float64)

@@ -22,8 +22,8 @@ from optpy.energy.derive.vectors import vector
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear import cuda_loop, cuda_solver
 from optpy.linear.ending import _ENDINGS, Ending
+from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -41,7 +41,7 @@ X, A, i, j, w = on_cpu.X, on_cpu.A, on_cpu.i, on_cpu.j, on_cpu.w
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All iterations in one kernel, or each line of the method in one of its own."""
     if request.param == "lines":
-        monkeypatch.setattr(cuda_solver, "_TOGETHER", 0)
+        monkeypatch.setattr(cuda_lines, "TOGETHER", 0)
     return str(request.param)
 
 
@@ -248,7 +248,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
 
 
 def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)
+    monkeypatch.setattr(queued, "_SLICE", 0.0)
     limits = LinearLimits(max_iterations=200, safe_point=SafePoint(time.perf_counter() - 1))
     device, ours, _, _ = solve_both("jacobi", DAMPED, limits)
     assert ours.status is LinearStatus.TIME_LIMIT
@@ -278,7 +278,7 @@ def test_slices_of_time_change_nothing(
 ) -> None:
     limits = LinearLimits(max_iterations=15, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(preconditioner, DAMPED, limits)
-    monkeypatch.setattr(cuda_loop, "_SLICE", 0.0)  # back to Python after every iteration
+    monkeypatch.setattr(queued, "_SLICE", 0.0)  # back to Python after every iteration
     before = emulated.cooperative_launches
     sliced, other, _, _ = solve_both(preconditioner, DAMPED, limits)
     assert emulated.cooperative_launches - before == other.iterations == 15
@@ -304,7 +304,7 @@ def test_both_ways_come_to_the_same(gpu: Device, monkeypatch: pytest.MonkeyPatch
     limits = LinearLimits(max_iterations=20, residual_reset_period=7)
     steps = []
     for together in (0, 2**20):
-        monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+        monkeypatch.setattr(cuda_lines, "TOGETHER", together)
         problem = compiled(on_cpu.energy, on_cpu.data())
         solved(problem, "block_jacobi", DAMPED, limits)
         steps.append(delta_of(problem, on_cpu.energy))
@@ -326,7 +326,7 @@ def launches(problem: CompiledProblem, iterations: int, device: EmulatedDevice) 
 
 
 def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_loop, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
+    monkeypatch.setattr(queued, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1, 1, 1)
@@ -335,7 +335,7 @@ def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monk
 def test_line_by_line_it_is_three_launches_an_iteration(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", 0)
+    monkeypatch.setattr(cuda_lines, "TOGETHER", 0)
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1 + 3 * 30 + 1, 0, 1)

@@ -12,7 +12,7 @@ import pytest
 import optpy as op
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear import cuda_solver
+from optpy.linear.pcg import cuda_lines
 from optpy.solver.result import SolveResult, Status
 from tests.cuda.applications import DATA, ENERGIES, overshooting
 from tests.cuda.emulated_device import EmulatedDevice
@@ -85,7 +85,7 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi", "auto"])
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
 def test_to_convergence(gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
     data = arap_data(9, 12)
     theirs = op.solve(WARP, data, "cpu", np.float64, preconditioner=preconditioner)
     ours = on_gpu(WARP, data, preconditioner=preconditioner)
@@ -110,7 +110,7 @@ OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
 def test_rejected_steps(gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_solver, "_TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
     options: Options = dict(preconditioner="jacobi", max_iterations=15)
     expected = op.solve(OVERSHOOTING, OVERSHOOTING_DATA, "cpu", np.float64, **options)
     ours = on_gpu(OVERSHOOTING, OVERSHOOTING_DATA, **options)

@@ -10,8 +10,10 @@ import scipy.sparse.linalg
 
 import optpy as op
 from optpy.kernels.runtime import library
+from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid.grid import GridMultigrid
-from optpy.linear.solver import LinearSolver
+from optpy.linear.multigrid.record import MULTIGRID
+from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits
 from optpy.solver.result import Status
 from tests.multigrid_cases import H, W, compiled, poisson, values_of
@@ -37,8 +39,8 @@ def test_every_iteration_is_that_of_the_reference(
     ours = native.solve_linear(limits)
 
     assert isinstance(native._linear_solver, LinearSolver)
-    multigrid = native._linear_solver._grid
-    assert multigrid is not None
+    multigrid = native._linear_solver.method(MULTIGRID)
+    assert isinstance(multigrid, MultigridSolve)
     assert isinstance(multigrid.levels, GridMultigrid)
     grid = multigrid.levels.levels
     assert native.trace is not None

@@ -20,7 +20,6 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear import solver as linear_solver
 from optpy.linear.ending import _ENDINGS, Ending
 from optpy.linear.pcg import native
 from optpy.linear.pcg.native import conjugate_gradients_source
@@ -200,10 +199,10 @@ def test_slices_of_time_change_nothing(
 ) -> None:
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
-    monkeypatch.setattr(linear_solver, "_SLICE", 0.0)  # back to Python after every iteration
+    monkeypatch.setattr(native, "SLICE", 0.0)  # back to Python after every iteration
     calls: list[None] = []
-    call = native.call
-    monkeypatch.setattr(native, "call", lambda *a: calls.append(call(*a)))
+    call = native.NativeLoop.call
+    monkeypatch.setattr(native.NativeLoop, "call", lambda *a: calls.append(call(*a)))
     sliced, other, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     assert len(calls) == other.iterations == 30
     assert (one, whole.trace) == (other, sliced.trace)

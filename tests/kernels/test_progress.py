@@ -24,7 +24,7 @@ from optpy.api.backend import Backend
 from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.progress import telling, told
-from optpy.linear.solver import LinearSolver
+from optpy.linear.driver import LinearSolver
 from tests.kernels.compilers import Counter, wait_for
 
 

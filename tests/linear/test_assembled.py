@@ -13,10 +13,13 @@ import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.kernels.runtime import library
-from optpy.linear import obstacles
-from optpy.linear import solver as linear_solver
-from optpy.linear.assembled.solve import AlgebraicMultigrid, Assembly
+from optpy.linear.aggregation.levels import AlgebraicMultigrid
+from optpy.linear.aggregation.record import AGGREGATION
+from optpy.linear.assembled import applicability
+from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.cholesky import factorisation as cholesky
+from optpy.linear.cholesky import solve as cholesky_solve
+from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
@@ -181,8 +184,8 @@ def test_multigrid_knows_rigid_motions() -> None:
         problem = prepared(mesh_deformation.euler, torus(size), "multigrid")
         problem.damp(Damping(1e6, 1e-6, 1e32, jacobi_scaling=True))
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
-        assert isinstance(problem._linear_solver, linear_solver.LinearSolver)
-        multigrid = problem._linear_solver._algebraic
+        assert isinstance(problem._linear_solver, LinearSolver)
+        multigrid = problem._linear_solver.method(AGGREGATION)
         assert isinstance(multigrid, MultigridSolve)
         assert isinstance(multigrid.levels, AlgebraicMultigrid)
         assert multigrid.levels._turning == range(3)
@@ -205,7 +208,7 @@ def test_auto_factorises_what_is_cheap_and_builds_levels_for_what_is_not(monkeyp
     data = torus(24)
     result = op.solve(mesh_deformation.euler, data, max_iterations=4)
     assert result.facts["Preconditioners used"] == "block_jacobi, then cholesky"
-    monkeypatch.setattr(linear_solver, "_CHEAP", 0)
+    monkeypatch.setattr(cholesky_solve, "_CHEAP", 0)
     result = op.solve(mesh_deformation.euler, data, max_iterations=4)
     assert result.facts["Preconditioners used"] == "block_jacobi, then multigrid"
 
@@ -251,7 +254,7 @@ def test_cholesky_is_refused_where_nothing_is_assembled() -> None:
 
 
 def test_a_matrix_that_would_be_too_large_is_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 100)
+    monkeypatch.setattr(applicability, "MOST_BLOCKS", 100)
     data = uneven_data(60, 150)
     with pytest.raises(op.OptionError, match="too many to assemble"):
         op.solve(uneven(), data, preconditioner="cholesky")

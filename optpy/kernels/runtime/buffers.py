@@ -173,6 +173,10 @@ class Buffers:
         self.memory = {**self.memory, **{f: self._new(f, self._slots.fields[f]) for f in missing}}
         self._later -= missing
 
+    def another(self, field: Field) -> Any:
+        """New memory of the layout of a field, with which it may be exchanged; zeros."""
+        return self._new(field, self._slots.fields[field])
+
     def has(self, field: Field) -> bool:
         """Whether a field has its memory yet."""
         return field not in self._later

@@ -8,8 +8,8 @@ from typing import final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.runtime.cuda.bound import BoundCuda
-from optpy.linear.cuda_lines import CudaLines
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
+from optpy.linear.pcg.cuda_lines import CudaLines
 
 
 @final

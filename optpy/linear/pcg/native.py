@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_int, c_void_p
-from typing import Any
+from ctypes import POINTER, byref, c_int, c_void_p
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
@@ -14,9 +17,10 @@ from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import linear_summary
+from optpy.linear.ending import Ending, linear_summary
 from optpy.linear.pcg.state import PcgKernels, PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
+from optpy.solver.safe_point import SLICE
 
 
 def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
@@ -88,17 +92,58 @@ def address(function: ctypes._NamedFuncPointer) -> int | None:
     return ctypes.cast(function, c_void_p).value
 
 
-def run(bound: BoundProgram, kernels: PcgKernels, state: PcgState, limits: LinearLimits) -> LinearSummary:
-    """Iterate until a test of the loop ends it."""
-    state.max_iterations, state.eta = limits.max_iterations, limits.eta
-    while state.status == 0:
-        limits.safe_point.poll()
-        state.time_left = limits.safe_point.seconds_left
-        call(bound, kernels, state)
-    return linear_summary(state, limits)
+@final
+class NativeLoop:
+    """Runs conjugate gradients on the CPU: see ``Executor``. Every call is done when it returns.
 
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+    """
 
-def call(bound: BoundProgram, kernels: PcgKernels, state: PcgState) -> None:
-    """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
-    context, threads = ctypes.byref(bound.context), bound.product_threads
-    bound.library.loops.optpy_pcg(context, ctypes.byref(kernels), ctypes.byref(state), bound.no_scalars, threads)
+    device = "cpu"
+    nbytes = 0
+    compiles_late = False
+
+    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
+        self.bound = bound
+        self.unknowns = unknowns
+
+    @property
+    def has_blocks(self) -> bool:
+        return "evalJTF_block" in self.bound.program.groups
+
+    def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
+        """See ``Executor.trace``."""
+        rows = np.zeros((iterations, 7))
+        return rows, rows.ctypes.data
+
+    def lines(self, damped: bool, suffix: str) -> PcgKernels:
+        """See ``Executor.lines``."""
+        return lines(self.bound, self.unknowns, damped, suffix)
+
+    def run(
+        self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
+    ) -> LinearSummary | None:
+        """See ``Executor.run``: the native loop, which comes back now and then, so that Ctrl-C is heard."""
+        most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
+        state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
+        state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
+        state.precision, state.slice = float(np.finfo(self.bound.program.dtype).eps), SLICE
+        while state.status == 0:
+            limits.safe_point.poll()
+            state.time_left = limits.safe_point.seconds_left
+            self.call(lines, state)
+        if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
+            state.status = 0
+            return None
+        return linear_summary(state, limits)
+
+    def call(self, lines: PcgKernels, state: PcgState) -> None:
+        """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+        context, threads = byref(self.bound.context), self.bound.product_threads
+        pcg = self.bound.library.loops.optpy_pcg
+        pcg(context, byref(lines), byref(state), self.bound.no_scalars, threads)
+
+    def follow(self, ahead: object) -> None:
+        """Nothing need be done ahead."""

@@ -1,18 +1,19 @@
-"""How the iterations of conjugate gradients are queued on a GPU, and what the host waits for."""
+"""Conjugate gradients on a GPU: how their iterations are queued, and what the host waits for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import numpy as np
 
 from optpy.errors import InternalError
+from optpy.ir import Field
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
-from optpy.linear.cuda_lines import CudaLines
 from optpy.linear.ending import Ending, linear_summary
+from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -27,51 +28,77 @@ _AHEAD = 2
 
 
 @final
-class CudaLoop:
-    """Conjugate gradients on a device, whose scalars and tests are the device's: the host reads nothing until the
-    method has ended, and then in one copy with what is queued after it.
+class QueuedLoop:
+    """Runs conjugate gradients on a GPU: see ``Executor``. Their scalars and tests are the device's: the host reads
+    nothing until the method has ended, and then in one copy with what is queued after it.
+
+    With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones, and with multigrid,
+    each line of the method is a kernel: three to an iteration with Jacobi.
 
     Args:
         bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
     """
 
-    def __init__(self, bound: BoundCuda) -> None:
-        self._bound = bound
+    device = "cuda"
+    compiles_late = True
+
+    def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
+        self.bound = bound
+        self.unknowns = unknowns
         self._progress, self._progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
 
-    def run(self, lines: CudaLines, state: PcgState, limits: LinearLimits) -> LinearSummary:
-        """See ``loop.Run``."""
-        self._begin(state, limits, pause=0)
-        self._queue_lines(lines, state, limits, limits.max_iterations)
-        lines.queue("pcg_flush")
-        self._read(state)
-        if not state.status:
-            _end_by_time(state, limits)
-        return linear_summary(state, limits)
+    @property
+    def has_blocks(self) -> bool:
+        return "evalJTF_block" in self.bound.program.phases
 
-    def run_with(
-        self, lines: CudaLines, state: PcgState, limits: LinearLimits, pause: int, ahead: Callable[[], None]
+    @property
+    def nbytes(self) -> int:
+        return self.bound.nbytes
+
+    def trace(self, iterations: int) -> tuple[Any, int]:
+        """See ``Executor.trace``."""
+        rows = self.bound.xp.zeros((iterations, 7), np.float64)
+        return rows, self.bound.device.address(rows)
+
+    def lines(self, damped: bool, suffix: str) -> CudaLines:
+        """See ``Executor.lines``."""
+        return CudaLines(self.bound, self.unknowns, suffix, damped)
+
+    def follow(self, ahead: Callable[[], None]) -> None:
+        """Queue it."""
+        ahead()
+
+    def run(
+        self,
+        lines: CudaLines,
+        state: PcgState,
+        limits: LinearLimits,
+        pause: int | None = None,
+        ahead: Callable[[], None] | None = None,
+    ) -> LinearSummary | None:
+        """See ``Executor.run``."""
+        most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
+        self._begin(state, limits, limits.max_iterations if pause is None else pause)
+        if ahead is not None and lines.fits_one_kernel and not state.resume:
+            paused = self._in_one_kernel(lines, state, limits, most, ahead)
+        else:
+            paused = self._line_by_line(lines, state, limits, most, ahead)
+        return None if paused else linear_summary(state, limits)
+
+    def _line_by_line(
+        self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None] | None
     ) -> bool:
-        """The same, with what follows the solve queued before the host waits.
-
-        Args:
-            lines, state, limits: see ``loop.Run``.
-            pause: iterations after which another preconditioner is to go on.
-            ahead: queues what follows.
-
-        Returns:
-            Whether it has come to the pause; then nothing of what follows has been done, and ``state.status`` is 0.
-        """
-        self._begin(state, limits, pause)
-        c = self._bound.context
-        most = min(pause, limits.max_iterations)
+        """Queue each line of up to ``most`` iterations; whether there is a pause after them."""
+        c = self.bound.context
         queued = self._queue_lines(lines, state, limits, most)
         lines.queue("pcg_flush")
-        try:
-            c.ahead = int(queued >= most < limits.max_iterations)  # nothing is done if the method has not ended
-            ahead()
-        finally:
-            c.ahead = 0
+        if ahead is not None:
+            try:
+                c.ahead = int(queued >= most < limits.max_iterations)  # nothing is done if the method has not ended
+                ahead()
+            finally:
+                c.ahead = 0
         self._read(state)
         if state.status:
             return False
@@ -80,12 +107,11 @@ class CudaLoop:
         _end_by_time(state, limits)
         return False
 
-    def run_together(
-        self, lines: CudaLines, state: PcgState, limits: LinearLimits, pause: int, ahead: Callable[[], None]
+    def _in_one_kernel(
+        self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None]
     ) -> bool:
-        """As ``run_with``, all iterations in one kernel, from delta = 0."""
-        self._begin(state, limits, pause)
-        bound, c = self._bound, self._bound.context
+        """The same with all iterations in one kernel, from delta = 0."""
+        bound, c = self.bound, self.bound.context
         kernel = lines.kernel("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
@@ -100,7 +126,7 @@ class CudaLoop:
             self._read(state)
             if state.status:
                 return False
-            if state.k >= pause < limits.max_iterations:
+            if state.k >= most < limits.max_iterations:
                 lines.queue("pcg_flush")
                 return True
             if limits.safe_point.is_late:
@@ -111,11 +137,11 @@ class CudaLoop:
 
     def _begin(self, state: PcgState, limits: LinearLimits, pause: int) -> None:
         """The numbers that the device tests by."""
-        c = self._bound.context
+        c = self.bound.context
         c.eta, c.r_tolerance, c.precision = (
             limits.eta,
             limits.r_tolerance,
-            float(np.finfo(self._bound.program.dtype).eps),
+            float(np.finfo(self.bound.program.dtype).eps),
         )
         c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
         c.reset_period, c.pause = limits.residual_reset_period, pause
@@ -124,7 +150,7 @@ class CudaLoop:
 
     def _queue_lines(self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int) -> int:
         """Queue iterations until the device tells that it has ended; returns how many there are now at most."""
-        bound, c = self._bound, self._bound.context
+        bound, c = self.bound, self.bound.context
         self._progress[0] = 0
         c.progress, c.slice = self._progress_address, 0
         if state.resume:
@@ -149,7 +175,7 @@ class CudaLoop:
 
     def _read(self, state: PcgState) -> None:
         """What the device has come to; the host waits for it."""
-        found = self._bound.pcg_state()
+        found = self.bound.pcg_state()
         state.k, state.status, state.resume = found.k, found.status, 0
         state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
         state.Q, state.zeta = found.Q, found.zeta

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Kernel
-from optpy.linear.multigrid.cuda_levels import CudaMultigrid
+
+TOGETHER = 2**20
+"""Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
+
+
+class CoarseLevels(Protocol):
+    """What corrects z after the first sweep of a cycle."""
+
+    def correct(self) -> None:
+        """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap."""
 
 
 @final
@@ -31,7 +40,7 @@ class CudaLines:
     unknowns: Sequence[Field]
     suffix: str
     damped: bool
-    multigrid: CudaMultigrid | None = None
+    multigrid: CoarseLevels | None = None
 
     def queue(self, name: str) -> None:
         """Queue one line; the names are those of native/pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
@@ -103,6 +112,11 @@ class CudaLines:
 
     def kernel(self, name: str) -> Kernel:
         return self.bound.library.pcg(name, self.suffix, self.damped, self.bound.index)
+
+    @property
+    def fits_one_kernel(self) -> bool:
+        """Whether all iterations run in one kernel, as far as the points go."""
+        return self.multigrid is None and self.bound.points(f"start{self.suffix}") <= TOGETHER
 
     @property
     def _products(self) -> tuple[Phase, ...]:
