@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.spaces import Dim, Index
+from optpy.ir.spaces import Dim, Field, Index
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 
@@ -196,6 +196,10 @@ class Place:
     access: Access
     address: Whole | None = None
 
+    @property
+    def field(self) -> Field:
+        return self.access.field
+
     def __str__(self) -> str:
         return str(self.access)
 
@@ -206,6 +210,7 @@ class Lane:
     """A number in registers: of a record, or of the ``u``-th of a run of them, each ``record`` long."""
 
     name: str
+    field: Field
     lane: int
     record: int | None = None
 

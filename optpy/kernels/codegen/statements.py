@@ -160,8 +160,8 @@ class StatementPrinter:
             return f"{guard}atomicAdd(&{target}, {value});"
         if s.update == "max=":
             return f"{guard}{target} = {self._dialect.functions['maximum']}({target}, {value});"
-        if isinstance(s.place, loops.Place) and self._spell.ctype(s.place.access.field) != self._dialect.real:
-            value = f"({self._spell.ctype(s.place.access.field)})({value})"
+        ctype = self._spell.ctype(s.place.field)
+        value = value if ctype == self._dialect.real else f"({ctype})({value})"
         return f"{guard}{target} {s.update} {value};"
 
     def _accumulator(self, maximum: bool) -> str:
