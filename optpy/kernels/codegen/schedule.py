@@ -46,7 +46,8 @@ from optpy.symbolic.expr import (
     power,
     var,
 )
-from optpy.symbolic.traverse import map_variables, rebuild, topological, transform, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import map_variables, rebuild, transform, variables
 
 
 @final

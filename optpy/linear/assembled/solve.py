@@ -9,7 +9,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.energy.derive.normal_matrix import Places, nodes_read
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field, Graph, NormalMatrix
 from optpy.kernels.runtime.context import PcgKernels
@@ -17,6 +16,7 @@ from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.assembly import AssembledMatrix, sparsity
+from optpy.linear.assembled.nodes import Places, nodes_read
 from optpy.linear.cholesky.factorisation import Factorisation
 from optpy.linear.loop import directions_and_steps
 
