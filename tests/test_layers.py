@@ -62,7 +62,6 @@ RULES = {
 """The rules of the rooms, those of outer ones for what stands in them beside inner ones."""
 
 BROKEN = {
-    ("kernels.codegen", "kernels.runtime"),
     ("kernels.codegen", "linear.assembled"),
     ("kernels.runtime", "linear"),
     ("kernels.runtime", "linear.aggregation"),

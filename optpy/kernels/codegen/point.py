@@ -28,10 +28,10 @@ from optpy.ir import (
 )
 from optpy.kernels.codegen.body import Body
 from optpy.kernels.codegen.dialect import Dialect
+from optpy.kernels.codegen.layout import CPU, Layout, record_length
 from optpy.kernels.codegen.lower import Kernel, loop_offset
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.buffers import CPU, Layout, record_length
-from optpy.kernels.runtime.tables import (
+from optpy.kernels.codegen.tables import (
     Offsets,
     Sorted,
     TableKey,

@@ -13,10 +13,10 @@ from typing import final
 
 from optpy.ir import Access, Domain, Field, Routine
 from optpy.kernels.codegen.dialect import Dialect
+from optpy.kernels.codegen.layout import CUDA, record_length, storage_dtype, widest_load
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.point import PointPrinter
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.buffers import CUDA, record_length, storage_dtype, widest_load
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
