@@ -27,9 +27,10 @@ from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError, EnergyError
 from optpy.ir import Coupling, Dim, Problem, Routine, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
+from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
-from optpy.kernels.runtime.buffers import CUDA, Buffers, planned_bytes
+from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary

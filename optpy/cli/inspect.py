@@ -15,11 +15,10 @@ from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.evaluation import Partials
-from optpy.energy.derive.tangent import at_zero
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Problem, Residual, Role, Routine
+from optpy.ir import REAL, Access, Field, Problem, Residual, Role, Routine, at_zero
 from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared

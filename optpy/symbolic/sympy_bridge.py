@@ -37,7 +37,7 @@ from optpy.symbolic.expr import (
     where,
 )
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 Symbol = Callable[[Any], Any]
 """From a leaf's key to the SymPy expression that stands for it: a Symbol or an Indexed."""

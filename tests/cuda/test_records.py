@@ -20,8 +20,9 @@ from optpy.energy.derive.problem_routines import Scatter
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import Field
 from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.codegen.layout import CPU, CUDA, record_length, storage_dtype, widest_load
 from optpy.kernels.codegen.passes.pack_records import windows
-from optpy.kernels.runtime.buffers import CPU, CUDA, Buffers, planned_bytes, record_length, storage_dtype, widest_load
+from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.bound import _largest_index
 from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.applications import ENERGIES

@@ -16,7 +16,7 @@ from optpy.kernels.codegen.program import build_program
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.schedule import Storage, move_fields, store_intermediates
 from optpy.kernels.codegen.slots import Slots, gathered_grids, segment_list
-from optpy.kernels.runtime.tables import Column, tables_of
+from optpy.kernels.codegen.tables import Column, tables_of
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
 

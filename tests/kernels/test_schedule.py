@@ -15,7 +15,8 @@ from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
-from optpy.symbolic.traverse import topological, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import variables
 from tests.operator_checks import check_everything
 from tests.warping import arap_data, arap_energy
 

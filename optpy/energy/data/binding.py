@@ -20,8 +20,7 @@ from optpy.energy.data.scales import check_scales, role_of
 from optpy.energy.language.declarations import accepted_text, shape_text
 from optpy.energy.language.expression import Source
 from optpy.energy.language.index import describe
-from optpy.energy.manifolds.kind import Kind as Manifold
-from optpy.energy.manifolds.so3 import SO3
+from optpy.energy.language.kind import Kind as Manifold
 from optpy.errors import DataError
 from optpy.symbolic.number import nearest_float
 
@@ -155,7 +154,7 @@ def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -
 
 
 def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Kind]:
-    if is_rotation(value) and f.manifold != SO3.kind:
+    if is_rotation(value) and not (isinstance(f.manifold, Manifold) and f.manifold.scipy):
         raise DataError(
             f"{f.name!r} is given as SciPy's Rotation, but is not declared as one: "
             f"op.{'Unknown' if f.role is ir.Role.UNKNOWN else 'Array'}({f.name!r}, ..., op.SO3)",

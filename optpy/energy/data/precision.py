@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optpy.energy.manifolds.kind import Kind
+from optpy.energy.language.kind import Kind
 from optpy.errors import PrecisionWarning, warn
 from optpy.ir import REAL, Field, Scalar
 

@@ -11,11 +11,11 @@ from numpy.typing import DTypeLike
 
 from optpy import ir
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.graph import Slots, graphs_of, slots_text
+from optpy.energy.language.graph import Slots, slots_text
 from optpy.energy.language.index import Dim, LoopVariable, as_affine, check_name, describe, is_outside, one_or_more
+from optpy.energy.language.kind import Element, Kind, as_kind, zeros
 from optpy.energy.language.naming import shown
-from optpy.energy.language.refusal import Refusal, Refusing
-from optpy.energy.manifolds.kind import Element, Kind, as_kind, zeros
+from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.expr import var
@@ -25,7 +25,7 @@ Channels = int | Kind | type[Element] | None
 """What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
-class GridArray(metaclass=Refusing):
+class GridArray(Symbol):
     """What arrays and unknowns share: values on a grid, read at affine indices."""
 
     __slots__ = ("field",)
@@ -70,7 +70,7 @@ class GridArray(metaclass=Refusing):
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
-        return Expression((f.channels,) if f.vector else (), components, (f, *graphs_of(index)))
+        return Expression((f.channels,) if f.vector else (), components, (f, *ir.graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
         if is_outside(index, dim):
@@ -146,11 +146,11 @@ class GridArray(metaclass=Refusing):
         return f"'{self.name}' of shape {shape_text(self.field)}"
 
     @property
-    def unindexed_message(self) -> str:
-        """What is said where the array is used like one of its values."""
+    def number_message(self) -> str:
+        """What is said where it is used like one of its values."""
         return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
 
-    _unindexed = Refusal("{0.unindexed_message}")
+    _unindexed = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
     __pow__ = __rpow__ = __neg__ = __abs__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _unindexed
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed

@@ -16,7 +16,6 @@ from functools import cache
 from typing import Final, NoReturn, final
 
 from optpy import ir
-from optpy.energy.derive.linearised import is_unknown
 from optpy.energy.language.expression import Expression, Operand, as_expression, merged
 from optpy.energy.language.index import describe
 from optpy.energy.language.losses import LOSSES, linearised, summed
@@ -24,7 +23,8 @@ from optpy.errors import EnergyError, InternalError, Location
 from optpy.symbolic.expr import ONE, ZERO, Call, Const, Expr, Operation, Product, Sum, Var, call, const, mul, power
 from optpy.symbolic.number import nearest_float
 from optpy.symbolic.operations import absolute
-from optpy.symbolic.traverse import substitute, topological
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import substitute
 
 _PREFIX: Final = "robust_"
 
@@ -110,7 +110,7 @@ def _unknown_in(root: Expr) -> str | None:
     pending, seen = [root], {root}
     while pending:
         e = pending.pop()
-        if isinstance(e, Var) and is_unknown(e.key):
+        if isinstance(e, Var) and ir.is_unknown(e.key):
             return str(e.key.field)
         if not (isinstance(e, Call) and e.op.name == "stop_gradient"):
             pending += [c for c in e.children if c not in seen]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import sin, vector, where
+from optpy.energy.language.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.language.rotations import sine_series
 from optpy.energy.manifolds import so2
-from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds.pose import Pose
 from optpy.energy.manifolds.quaternions import half_cotangent
 from optpy.energy.manifolds.so2 import SO2

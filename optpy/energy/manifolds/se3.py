@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import vector
+from optpy.energy.language.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds import so3
-from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds.pose import Pose
 from optpy.energy.manifolds.quaternions import left_jacobian
 from optpy.energy.manifolds.so3 import SO3

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand, as_expression
 from optpy.energy.language.functions import atan2, cos, matrix, normalize, sin, vector, where
-from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of
+from optpy.energy.language.kind import Element, Floats, Kind, vector_of
 from optpy.energy.manifolds.stored import check_rotations, plane_matrices_of, plane_rotations_of, unit
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import cross, dot, matrix, normalize, vector, where
-from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of, zeros
+from optpy.energy.language.kind import Element, Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds.quaternions import Logarithm, conjugate, exponential, logarithm, product, rotate
 from optpy.energy.manifolds.stored import check_rotations, matrices_of, quaternions_of, unit
 
@@ -97,6 +97,7 @@ def turned(q: Expression, delta: Expression) -> Expression:
 @dataclass(frozen=True)
 class _Rotations(Kind):
     matrix_size = 3
+    scipy = True
     layout = "unit quaternions (x, y, z, w)"
 
     def read(self, stored: Expression, delta: Expression) -> SO3:

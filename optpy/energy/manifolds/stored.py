@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.data.array_kinds import first_true
-from optpy.energy.manifolds.kind import Floats
+from optpy.energy.language.kind import Floats
 from optpy.errors import DataError
 
 TOLERANCE = 1e-3

@@ -11,8 +11,8 @@ from optpy import ir
 from optpy.energy.language.expression import Expression, stack
 from optpy.energy.language.functions import abs, cos, dot, normalize, sin, sqrt, where
 from optpy.energy.language.index import describe
+from optpy.energy.language.kind import Floats, Kind
 from optpy.energy.language.rotations import sine_series
-from optpy.energy.manifolds.kind import Floats, Kind
 from optpy.energy.manifolds.stored import unit
 from optpy.errors import EnergyError, Location
 

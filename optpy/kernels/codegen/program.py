@@ -9,12 +9,12 @@ from typing import final
 from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
+from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
 from optpy.kernels.codegen.printer import CPrinter
 from optpy.kernels.codegen.target import Target
-from optpy.kernels.runtime.buffers import CPU
 from optpy.kernels.toolchain.headers import native_header
 
 

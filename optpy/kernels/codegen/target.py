@@ -7,8 +7,8 @@ from typing import final
 
 from optpy.ir import Field
 from optpy.kernels.codegen.dialect import Dialect
+from optpy.kernels.codegen.layout import Layout, record_length, storage_dtype, widest_load
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.buffers import Layout, record_length, storage_dtype, widest_load
 
 
 @final

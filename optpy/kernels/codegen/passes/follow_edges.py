@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optpy.ir import Incidence, loops
-from optpy.kernels.runtime.tables import Offsets, Sorted, needs_number
+from optpy.kernels.codegen.tables import Offsets, Sorted, needs_number
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.traverse import variables
 

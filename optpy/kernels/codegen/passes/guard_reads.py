@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from optpy.ir import Access, Dim, Domain, InBounds, Index, entry_dim, loops
 from optpy.kernels.codegen.lower import loop_offset
-from optpy.kernels.runtime.tables import row_is_inside
+from optpy.kernels.codegen.tables import row_is_inside
 from optpy.symbolic.affine import Affine, Atom, Entry
 from optpy.symbolic.traverse import variables
 

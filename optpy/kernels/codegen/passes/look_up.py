@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.ir import InBounds, Incidence, Index, affines_of, atoms_of, loops
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.tables import Sorted, loop_row, row_is_inside, table_of
+from optpy.kernels.codegen.tables import Sorted, loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.traverse import variables
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.language.expression import Expression, as_expression
-from optpy.energy.language.refusal import Refusal, Refusing, missing_attribute
+from optpy.energy.language.refusal import Refusal, Symbol, missing_attribute
 from optpy.errors import EnergyError, InternalError, Location
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,8 @@ class Kind(ir.Manifold, ABC):
     """Elements may be given as matrices of this size, too."""
     translation: ClassVar[int] = 0
     """So many channels at the end, and coordinates of the tangent, are a translation."""
+    scipy: ClassVar[bool] = False
+    """Elements may be given as SciPy's ``Rotation``, too."""
     layout: ClassVar[str]
     """What the stored channels are, for messages."""
 
@@ -70,7 +72,7 @@ class Kind(ir.Manifold, ABC):
         raise InternalError(f"elements of {self} are no matrices")
 
 
-class Element(metaclass=Refusing):
+class Element(Symbol):
     """A rotation or a pose in a formula: no number, but it acts on vectors, and composes, by ``@``."""
 
     __slots__ = ()
