@@ -38,7 +38,7 @@ def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
     """
     compiled = compile_c(conjugate_gradients_source(scalars), name="pcg", what="conjugate gradients")
     library = compiled.library
-    library.optpy_run.argtypes = [POINTER(Context), c_int, c_void_p, c_int, c_int64, c_void_p]
+    library.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
     library.optpy_run.restype = None
     library.optpy_pcg.argtypes = [POINTER(Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
     library.optpy_pcg.restype = None
