@@ -59,6 +59,7 @@ class LinearSolver:
         self._choice = Choice("jacobi", self._others, None)
         self._used: dict[str, None] = {}
         # What takes memory, and time to make, is kept while another preconditioner is in force.
+        self._jacobi: dict[tuple[bool, bool], JacobiSolve] = {}
         self._grid: MultigridSolve | None = None
         self._assembly: Assembly | None = None
         self._algebraic: MultigridSolve | None = None
@@ -182,8 +183,10 @@ class LinearSolver:
                 self._do_without(factor)
         if self._choice.kind == "multigrid":
             return self._multigrid
-        on_grid = self._obstacles.grid is None
-        return JacobiSolve(self._bound, self._unknowns, self.blocks, on_grid)
+        kind = self.blocks, self._obstacles.grid is None
+        if kind not in self._jacobi:
+            self._jacobi[kind] = JacobiSolve(self._bound, self._unknowns, *kind)
+        return self._jacobi[kind]
 
     def _others(self, left: Kind) -> list[Kind]:
         """What may take the place of a preconditioner, in order; of what is asked for by name, what always serves."""

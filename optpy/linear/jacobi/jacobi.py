@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import final
 
 from optpy.ir import Field
-from optpy.kernels.runtime.context import PcgState
+from optpy.kernels.runtime.context import PcgKernels, PcgState
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.choice import Outcome
 from optpy.linear.loop import Solved, begin_anew, directions_and_steps, go_on, run
@@ -35,6 +35,7 @@ class JacobiSolve:
         self._unknowns = unknowns
         self._blocks = blocks
         self._on_grid = on_grid
+        self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 
     @property
     def name(self) -> str:
@@ -42,9 +43,11 @@ class JacobiSolve:
 
     def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
         most = limits.max_iterations if patience is None else min(patience, limits.max_iterations)
-        steps = directions_and_steps(self._unknowns)
-        kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
-        summary = run(self._bound, kernels, state, replace(limits, max_iterations=most, eta=limits.forcing()))
+        if damped not in self._kernels:
+            steps = directions_and_steps(self._unknowns)
+            self._kernels[damped] = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
+        limited = replace(limits, max_iterations=most, eta=limits.forcing())
+        summary = run(self._bound, self._kernels[damped], state, limited)
         if summary.status is not LinearStatus.MAX_ITERATIONS:
             return Solved(summary, Outcome.SERVED)
         if state.k >= limits.max_iterations:
