@@ -65,6 +65,7 @@ class CompiledProblem:
         self._problem = problem
         self._terms = problem.terms
         self._unknowns = problem.unknowns
+        self._is_fit = not any(u.dims for u in self._unknowns)
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
@@ -72,6 +73,7 @@ class CompiledProblem:
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
+        self._exchanged: tuple[dict[Field, NDArray[Any]], dict[Field, NDArray[Any]]] = {}, {}
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._params: dict[str, float] = {}
         self._bound_before = False
@@ -211,7 +213,7 @@ class CompiledProblem:
 
     @property
     def is_fit(self) -> bool:
-        return not any(u.dims for u in self._unknowns)
+        return self._is_fit
 
     def curvature(self) -> float:
         self._linearise_at_x()
@@ -497,7 +499,14 @@ class CompiledProblem:
             self._buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
-        return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+        """The memory with x and the candidate exchanged; the same two take turns from step to step."""
+        memory, (one, other) = self._buffers.memory, self._exchanged
+        if memory is one:
+            return other
+        if memory is not other:  # some field has got its memory since
+            one = self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+            self._exchanged = one, memory
+        return one
 
     def save(self) -> None:
         self._saved = [self._buffers.read(u) for u in self._unknowns]

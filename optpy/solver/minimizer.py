@@ -177,11 +177,10 @@ class Minimizer:
         if not self._iterations:
             self._step(iterate=False)
         assert self._initial is not None
-        seconds = self._problem.seconds
         timing = Timing(
-            residual=seconds["residual"],
-            linearise=seconds["linearise"],
-            linear_solve=seconds["linear_solve"],
+            residual=self._problem.residual.seconds,
+            linearise=self._problem.linearising.seconds,
+            linear_solve=self._problem.linear_solve.seconds,
             total=self._elapsed,
         )
         return Summary(self._initial, self.cost, self.status, self.message, tuple(self._iterations), timing)
@@ -270,7 +269,7 @@ class Minimizer:
         """
         step = proposal.step
         told_by_rounding = step is not None and abs(before - step.cost.total) <= self._precision * before
-        if self._problem.is_fit or told_by_rounding:
+        if not proposal.longer and (self._problem.is_fit or told_by_rounding):
             proposal = replace(proposal, longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal

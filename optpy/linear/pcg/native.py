@@ -108,6 +108,7 @@ class NativeLoop:
     def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
+        self._lines: dict[tuple[bool, str], PcgKernels] = {}
 
     @property
     def has_blocks(self) -> bool:
@@ -120,7 +121,9 @@ class NativeLoop:
 
     def lines(self, damped: bool, suffix: str) -> PcgKernels:
         """See ``Executor.lines``."""
-        return lines(self.bound, self.unknowns, damped, suffix)
+        if (damped, suffix) not in self._lines:
+            self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
+        return self._lines[damped, suffix]
 
     def run(
         self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
