@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.data.array_kinds import Kind
 from optpy.energy.data.binding import Bound, bind, bind_update
 from optpy.energy.data.casting import cast
+from optpy.energy.data.origin import Origin
 from tests.cuda.strict_cupy import Array, StrictCupy
 from tests.energy import test_binding as on_host
 from tests.energy import test_graph_binding as graphs_on_host
@@ -293,10 +293,10 @@ def test_arrays_of_the_dlpack_protocol_are_taken_over_where_they_lie(xp: StrictC
     array = np.full((3, 4), 2.0, np.float32)
     bound = bind(on_host.ENERGY.problem, on_host.good(X=Foreign(array, (2, 0))), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
-    assert bound.kinds["X"] == Kind("cupy", 0)
+    assert bound.origins["X"] == Origin("cupy", 0)
     uploaded = bind(on_host.ENERGY.problem, on_host.good(X=Foreign(array, (1, 0))), np.float32, xp)
     np.testing.assert_array_equal(uploaded.arrays["X"].get(), array)
-    assert uploaded.kinds["X"] == Kind("numpy")
+    assert uploaded.origins["X"] == Origin("numpy")
 
 
 class Numbered:
@@ -312,7 +312,7 @@ def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: St
     array = np.full((3, 4), 2.0, np.float32)
     bound = bind(on_host.ENERGY.problem, on_host.good(X=Numbered(array, 0)), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
-    assert bound.kinds["X"] == Kind("cupy", 0)
+    assert bound.origins["X"] == Origin("cupy", 0)
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch", "dlpack", "interface"])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.data.array_kinds import Kind
 from optpy.energy.data.binding import bind, bind_update
+from optpy.energy.data.origin import Origin
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
@@ -297,4 +297,4 @@ def test_other_libraries_are_asked_in_their_own_words(monkeypatch: pytest.Monkey
 
 def test_the_kind_of_numpy_is_the_array_itself() -> None:
     array = np.ones(3)
-    assert Kind("numpy").give(array) is array
+    assert Origin("numpy").give(array) is array

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy import ir
-from optpy.energy.data.array_kinds import Kind, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.casting import cast
 from optpy.energy.data.graph_binding import Edges, checked_edges, graph_array
+from optpy.energy.data.origin import Origin, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.precision import precision_for, warn_of_lost_values, warn_of_shifted_param
 from optpy.energy.data.scales import check_scales, role_of
 from optpy.energy.language.declarations import accepted_text, shape_text
 from optpy.energy.language.expression import Source
 from optpy.energy.language.index import describe
-from optpy.energy.language.kind import Kind as Manifold
+from optpy.energy.language.manifold import Manifold
 from optpy.errors import DataError
 from optpy.symbolic.number import nearest_float
 
@@ -35,7 +35,7 @@ class Bound:
         arrays: by name, C-contiguous, as users lay them out, (*dims) or (*dims, channels); of their declared dtype
             or the solver's.
         params: by name.
-        kinds: of each array as it came in, by name.
+        origins: where each array came from, by name.
         edges: of each graph, by name: every index inside what its slot points into.
         shapes: of each array, by name, also once they have been released.
         dtype: the solver's, float32 or float64.
@@ -46,7 +46,7 @@ class Bound:
     sizes: dict[ir.Dim, int]
     arrays: dict[str, Any]
     params: dict[str, float]
-    kinds: dict[str, Kind]
+    origins: dict[str, Origin]
     edges: dict[str, Edges]
     shapes: dict[str, tuple[int, ...]]
     dtype: np.dtype[Any]
@@ -67,7 +67,7 @@ class Bound:
         array = array.reshape(self.shapes[name])
         if name in self.as_matrices:
             array = self.as_matrices[name].to_matrices(array, self.xp)
-        return self.kinds[name].give(array)
+        return self.origins[name].give(array)
 
 
 def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> Bound:
@@ -92,11 +92,11 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     solver = precision_for(raw.dtype for raw, _ in unknowns.values()) if dtype is None else np.dtype(dtype)
     sizes: dict[ir.Dim, int] = {}
     bound_by: BoundBy = {}
-    arrays, kinds = {}, {}
+    arrays, origins = {}, {}
     may_be_empty = {g.edges for g in problem.graphs}
     as_matrices: dict[str, Manifold] = {}
     for f in problem.fields:
-        raw, kinds[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
+        raw, origins[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
         _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
         arrays[f.name] = _values(f, raw, solver, xp)
         as_matrices |= _manifold_of_matrices(f, raw)
@@ -106,7 +106,7 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, problem.scales)) for p in problem.params}
     check_scales(problem.scales, params, solver)
-    return Bound(sizes, arrays, params, kinds, edges, _shapes(arrays), solver, as_matrices, xp)
+    return Bound(sizes, arrays, params, origins, edges, _shapes(arrays), solver, as_matrices, xp)
 
 
 def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -> tuple[Bound, dict[str, Any]]:
@@ -124,7 +124,7 @@ def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -
     graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in problem.graphs if g.name in changes}
     sizes = _sizes_after(problem, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
     arrays = {f.name: _values(f, raw, solver, bound.xp) for f, (raw, _) in raws.items()}
-    kinds = {f.name: kind for f, (_, kind) in raws.items()}
+    origins = {f.name: origin for f, (_, origin) in raws.items()}
     as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
     for f, (raw, _) in raws.items():
         as_matrices |= _manifold_of_matrices(f, raw)
@@ -143,7 +143,7 @@ def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -
         sizes,
         {**bound.arrays, **arrays},
         {**bound.params, **params},
-        {**bound.kinds, **kinds},
+        {**bound.origins, **origins},
         {**bound.edges, **edges},
         {**bound.shapes, **_shapes(arrays)},
         bound.dtype,
@@ -153,7 +153,7 @@ def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -
     return new, arrays
 
 
-def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Kind]:
+def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Origin]:
     if is_rotation(value) and not (isinstance(f.manifold, Manifold) and f.manifold.scipy):
         raise DataError(
             f"{f.name!r} is given as SciPy's Rotation, but is not declared as one: "

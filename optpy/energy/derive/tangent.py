@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.derive.vectors import here, vector
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.kind import Kind
+from optpy.energy.language.manifold import Manifold
 from optpy.symbolic.expr import Expr, add
 from optpy.symbolic.interpret import evaluate
 
@@ -28,7 +28,7 @@ def retraction(unknown: ir.Field) -> list[Expr]:
     x = tuple(here(unknown, a) for a in range(unknown.channels))
     step = vector("delta", unknown)
     delta = tuple(here(step, a) for a in range(step.channels))
-    if not isinstance(unknown.manifold, Kind):
+    if not isinstance(unknown.manifold, Manifold):
         return [add(a, b) for a, b in zip(x, delta, strict=True)]
     return list(unknown.manifold.retract(Expression((len(x),), x), Expression((len(delta),), delta)).components)
 
@@ -67,4 +67,4 @@ def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
     Returns:
         (*dims, dimension of its tangent).
     """
-    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Kind) else xp.abs(x)
+    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Manifold) else xp.abs(x)

@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.graph import Slots, slots_text
 from optpy.energy.language.index import Dim, LoopVariable, as_affine, check_name, describe, is_outside, one_or_more
-from optpy.energy.language.kind import Element, Kind, as_kind, zeros
+from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
 from optpy.energy.language.naming import shown
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location
@@ -21,7 +21,7 @@ from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.expr import var
 from optpy.symbolic.traverse import variables
 
-Channels = int | Kind | type[Element] | None
+Channels = int | Manifold | type[Element] | None
 """What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
@@ -49,8 +49,8 @@ class GridArray(Symbol):
     def __getitem__(self, key: Any) -> Any:
         """The value at an index: a scalar, a vector of the channels, or an element of the manifold."""
         stored = self.stored(key)
-        kind = self.field.manifold
-        return kind.read(stored, _displacement(self.field, stored)) if isinstance(kind, Kind) else stored
+        manifold = self.field.manifold
+        return manifold.read(stored, _displacement(self.field, stored)) if isinstance(manifold, Manifold) else stored
 
     def stored(self, key: Any) -> Expression:
         """The numbers at an index: a scalar, or a vector of the channels."""
@@ -269,12 +269,12 @@ def _field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str,
                 location,
             )
     sizes = tuple(d.size for d in grid)
-    kind = as_kind(channels)
-    if kind is not None:
+    manifold = as_manifold(channels)
+    if manifold is not None:
         if dtype not in (ir.REAL, "float32", "float64"):
-            message = f"the array {name!r} of {kind.name} cannot have dtype {dtype}: it holds real numbers"
+            message = f"the array {name!r} of {manifold.name} cannot have dtype {dtype}: it holds real numbers"
             raise EnergyError(message, location)
-        return ir.Field(name, sizes, kind.channels, dtype, role, True, location, manifold=kind)
+        return ir.Field(name, sizes, manifold.channels, dtype, role, True, location, manifold=manifold)
     if channels is not None and not _is_count(channels):
         raise EnergyError(
             f"the number of channels of {name!r} is a whole number from 1 on, None for a scalar, or a manifold such "
@@ -331,7 +331,7 @@ def shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
 def accepted_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
     """The shapes in which data is taken: ``(V, 4): unit quaternions (x, y, z, w), or (V, 3, 3): matrices``."""
     text = shape_text(field, sizes)
-    if not isinstance(field.manifold, Kind):
+    if not isinstance(field.manifold, Manifold):
         return text
     size = field.manifold.matrix_size
     matrices = f", or {_shape_text(field, sizes, (size, size))}: matrices" if size is not None else ""

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Kind(ir.Manifold, ABC):
+class Manifold(ir.Manifold, ABC):
     """A manifold that unknowns and arrays may live on."""
 
     matrix_size: ClassVar[int | None] = None
@@ -76,7 +76,7 @@ class Element(Symbol):
     """A rotation or a pose in a formula: no number, but it acts on vectors, and composes, by ``@``."""
 
     __slots__ = ()
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size: ClassVar[int]
     """Of the vectors that it acts on."""
     _compose: Callable[[Any], Any]
@@ -127,7 +127,7 @@ class Element(Symbol):
         return f"an element of {type(self).__name__}"
 
 
-_NOT_OF_FORMULAS: Final = ("exp", "kind", "number_message", "size")
+_NOT_OF_FORMULAS: Final = ("exp", "manifold", "number_message", "size")
 """What elements have, but nobody writes in a formula: ``exp`` is called on the class."""
 
 _OF_OTHER_LIBRARIES: Final = {
@@ -139,11 +139,11 @@ _OF_OTHER_LIBRARIES: Final = {
 }  # fmt: skip
 
 
-def as_kind(value: object) -> Kind | None:
+def as_manifold(value: object) -> Manifold | None:
     """The manifold that ``op.SO3`` or ``op.UnitVector(3)`` in a declaration means; None if it is something else."""
-    if isinstance(value, Kind):
+    if isinstance(value, Manifold):
         return value
-    return value.kind if isinstance(value, type) and issubclass(value, Element) else None
+    return value.manifold if isinstance(value, type) and issubclass(value, Element) else None
 
 
 def zeros(n: int) -> Expression:
