@@ -25,7 +25,7 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.energy.derive.vectors import vector
 from optpy.energy.energy import Energy
 from optpy.errors import DeviceMemoryError, EnergyError
-from optpy.ir import Coupling, Dim, NormalMatrix, Routine, tangent
+from optpy.ir import Coupling, Dim, NormalMatrix, Routine, loops, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
@@ -66,6 +66,9 @@ class Listing(Protocol):
 
     @property
     def kernels(self) -> Sequence[Kernel]: ...
+
+    @property
+    def loops(self) -> Sequence[Sequence[loops.Function]]: ...
 
     @property
     def functions(self) -> Sequence[str]: ...
