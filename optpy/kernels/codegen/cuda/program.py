@@ -179,9 +179,8 @@ def build_cuda_program(
         phases[group] = tuple(found)
     ordered = [found_loops[n] for n in range(len(numbered.kernels))]
     functions = tuple(map(CudaPrinter(target).function, ordered))
-    return CudaProgram(
-        numbered, phases, tuple((f,) for f in ordered), functions, totals, dtype, solver_scalars, coupling
-    )
+    single = tuple((f,) for f in ordered)
+    return CudaProgram(numbered, phases, single, functions, totals, dtype, solver_scalars, coupling)
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:
