@@ -196,6 +196,18 @@ class LoopInterpreter(Interpreter):
             case loops.Partial():
                 before = self._partial.get(s.number, 0.0)
                 self._partial[s.number] = max(before, names[s.name]) if s.maximum else before + names[s.name]
+            case loops.Declare() | loops.OverLanes():
+                pass
+            case loops.Skip():
+                if not self._solved(s.index):
+                    raise _Continue
+            case _:
+                self._vector(s)
+
+    def _vector(self, s: loops.Statement) -> None:
+        """What moves several numbers by one instruction."""
+        names = self._names
+        match s:
             case loops.PackLoad():
                 element, channel = self._element(s.place.access) if self._all(s.guards) else (0, None)
                 row = np.append(self.field(s.place.access.field)[element], np.full(s.width, np.nan))
@@ -210,11 +222,6 @@ class LoopInterpreter(Interpreter):
                 names[s.name] = np.concatenate([self._point_of_run(s, u) for u in range(s.width)])
             case loops.RunStore():
                 self._store_run(s)
-            case loops.Declare() | loops.OverLanes():
-                pass
-            case loops.Skip():
-                if not self._solved(s.index):
-                    raise _Continue
             case _:
                 self._nest(s)
 
