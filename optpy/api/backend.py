@@ -25,7 +25,7 @@ from optpy.energy.derive.routines import linearised, residual_field
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError, EnergyError
-from optpy.ir import Coupling, Dim, Problem, Routine, tangent
+from optpy.ir import Coupling, Dim, Problem, Routine, loops, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
@@ -69,6 +69,9 @@ class Listing(Protocol):
 
     @property
     def kernels(self) -> Sequence[Kernel]: ...
+
+    @property
+    def loops(self) -> Sequence[Sequence[loops.Function]]: ...
 
     @property
     def functions(self) -> Sequence[str]: ...

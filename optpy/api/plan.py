@@ -191,8 +191,8 @@ class Solver:
 
         Args:
             name: "evalF", "evalJTF", "applyJTJ", "cost", ...
-            stage: "routine", what is computed; "loops", split into interior and border, simplified; "source", what is
-                compiled.
+            stage: "routine", what is computed; "loops", who visits which point, with interior and border apart, and
+                where each number is read and stored; "source", what is compiled.
 
         Raises:
             OptionError: there is no such group or stage.
@@ -203,7 +203,7 @@ class Solver:
         if stage == "routine":
             return "\n\n".join(str(p.routine(n)) for n in p.groups[name])
         if stage == "loops":
-            return "\n\n".join(str(p.kernels[n]) for n in p.groups[name])
+            return "\n\n".join(str(f) for n in p.groups[name] for f in p.loops[n])
         if stage == "source":
             return "\n\n".join(p.functions[n] for n in p.groups[name])
         raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")

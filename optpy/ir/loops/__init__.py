@@ -9,7 +9,6 @@ one instruction), ``nests`` (loops, branches, who visits which point; walks).
 """
 
 from optpy.ir.loops.nests import (
-    BLOCKS,
     Block,
     Edges,
     Fold,
@@ -51,6 +50,7 @@ from optpy.ir.loops.statements import (
     Total,
     Unravel,
     Update,
+    evaluate,
 )
 from optpy.ir.loops.vectors import (
     PackLoad,
@@ -81,7 +81,6 @@ from optpy.ir.loops.whole import (
 )
 
 __all__ = [
-    "BLOCKS",
     "Accumulate",
     "Accumulator",
     "Alloc",
@@ -140,6 +139,7 @@ __all__ = [
     "Within",
     "Zeros",
     "blocks_of",
+    "evaluate",
     "rewrite",
     "text",
     "walk",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from optpy.ir.loops.statements import (
@@ -215,8 +215,11 @@ Statement = (
     | Zeros
 )
 
-BLOCKS = ("body", "then", "otherwise", "interior", "border")
-"""The attributes that are blocks."""
+_BLOCKS: dict[type, tuple[str, ...]] = {
+    If: ("then", "otherwise"),
+    Points: ("interior", "border"),
+    **dict.fromkeys((Loop, Edges, Fold, Segments, Tiles, Line, Teams, Vectors), ("body",)),
+}
 
 
 @final
@@ -243,8 +246,7 @@ class Function:
 
 def blocks_of(statement: Statement) -> dict[str, Block]:
     """The blocks inside a statement, by the names of their attributes."""
-    names = [f.name for f in fields(statement) if f.name in BLOCKS]
-    return {name: getattr(statement, name) for name in names}
+    return {name: getattr(statement, name) for name in _BLOCKS.get(type(statement), ())}
 
 
 def walk(block: Block) -> Iterator[Statement]:
@@ -260,13 +262,13 @@ def rewrite(block: Block, rule: Callable[[Any], Block]) -> Block:
     found: list[Statement] = []
     for statement in block:
         inner = {name: rewrite(b, rule) for name, b in blocks_of(statement).items()}
-        found += rule(with_blocks(statement, inner) if inner else statement)
+        found += rule(with_blocks(statement, inner))
     return tuple(found)
 
 
 def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:
     """The statement with other blocks inside."""
-    return replace(statement, **blocks)
+    return replace(statement, **blocks) if blocks else statement
 
 
 def text(block: Block, depth: int = 0) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from optpy.ir.leaves import Access, InBounds, Scalar
+from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
 from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, Pitch, Place, Whole, all_of
 from optpy.ir.spaces import Dim, Domain, Field
 from optpy.symbolic.affine import Entry
 from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 Update = Literal["=", "+=", "max="]
 """How a new value meets the old one."""
@@ -139,17 +141,24 @@ class Evaluate:
     Attributes:
         values: the expressions.
         prefix: of the names of intermediate values.
+        leaves: of the expressions, each once.
         reads: where each ``Access`` among the leaves is read.
     """
 
     values: tuple[Expr, ...]
     prefix: str
+    leaves: tuple[Leaf, ...]
     reads: tuple[tuple[Access, Load], ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"evaluate {self.prefix}"]
-        lines += [f"  {load}" for access, load in self.reads if load.guards or isinstance(load.place, Lane)]
-        return "\n".join([*lines, *(f"  {value!r}" for value in self.values)])
+        reads = [f"  {a} is {load}" for a, load in self.reads if load.guards or isinstance(load.place, Lane)]
+        return "\n".join([f"evaluate {self.prefix}, {len(self.values)} values of {len(self.leaves)} leaves", *reads])
+
+
+def evaluate(values: Iterable[Expr], prefix: str) -> Evaluate:
+    """The evaluation of expressions, with nothing known of where their leaves are read."""
+    values = tuple(values)
+    return Evaluate(values, prefix, tuple(v.key for v in variables(values)))
 
 
 @final

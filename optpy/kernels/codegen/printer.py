@@ -13,9 +13,8 @@ class CPrinter(StatementPrinter):
         """A function that visits the segments [first, last)."""
         attribute = "__attribute__((noinline)) " if f.apart else ""
         arguments = "const Context *c, const double *scalar, int64_t first, int64_t last"
-        return "\n".join(
-            [f"static {attribute}void {f.name}({arguments}) {{", *self.block(f.body, 1), *indent(uses("scalar")), "}"]
-        )
+        unused = indent(uses("scalar", "first", "last"))
+        return "\n".join([f"static {attribute}void {f.name}({arguments}) {{", *self.block(f.body, 1), *unused, "}"])
 
     def statement(self, s: loops.Statement) -> list[str]:
         """The lines of a statement."""

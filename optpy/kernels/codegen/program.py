@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
+from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
 from optpy.kernels.codegen.layout import CPU
@@ -25,6 +25,7 @@ class Program(AbstractProgram):
 
     Attributes:
         numbered: the kernels, their groups and slots.
+        loops: the functions of each kernel, as they are printed.
         functions: the C text of each kernel.
         source: the whole C source.
         dtype: the solver's precision.
@@ -35,6 +36,7 @@ class Program(AbstractProgram):
     """
 
     numbered: Numbered
+    loops: tuple[tuple[loops.Function, ...], ...]
     functions: tuple[str, ...]
     source: str
     dtype: str
@@ -68,17 +70,15 @@ def build_program(
     if isinstance(coupling, Coupling):
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     dialect = c_dialect(dtype)
-    functions = tuple(
-        _printed(k, Target(slots, _dialect(k, dialect), CPU, solver_scalars), n, r)
-        for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
-    )
+    found: list[tuple[loops.Function, ...]] = []
+    functions: list[str] = []
+    for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
+        target = Target(slots, _dialect(k, dialect), CPU, solver_scalars)
+        found.append(cpu_functions(k, target, n, r))
+        functions.append("\n\n".join(map(CPrinter(target).function, found[-1])))
     source = _source(numbered, functions, dialect, normal)
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
-    return Program(numbered, functions, source, dtype, coupling, normal, traffic)
-
-
-def _printed(kernel: Kernel, target: Target, segments: int, reduction: int) -> str:
-    return "\n\n".join(map(CPrinter(target).function, cpu_functions(kernel, target, segments, reduction)))
+    return Program(numbered, tuple(found), tuple(functions), source, dtype, coupling, normal, traffic)
 
 
 def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:

@@ -22,6 +22,9 @@ class Column:
     graph: Graph
     column: int
 
+    def __str__(self) -> str:
+        return f"column({self.graph}, {self.column})"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,9 @@ class Offsets:
 
     graph: Graph
     slot: int
+
+    def __str__(self) -> str:
+        return f"offsets({self.graph}, {self.slot})"
 
 
 @final
@@ -40,6 +46,9 @@ class Sorted:
     graph: Graph
     slot: int
     column: int | None
+
+    def __str__(self) -> str:
+        return f"sorted({self.graph}, {self.slot}, {'edge' if self.column is None else self.column})"
 
 
 TableKey = Column | Offsets | Sorted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases
+from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases, loops
 from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
@@ -58,7 +58,8 @@ class CudaProgram(AbstractProgram):
     Attributes:
         numbered: the kernels, their groups and slots.
         phases: of each group, in order; each needs what the one before has stored.
-        functions: the device function of each kernel.
+        loops: the device function of each kernel, as it is printed.
+        functions: its text.
         totals: how many sums there are in all.
         dtype: the solver's precision.
         scalars: names of the run-time scalars, in order.
@@ -67,6 +68,7 @@ class CudaProgram(AbstractProgram):
 
     numbered: Numbered
     phases: dict[str, tuple[Phase, ...]]
+    loops: tuple[tuple[loops.Function], ...]
     functions: tuple[str, ...]
     totals: int
     dtype: str
@@ -161,7 +163,7 @@ def build_cuda_program(
     target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
-    functions: dict[int, str] = {}
+    found_loops: dict[int, loops.Function] = {}
     totals = 0
     for group, numbers in numbered.groups.items():
         found = []
@@ -173,10 +175,12 @@ def build_cuda_program(
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
                 mask = masks.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
-                functions[n] = CudaPrinter(target).function(device_function(kernel, target, n, own, mask))
+                found_loops[n] = device_function(kernel, target, n, own, mask)
         phases[group] = tuple(found)
-    ordered = tuple(functions[n] for n in range(len(numbered.kernels)))
-    return CudaProgram(numbered, phases, ordered, totals, dtype, solver_scalars, coupling)
+    ordered = [found_loops[n] for n in range(len(numbered.kernels))]
+    functions = tuple(map(CudaPrinter(target).function, ordered))
+    single = tuple((f,) for f in ordered)
+    return CudaProgram(numbered, phases, single, functions, totals, dtype, solver_scalars, coupling)
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:

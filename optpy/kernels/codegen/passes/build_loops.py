@@ -22,18 +22,18 @@ def _at_point(routine: Routine) -> loops.Block:
     adds = [loops.Store(loops.Place(x.target), x.value, "+=", atomic=True) for x in routine.accumulates]
     totals = [loops.Total(k, r.value, r.maximum) for k, r in enumerate(routine.reductions)]
     results: tuple[loops.Store | loops.Total, ...] = (*stores, *adds, *totals)
-    return (*folds, loops.Evaluate(tuple(r.value for r in results), "t"), *results)
+    return (*folds, loops.evaluate((r.value for r in results), "t"), *results)
 
 
 def _fold(x: LocalSum, number: int) -> loops.Fold:
     adds = (loops.Accumulate(name, value) for name, value in zip(x.names, x.values, strict=True))
-    body: loops.Block = (loops.Evaluate(x.values, f"l{number}_"), *adds)
+    body: loops.Block = (loops.evaluate(x.values, f"l{number}_"), *adds)
     for loop in reversed(x.loops):
         if isinstance(loop, Incidence):
             body = (loops.Edges(loop, body),)
         else:
             body = (loops.Loop(loop, Affine(0), Affine.of(loop.dim), body),)
     if x.condition is not ONE:
-        condition = loops.Evaluate((x.condition,), f"g{number}_")
+        condition = loops.evaluate((x.condition,), f"g{number}_")
         body = (condition, loops.If((loops.Holds(x.condition),), body))
     return loops.Fold(x.names, body)

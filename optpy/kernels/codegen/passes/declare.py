@@ -2,100 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from optpy.ir import Access, Dim, Field, InBounds, Index, IndexCondition, IndexValue, Scalar, loops
-from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
-from optpy.symbolic.expr import Expr
-from optpy.symbolic.traverse import variables
+from optpy.ir import Access, Dim, Field, InBounds, IndexCondition, IndexValue, Leaf, Scalar, loops
+from optpy.symbolic.affine import Affine, Divides, FloorDiv
 
 
 def declare(function: loops.Function) -> loops.Function:
     """Put the declarations of all sizes, pitches, tables, arrays, masks and scalars that the function uses first."""
-    found = dict.fromkeys(x for s in loops.walk(function.body) for x in _used(s))
-    local = {s.field for s in loops.walk(function.body) if isinstance(s, loops.Alloc)}
-    written = {f for s in loops.walk(function.body) for f in _written(s)}
-    declared: list[loops.Statement] = []
-    for kind in (Dim, loops.Pitch, loops.Table, loops.Array, Scalar, loops.Mask):
-        for x in found:
-            if isinstance(x, loops.Array):
-                x = replace(x, writable=x.field in written)
-            if isinstance(x, kind) and not (isinstance(x, loops.Array) and x.field in local):
-                declared.append(loops.Declare(x))
-    return replace(function, body=(*declared, *function.body))
+    used = _Uses()
+    written: set[Field] = set()
+    local: set[Field] = set()
+    for s in loops.walk(function.body):
+        used.statement(s)
+        match s:
+            case loops.Store(place=loops.Place(access=access)) | loops.PackStore(place=loops.Place(access=access)):
+                written.add(access.field)
+            case loops.RunStore():
+                written.add(s.access.field)
+            case loops.Alloc():
+                local.add(s.field)
+    arrays = [loops.Array(f, channel, f in written) for f, channel in used.arrays if f not in local]
+    declared = [x for kind in (Dim, loops.Pitch, loops.Table) for x in used.found if isinstance(x, kind)]
+    given = [x for kind in (Scalar, loops.Mask) for x in used.found if isinstance(x, kind)]
+    return replace(function, body=(*map(loops.Declare, (*declared, *arrays, *given)), *function.body))
 
 
-def _written(s: loops.Statement) -> tuple[Field, ...]:
-    match s:
-        case loops.Store(place=loops.Place(access=access)) | loops.PackStore(place=loops.Place(access=access)):
-            return (access.field,)
-        case loops.RunStore():
-            return (s.access.field,)
-        case _:
-            return ()
+class _Uses:
+    """Collects what statements name.
 
+    Attributes:
+        found: sizes, pitches, tables, scalars and masks, in the order in which they were met.
+        arrays: fields and their channels.
+    """
 
-def _used(node: Any) -> Iterator[Any]:
-    """The sizes, pitches, tables, arrays and scalars that a statement, or a part of one, names."""
-    match node:
-        case Dim() | loops.Pitch() | Scalar() | loops.Mask():
-            yield node
-        case Index() | Field() | loops.Variable() | loops.Alloc():
-            return
-        case Expr():
-            for v in variables([node]):
-                yield from _used_by_leaf(v.key)
-        case loops.Place(access=Access() as a):
-            yield loops.Array(a.field, a.channel, False)
-            yield from _used(node.address)
-        case loops.RunLoad() | loops.RunStore():
-            yield loops.Array(node.access.field, node.access.channel, False)
-        case loops.Fetch():
-            yield loops.Table(node.table)
-            yield from _used(node.position)
-        case loops.Lookup():
-            yield from (x for part in (node.value, node.guard) for x in _used(part))
-        case loops.Within():
-            yield node.index.dim
-        case loops.InRow():
-            yield from (node.dims[-1], loops.Pitch(node.dims))
-        case loops.Unravel():
-            yield from (i.dim for i in node.domain[1:])
-        case loops.Tiles() | loops.Teams() | loops.Vectors():
-            yield from _used_by_grid(node)
-        case Affine():
-            for atom in node.atoms:
-                yield from _used(atom.numerator) if isinstance(atom, FloorDiv) else _used(atom)
-        case Entry():
-            return  # defined by a Lookup
-        case tuple():
-            yield from (x for part in node for x in _used(part))
-        case _ if is_dataclass(node) and not isinstance(node, Access):
-            inner = [f.name for f in fields(node) if f.name not in loops.BLOCKS]
-            yield from (x for name in inner for x in _used(getattr(node, name)))
+    def __init__(self) -> None:
+        self.found: dict[Any, None] = {}
+        self.arrays: dict[tuple[Field, int], None] = {}
 
+    def statement(self, s: loops.Statement) -> None:
+        match s:
+            case loops.Evaluate():
+                for _, load in s.reads:
+                    self._place(load.place)
+                    self._conditions(load.guards)
+                self._leaves(s.leaves)
+            case loops.Store():
+                self._place(s.place)
+                self._conditions(s.guards)
+            case loops.PackLoad() | loops.PackStore():
+                self._place(s.place)
+                self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
+            case loops.RunLoad() | loops.RunStore():
+                self.arrays[s.access.field, s.access.channel] = None
+            case loops.Let():
+                self._whole(s.value)
+            case loops.LetFlag() | loops.If():
+                self._conditions(s.conditions)
+            case loops.Lookup():
+                self._whole(s.value)
+                self._conditions(() if s.guard is None else (s.guard,))
+            case loops.Loop():
+                self._whole(s.low)
+                self._whole(s.high)
+            case loops.Unravel():
+                self._sizes(i.dim for i in s.domain[1:])
+            case loops.Line():
+                self._whole(s.count)
+            case loops.Tiles() | loops.Teams():
+                self._sizes(i.dim for i in s.domain)
+                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
+            case loops.Vectors():
+                dims = tuple(i.dim for i in s.domain)
+                self._sizes(dims[:-1])
+                self.found[loops.Pitch(dims)] = None
+                self._mask(s.mask)
+            case loops.Skip():
+                self._mask(s.mask)
 
-def _used_by_leaf(key: Any) -> Iterator[Any]:
-    match key:
-        case Scalar():
-            yield key
-        case InBounds() | IndexValue():
-            yield from (*_used(key.index), *(_used(key.dim) if isinstance(key, InBounds) else ()))
-        case IndexCondition():
-            c = key.condition
-            yield from _used(c.numerator if isinstance(c, Divides) else c.value)
+    def _sizes(self, dims: Iterable[Dim]) -> None:
+        self.found |= dict.fromkeys(dims)
 
+    def _mask(self, mask: loops.Mask | None) -> None:
+        if mask is not None:
+            self.found[mask] = None
+            if len(mask.field.dims) > 1:
+                self.found[loops.Pitch(mask.field.dims)] = None
 
-def _used_by_grid(nest: loops.Tiles | loops.Teams | loops.Vectors) -> Iterator[Any]:
-    dims = tuple(i.dim for i in nest.domain)
-    yield from (dims[:-1] if isinstance(nest, loops.Vectors) else dims)
-    if isinstance(nest, loops.Vectors):
-        yield loops.Pitch(dims)
-    elif isinstance(nest, loops.Teams):
-        return
-    if nest.mask is not None:
-        yield nest.mask
-        if len(dims) > 1:
-            yield loops.Pitch(dims)
+    def _place(self, place: loops.Place | loops.Lane) -> None:
+        if isinstance(place, loops.Place):
+            assert isinstance(place.access, Access)
+            assert place.address is not None
+            self.arrays[place.access.field, place.access.channel] = None
+            self._whole(place.address)
+
+    def _whole(self, value: loops.Whole) -> None:
+        match value:
+            case Affine():
+                for atom, _ in value.terms:
+                    if isinstance(atom, Dim | loops.Pitch):
+                        self.found[atom] = None
+                    elif isinstance(atom, FloorDiv):
+                        self._whole(atom.numerator)
+            case loops.Flat():
+                for part in (*value.index, *value.extents):
+                    self._whole(part)
+            case loops.Fetch():
+                self.found[loops.Table(value.table)] = None
+                self._whole(value.position)
+            case loops.Count():
+                self._sizes(value.dims)
+            case loops.Extreme():
+                self._whole(value.left)
+                self._whole(value.right)
+            case loops.Choose():
+                self._conditions(value.conditions)
+                self._whole(value.then)
+                self._whole(value.otherwise)
+            case loops.VectorStart():
+                self._whole(value.length)
+
+    def _conditions(self, conditions: Iterable[loops.Condition]) -> None:
+        for c in conditions:
+            match c:
+                case InBounds():
+                    self._whole(c.index)
+                    self.found[c.dim] = None
+                case loops.Within():
+                    self.found[c.index.dim] = None
+                case loops.Less():
+                    self._whole(c.left)
+                    self._whole(c.right)
+                case loops.InRow():
+                    self._sizes(c.dims[-1:])
+                    self.found[loops.Pitch(c.dims)] = None
+
+    def _leaves(self, leaves: Iterable[Leaf]) -> None:
+        for key in leaves:
+            match key:
+                case Scalar():
+                    self.found[key] = None
+                case InBounds():
+                    self._conditions((key,))
+                case IndexValue():
+                    self._whole(key.index)
+                case IndexCondition():
+                    c = key.condition
+                    self._whole(c.numerator if isinstance(c, Divides) else c.value)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from optpy.ir import Incidence, loops
 from optpy.kernels.codegen.tables import Offsets, Sorted, needs_number
 from optpy.symbolic.affine import Affine
-from optpy.symbolic.traverse import variables
 
 
 def follow_edges(function: loops.Function) -> loops.Function:
@@ -25,9 +24,8 @@ def _positions(loop: Incidence, body: loops.Block) -> loops.Block:
     begin = Affine.of(loops.Variable(at))
     extents = tuple(map(Affine.of, loop.graph.slots[loop.slot][1:]))
     number: loops.Block = ()
-    if needs_number(
-        (v.key for s in loops.walk(body) if isinstance(s, loops.Evaluate) for v in variables(s.values)), loop
-    ):
+    leaves = [key for s in loops.walk(body) if isinstance(s, loops.Evaluate) for key in s.leaves]
+    if needs_number(leaves, loop):
         fetched = loops.Fetch(Sorted(loop.graph, loop.slot, None), Affine.of(position))
         number = (loops.Let(str(loop.edge), fetched),)
     return (

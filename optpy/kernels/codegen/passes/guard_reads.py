@@ -8,7 +8,6 @@ from optpy.ir import Access, Dim, Domain, InBounds, Index, entry_dim, loops
 from optpy.kernels.codegen.lower import loop_offset
 from optpy.kernels.codegen.tables import row_is_inside
 from optpy.symbolic.affine import Affine, Atom, Entry
-from optpy.symbolic.traverse import variables
 
 
 def guard_reads(function: loops.Function) -> loops.Function:
@@ -40,7 +39,7 @@ def _guarded(block: loops.Block, domain: Domain, inner: Domain, checked: bool) -
     for s in block:
         match s:
             case loops.Evaluate():
-                read = (v.key for v in variables(s.values) if isinstance(v.key, Access))
+                read = (key for key in s.leaves if isinstance(key, Access))
                 found.append(replace(s, reads=tuple((a, loops.Load(loops.Place(a), guards(a))) for a in read)))
             case loops.Store(place=loops.Place(access=access), atomic=True):
                 found.append(replace(s, guards=guards(access)))

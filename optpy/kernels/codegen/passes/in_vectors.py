@@ -12,7 +12,6 @@ from optpy.kernels.codegen.passes.on_grid import total_in
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.target import Target
 from optpy.symbolic.affine import Affine
-from optpy.symbolic.traverse import variables
 
 _NUMBERS: Final = 64
 _NUMBERS_BESIDE_GATHERS: Final = 48
@@ -59,7 +58,7 @@ def is_elementwise(function: loops.Function, slots: Slots) -> bool:
         return False
     if any(a.field.dims and (a.field.dims != dims or a.index != point(points.domain)) for a in (*reads, *stores)):
         return False
-    leaves = [v.key for s in block if isinstance(s, loops.Evaluate) for v in variables(s.values)]
+    leaves = [key for s in block if isinstance(s, loops.Evaluate) for key in s.leaves]
     if any(isinstance(key, InBounds | IndexValue | IndexCondition) for key in leaves):
         return False
     stored = [a.field for a in stores]

@@ -10,7 +10,6 @@ from optpy.ir import InBounds, Incidence, Index, affines_of, atoms_of, loops
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.tables import Sorted, loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, Entry
-from optpy.symbolic.traverse import variables
 
 
 def look_up(function: loops.Function, slots: Slots) -> loops.Function:
@@ -80,7 +79,7 @@ def _indices(block: loops.Block) -> Iterator[tuple[Affine, ...]]:
     for s in loops.walk(block):
         match s:
             case loops.Evaluate():
-                yield from (affines_of(v.key) for v in variables(s.values))
+                yield from (affines_of(key) for key in s.leaves)
             case loops.Store(place=loops.Place(access=access)):
                 yield access.index
             case loops.Edges():

@@ -39,13 +39,13 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
 
 def _at_point(points: loops.Points, sums: Sequence[int]) -> loops.Block:
     """What happens at a point: in the interior with fewer checks."""
-    unravel = loops.Unravel(points.domain[:-1], "row")
+    unravel = (loops.Unravel(points.domain[:-1], "row"),) if points.domain[1:] else ()
     interior, border = total_in(points.interior, sums), total_in(points.border, sums)
     if not border:
-        return (unravel, *interior)
+        return (*unravel, *interior)
     axes = zip(points.domain, points.margins, strict=True)
     inside = tuple(loops.Within(i, *margins) for i, margins in axes if margins != (0, 0))
-    return (unravel, loops.If(inside, interior, border))
+    return (*unravel, loops.If(inside, interior, border))
 
 
 def total_in(block: loops.Block, sums: Sequence[int], guard: loops.Flag | None = None) -> loops.Block:

@@ -33,7 +33,7 @@ def over_segments(function: loops.Function, segments: int, reduction: int) -> tu
         return loops.Segments(
             segments,
             (
-                loops.Unravel(points.domain[:-1], "row"),
+                *([loops.Unravel(points.domain[:-1], "row")] if points.domain[1:] else []),
                 *(loops.Accumulator(f"sum{n}", maximum) for n, maximum in totals),
                 *_summed(body),
                 *(loops.Partial(reduction + n, f"sum{n}", maximum, join) for n, maximum in totals),
