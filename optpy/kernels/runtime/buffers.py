@@ -145,7 +145,7 @@ class Buffers:
     Attributes:
         memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory;
             where records are padded, (elements of a record, plane).
-            To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
+            To exchange fields it is replaced as a whole, see ``swapped``.
     """
 
     def __init__(
