@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from bench import __main__ as program
-from bench import race
+from bench import overhead, race
 from bench.bandwidth import CopyMeter
 from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
@@ -49,6 +50,18 @@ def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jt
     assert bytes_per_pixel(traffic.apply_jtj(itemsize)) == apply_jtj
     assert bytes_per_pixel(traffic.pcg(itemsize)) == pcg
     assert explain(traffic.pcg(itemsize)).endswith(f"= {pcg} bytes/pixel")
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+def test_an_iteration_is_timed_beside_its_kernels(method: Literal["gn", "lm"], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "_RUNS", 2)
+    monkeypatch.setattr(overhead, "_REPEAT", 2)
+    row = overhead.measure(method, "float64", "jacobi")
+    assert 0 < row.kernels < row.iteration
+    assert row.overhead == row.iteration - row.kernels
+    solved = op.solve(overhead.energy, overhead.data("float64"), method=method)
+    assert solved.success
+    assert solved.nit > 2  # iterations between the first and the last
 
 
 def test_the_indices_of_each_edge_are_counted_once(case: Case) -> None:

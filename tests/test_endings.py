@@ -155,7 +155,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
     """Ctrl-C, so many seconds from now; not while garbage is collected, where Python itself would lose it."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     gc.disable()
@@ -169,14 +169,14 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def interrupts(group: str, at: int) -> Callable[..., Any]:
-    """``BoundProgram.run`` with a Ctrl-C during the call number ``at`` of a group: heard when the call has returned."""
+    """``BoundProgram.run`` with a Ctrl-C during the call number ``at`` of a group."""
     run, calls = BoundProgram.run, []
 
     def interrupted(self: BoundProgram, name: str, *args: Any, **options: Any) -> Any:
         totals = run(self, name, *args, **options)
         calls.extend([name] * (name == group))
         if name == group and len(calls) == at:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return totals
 
     return interrupted

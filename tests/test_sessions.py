@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
 import threading
 from typing import Any
 
@@ -172,7 +173,7 @@ def test_a_minimum_at_which_control_c_has_cut_a_step_short_is_one_to_the_next_st
     def interrupted(self: CompiledProblem) -> float:
         norms.append(linearise(self))
         if len(norms) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return norms[-1]
 
     with monkeypatch.context() as patch:

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from optpy.api.flat import FlatVectors, Smooth
+from optpy.api.arithmetic import Arithmetic
+from optpy.api.explain import explained_cost, explained_gradient, residuals
 from optpy.api.machine import Linear, Machine
-from optpy.energy.check.evaluation import Columns
-from optpy.energy.check.non_finite import explain_gradient, explain_values
-from optpy.energy.data.binding import Bound
-from optpy.energy.derive.routines import residual_field
-from optpy.energy.derive.vectors import block_channels, candidate, vector
+from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar, tangent
+from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
-from optpy.solver.rounding import (
-    CAREFUL,
-    NOTABLE,
-    PROBES,
-    Everything,
-    Span,
-    cosine,
-    is_stiff,
-    largest_changes,
-    left_in,
-    nearly_undamped,
-    random_signs,
-    rounded_gradient,
-    rounding,
-)
+from optpy.solver.rounding import CAREFUL, NOTABLE, nearly_undamped
 from optpy.solver.safe_point import SafePoint
 from optpy.symbolic.traverse import variables
 
-_T = TypeVar("_T")
-
-_FEW = 150
-"""Numbers that are solved for, up to which what is left is computed: by four products with J for each."""
 _PIVOT_NOISE = {"float32": 2.0**-20, "float64": 2.0**-48}
 """A pivot of a block of J^T J that is less than so much of the diagonal is rounding."""
 
@@ -65,15 +43,16 @@ class CompiledProblem:
         self._problem = problem
         self._terms = problem.terms
         self._unknowns = problem.unknowns
+        self._pairs = tuple((u, candidate(u)) for u in self._unknowns)
         self._is_fit = not any(u.dims for u in self._unknowns)
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
         self._reweights = "cost_of_step" in machine.groups
+        self._arithmetic = Arithmetic(machine, problem, linear)
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
-        self._exchanged: tuple[dict[Field, NDArray[Any]], dict[Field, NDArray[Any]]] = {}, {}
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._params: dict[str, float] = {}
         self._bound_before = False
@@ -82,7 +61,6 @@ class CompiledProblem:
         self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
         self._gradient_is_news = False  # they have been computed at x ahead of being asked for
         self._largest = 0.0  # max_i |g_i| of the last linearisation
-        self._stiff: bool | None = None  # at x; None: not known
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -113,7 +91,8 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             self._buffers.view(candidate(u))[...] = self._buffers.view(u)
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
+        self._ahead, self._linearised = False, "nowhere"
+        self._arithmetic.moved()
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
@@ -199,17 +178,12 @@ class CompiledProblem:
     def evaluate(self) -> Cost:
         cost = self._cost()
         if not cost.is_finite:
-            raise DataError(self._explain(cost))
+            raise DataError(explained_cost(self._problem, self._bound, cost))
         return cost
 
     @property
     def size(self) -> int:
-        return self._n_residuals + self._numbers
-
-    @property
-    def _n_residuals(self) -> int:
-        sizes = self._buffers.sizes
-        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._problem.residuals)
+        return self._arithmetic.n_residuals + self._arithmetic.n_unknowns
 
     @property
     def is_fit(self) -> bool:
@@ -217,21 +191,11 @@ class CompiledProblem:
 
     def curvature(self) -> float:
         self._linearise_at_x()
-        # The entries of a block off its diagonal are none larger.
-        blocks = self._linear_solver.blocks
-        stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
-        return max(float(self._buffers.view(c).max()) for c in stored)
+        return self._arithmetic.curvature()
 
     def sensitivities(self) -> dict[str, float]:
         self._linearise_at_x()
-        found = {}
-        for u in self._unknowns:
-            if not u.dims:
-                of_one = FlatVectors(self._bound, (u,), self._linear_solver, np)
-                c, x = of_one.diagonal(), of_one.magnitudes()
-                for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
-                    found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
-        return found
+        return self._arithmetic.sensitivities()
 
     @property
     def reweights(self) -> bool:
@@ -252,7 +216,7 @@ class CompiledProblem:
         self._gradient_is_news = False
         self._largest = self._bound.totals(self._gradient)["gradient_max"]
         if self._at_start and not math.isfinite(self._largest):
-            raise DataError(self._explain_gradient())
+            raise DataError(explained_gradient(self._problem, self._bound, self._params, self._graphs))
         return self._largest
 
     @property
@@ -265,7 +229,7 @@ class CompiledProblem:
 
     def _queue_ahead(self) -> None:
         """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
-        self._linearised = "nowhere"  # until all is queued: Ctrl-C may come at any time
+        self._linearised = "nowhere"  # until all is queued
         self._bound.queue("modelcost")
         self._queue_step()
         self._queue_at_candidate(linearise=True)
@@ -277,7 +241,7 @@ class CompiledProblem:
         self._linearised = "x"
 
     def _linearise_at_x(self) -> None:
-        """J and g at x, if they are not: computed at a candidate that was not accepted, or cut short by Ctrl-C."""
+        """J and g at x, if they are not: computed at a candidate that was not accepted."""
         if self._linearised != "x":
             self._linearise_anew()
 
@@ -297,153 +261,50 @@ class CompiledProblem:
 
     def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
-
-        def found(xp: Any) -> Rounding:
-            v = self._flat(xp)
-            return rounding(v.read("g"), v.diagonal(), v.magnitudes(), v.read("delta"), cost, v.apply_jtj, xp)
-
-        return self._where_there_is_room(found)
+        return self._arithmetic.rounding(cost)
 
     @property
     def hidden_is_exact(self) -> bool:
-        return self._numbers <= _FEW
+        return self._arithmetic.is_exact
 
     def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         self._linearise_at_x()
+        self._ahead = False
         if self.hidden_is_exact:
-            return self._hidden_in(self._everything(), cost, unit, safe_point, np)
+            return self._arithmetic.hidden_in_all(cost, unit, safe_point)
         if self.is_stiff():
-            along = self._where_there_is_room(
-                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, safe_point, xp)
-            )
+            along = self._arithmetic.hidden_in_smooth(cost, unit, safe_point)
             if along.left > NOTABLE * cost or not of_rounding:
                 return along
         return self._hidden_by_rounding(cost, unit, safe_point)
 
     def _hidden_by_rounding(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
-        def write_noise(xp: Any) -> float:
-            v = self._flat(xp)
-            n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
-            v.write("g", unit * n)
-            return of_cost
-
-        def energy(xp: Any) -> float:
-            v = self._flat(xp)
-            e = v.read("delta")
-            return float((e * v.apply_jtj(e)).sum()) / 2
-
-        of_cost = self._where_there_is_room(write_noise)
+        self._arithmetic.write_noise(cost, unit)
         try:
-            self._ahead = False
             self.damp(nearly_undamped(unit, self.curvature()))
             solved = self._linear_solver.solve(replace(CAREFUL, safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
-            return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
+            return Hidden(self._arithmetic.change_along_step() if told else math.inf)
         finally:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
-        if self._stiff is None:
-            self._stiff = self._is_stiff_here()
-        return self._stiff
-
-    def _is_stiff_here(self) -> bool:
-        self._linearise_at_x()
-        unit = float(np.finfo(self._bound.dtype).eps)
-
-        def asked(xp: Any) -> bool:
-            v = self._flat(xp)
-            span = self._everything() if self.hidden_is_exact else self._smooth(xp, linear=False)
-            return is_stiff(span, v.diagonal(), v.apply_jtj, unit)
-
-        return asked(np) if self.hidden_is_exact else self._where_there_is_room(asked)
-
-    def _everything(self) -> Everything:
-        return Everything(self._flat(np).diagonal() > 0)
-
-    def _smooth(self, xp: Any, *, linear: bool) -> Smooth:
-        v = self._flat(xp)
-        return Smooth(v.shapes, v.diagonal() > 0, xp, linear=linear)
-
-    @property
-    def _numbers(self) -> int:
-        """That are solved for."""
-        return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
-
-    def _hidden_in(self, span: Span, cost: float, unit: float, safe_point: SafePoint, xp: Any) -> Hidden:
-        v = self._flat(xp)
-        self._ahead = False
-
-        def in_time() -> None:
-            safe_point.poll()
-            if safe_point.is_late:
-                raise TimeoutError
-
-        def apply(p: Any) -> Any:
-            in_time()
-            return v.apply_jtj(p)
-
-        def model(step: Any) -> float:
-            in_time()
-            v.write("delta", step)
-            return self.model_cost_change()
-
-        c = v.diagonal()
-        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj, xp)
-        try:
-            left, step = left_in(span, c, cost, self._n_residuals, apply, model, unit)
-        except TimeoutError:
-            left, step = math.inf, xp.zeros(len(c))
-        v.write("delta", step)
-        return Hidden(left, of_cost, is_next=math.isfinite(left))
+        if self._arithmetic.stiff is None:
+            self._linearise_at_x()
+        return self._arithmetic.is_stiff()
 
     def change_by_rounding(self, unit: float) -> dict[str, float]:
         self._linearise_at_x()
         here, self._ahead = self._cost(), False
-
-        def costs(xp: Any) -> dict[str, float]:
-            v = self._flat(xp)
-            x = xp.where(v.diagonal() > 0, unit * v.magnitudes(), 0.0)  # what is fixed stays
-
-            def at(probe: int) -> Cost:
-                v.write("delta", random_signs(len(x), probe, xp) * x)
-                return self.try_step().cost_there
-
-            return largest_changes(here, map(at, range(PROBES)))
-
-        return self._where_there_is_room(costs)
+        return self._arithmetic.change_by_rounding(here, unit, lambda: self.try_step().cost_there)
 
     def cosine(self, cost: float) -> float:
         self._linearise_at_x()
-
-        def largest(xp: Any) -> float:
-            v = self._flat(xp)
-            return cosine(v.read("g"), v.diagonal(), cost, xp)
-
-        return self._where_there_is_room(largest)
+        return self._arithmetic.cosine(cost)
 
     def promised_change(self) -> float:
         self._linearise_at_x()
-
-        def change(xp: Any) -> float:
-            v = self._flat(xp)
-            g, step = v.read("g"), v.read("delta")
-            return -float((step * (g + v.apply_jtj(step) / 2)).sum())
-
-        return self._where_there_is_room(change)
-
-    def _flat(self, xp: Any) -> FlatVectors:
-        return FlatVectors(self._bound, self._unknowns, self._linear_solver, xp)
-
-    def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
-        """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
-        xp = self._bound.xp
-        try:
-            return compute(xp)
-        except MemoryError:
-            if xp is np:
-                raise
-        return compute(np)  # not above, where the error still holds the vectors that there were
+        return self._arithmetic.promised_change()
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         self._linearise_at_x()
@@ -478,17 +339,20 @@ class CompiledProblem:
     def accept(self) -> None:
         self._at_start = False
         ahead = self._linearised == "candidate"
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
-        self._buffers.memory = self._with_candidate_as_x()
+        self._exchange()
         if ahead:
             self._linearised, self._gradient_is_news = "x", True
 
     def withdraw(self) -> None:
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
-        self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
+        self._exchange()  # back: nothing has written to what the two have exchanged
+
+    def _exchange(self) -> None:
+        self._ahead, self._linearised = False, "nowhere"
+        self._arithmetic.moved()
+        self._buffers.memory = self._with_candidate_as_x()
 
     def _queue_at_candidate(self, linearise: bool) -> None:
-        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
+        """The cost there, and J and g if asked."""
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
@@ -499,14 +363,7 @@ class CompiledProblem:
             self._buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
-        """The memory with x and the candidate exchanged; the same two take turns from step to step."""
-        memory, (one, other) = self._buffers.memory, self._exchanged
-        if memory is one:
-            return other
-        if memory is not other:  # some field has got its memory since
-            one = self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
-            self._exchanged = one, memory
-        return one
+        return self._buffers.swapped(self._pairs)
 
     def save(self) -> None:
         self._saved = [self._buffers.read(u) for u in self._unknowns]
@@ -537,22 +394,4 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        residuals = self._problem.residuals
-        self._buffers.provide(map(residual_field, residuals))
-        self._bound.queue("evalF")
-        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
-
-    def _explain(self, cost: Cost) -> str:
-        """Which term and which element of it is not finite."""
-        return explain_values(self._problem.residuals, self.residuals(), cost.non_finite_terms, self._bound.dtype)
-
-    def _explain_gradient(self) -> str:
-        """Which derivative is not finite, at which element."""
-        host = self._bound.host
-        inputs = {f: host(self._buffers.read(f)) for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
-        arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
-        edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
-        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
-        gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
-        columns = Columns.of(self._problem, bound)
-        return explain_gradient(self._problem.residuals, columns, bound, gradient, self._bound.dtype)
+        return residuals(self._problem, self._bound)

@@ -37,13 +37,13 @@ class Precision:
     Args:
         problem: see `NonlinearProblem`.
         unit: a step this small, relative to x, is rounding; 0: exact arithmetic, and no ending here.
-        initial: the cost at the start.
+        initial: the cost at the start, once that is known.
     """
 
-    def __init__(self, problem: NonlinearProblem, unit: float, initial: float) -> None:
+    def __init__(self, problem: NonlinearProblem, unit: float, initial: float = math.nan) -> None:
         self._problem = problem
         self._unit = unit
-        self._initial = initial
+        self.initial = initial
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
         self._least = math.inf  # the lowest cost from which a step was made
@@ -54,7 +54,7 @@ class Precision:
     @property
     def nothing(self) -> float:
         """What rounding leaves of a cost that can be 0, judged by the start."""
-        return _ROUNDED * self._unit**2 * self._initial
+        return _ROUNDED * self._unit**2 * self.initial
 
     @property
     def doubts(self) -> bool:
@@ -151,10 +151,10 @@ class Precision:
             cure = "Scale the residuals up, or start elsewhere."
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         rounded = ending.status is Status.PRECISION
+        made = self._unit**2 * self._problem.rounding(cost).cost
         hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=rounded)
-        made = self._unit**2 * hidden.rounding
-        lost = made > _ROUNDED * self._initial and self._is_led_away()
-        times, solved = _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS**2, _SOLVED * self._initial
+        lost = made > _ROUNDED * self.initial and self._is_led_away()
+        times, solved = _ROUNDED if cost <= self._unit * self.initial else ROUNDINGS**2, _SOLVED * self.initial
         if not lost:
             if cost <= solved or self._is_rounding(cost, made, times):
                 return ending
@@ -234,7 +234,7 @@ class Precision:
 
     def _far(self, cost: float) -> float:
         """A cost far from a solution: that at the start or, where that is less, of x with entries of other signs."""
-        return min(self._initial, self._problem.rounding(cost).cost)
+        return min(self.initial, self._problem.rounding(cost).cost)
 
     def _solved(self, cost: float, far: float) -> Ending | None:
         """Residuals 1e8 times smaller than far from the solution, where the method can go no further."""

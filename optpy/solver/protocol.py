@@ -1,8 +1,8 @@
 """What the solver asks of a problem. The vectors live in the problem; only scalars cross this line.
 
 The problem holds the current point `x`, the step `delta` and the candidate `x + delta`, on whatever device it
-likes. Sums are accumulated in float64. A `KeyboardInterrupt` may come out of any call; `x` is then whole: the
-point before the call or the one after it, never a mixture.
+likes. Sums are accumulated in float64. A `KeyboardInterrupt` comes out of safe points only, which are
+within `solve_linear` and `hidden`: x is as before the call then.
 """
 
 from __future__ import annotations
@@ -140,12 +140,10 @@ class Hidden:
     """What may be left to gain where a gradient looks like rounding: see `NonlinearProblem.hidden`.
 
     left: of the cost; infinite where the linear solve has not told.
-    rounding: `Rounding.cost`.
     is_next: the step that gains what is left is the one that `NonlinearProblem.try_step` tries next.
     """
 
     left: float
-    rounding: float
     is_next: bool = False
 
 

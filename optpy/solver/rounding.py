@@ -92,14 +92,12 @@ def rounding(
     return Rounding(float(np.maximum(float(entries), along)), of_cost)
 
 
-def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> tuple[Real, float]:
-    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs.
-
-    And of a cost that is 0, in units of its square: the cost of rounding.
-    """
+def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Real:
+    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs."""
     with np.errstate(all="ignore"):
-        n, of_cost = _of_gradient(c, x, cost, apply, xp)
-    return xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0), of_cost
+        n, _ = _of_gradient(c, x, cost, apply, xp)
+        noise: Real = xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0)
+    return noise
 
 
 class Span(Protocol):

@@ -54,7 +54,7 @@ UNDISTURBED: Final = SafePoint()
 
 @final
 class HeldBack:
-    """Ctrl-C, held back for as long as a solve runs: it comes out of `poll`, or is dropped by `forget`.
+    """Ctrl-C, held back for as long as a solve runs: it comes out of `poll`, unless `forget` has dropped it.
 
     Python's signals are those of its main thread: elsewhere, and where a handler is none of Python's, nothing is held
     back, and `poll` says nothing.
@@ -76,10 +76,12 @@ class HeldBack:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Ctrl-C is held back in this block; within another such block nothing changes."""
+        """Ctrl-C is held back in this block, until its end at most; within another such block nothing changes."""
+        if self._handler is not None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
         handler = signal.getsignal(signal.SIGINT)
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if self._handler is not None or not callable(handler) or not in_main_thread:
+        if not callable(handler):
             yield
             return
         self._handler = handler
@@ -88,7 +90,10 @@ class HeldBack:
             yield
         finally:
             signal.signal(signal.SIGINT, handler)
-            self._handler = None
+            try:
+                self.poll()
+            finally:
+                self._handler = None
 
     @contextmanager
     def heard(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def interrupting(device: Device, at: int, patch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: Any, **options: Any) -> None:
         count[0] += 1
         if count[0] == at:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         launch(*arguments, **options)
 
     patch.setattr(device, "launch", interrupted)
@@ -119,7 +120,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
     def interrupted(self: bound.BoundCuda, group: str, *rest: Any, **options: Any) -> None:
         calls.append(group)
         if calls.count("cost") == 1:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         queue(self, group, *rest, **options)
 
     with monkeypatch.context() as patch:

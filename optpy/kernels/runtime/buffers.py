@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -29,7 +29,7 @@ class Buffers:
     Attributes:
         memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory;
             where records are padded, (elements of a record, plane).
-            To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
+            To exchange fields it is replaced as a whole, see ``swapped``.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Buffers:
         for f, slot in slots.fields.items():
             self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, slot)
         self._later = set(later)
+        self._swapped: tuple[Sequence[tuple[Field, Field]], dict[Field, Any], dict[Field, Any]] = (), {}, {}
 
     def provide(self, fields: Iterable[Field]) -> None:
         """Allocate those of the fields that have no memory yet."""
@@ -105,12 +106,19 @@ class Buffers:
         copied: NDArray[Any] = self._xp.array(self._xp.moveaxis(self.view(f), 0, 2), order="C")
         return copied.reshape(*shape, f.channels)
 
-    def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, Any]:
-        """The memory with the two fields of each pair, which have the same layout, exchanged."""
-        pairs = list(pairs)
-        assert all(self.record(a) == self.record(b) for a, b in pairs)
-        exchanged = {x: self.memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}
-        return {**self.memory, **exchanged}
+    def swapped(self, pairs: Sequence[tuple[Field, Field]]) -> dict[Field, Any]:
+        """The memory with the two fields of each pair, which have the same layout, exchanged.
+
+        Of one and the same pairs, two dicts take turns: who keeps what belongs to a memory finds it by its identity.
+        """
+        memory, (swapped, one, other) = self.memory, self._swapped
+        if swapped is pairs and memory is one:
+            return other
+        if swapped is not pairs or memory is not other:
+            assert all(self.record(a) == self.record(b) for a, b in pairs)
+            one = {**memory, **{x: memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}}
+            self._swapped = pairs, one, memory
+        return one
 
     @property
     def nbytes(self) -> int:
