@@ -14,7 +14,8 @@ from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import aggregation
-from optpy.linear.aggregation.aggregation import Aggregation, AggregationLevel, aggregation_source
+from optpy.linear.aggregation.aggregation import Aggregation, aggregation_source
+from optpy.linear.aggregation.structures import AggregationLevel
 
 Real = NDArray[np.float64]
 

@@ -20,7 +20,8 @@ from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.cholesky import factorisation as cholesky
-from optpy.linear.cholesky.factorisation import Factorisation, FactorState, cholesky_source
+from optpy.linear.cholesky.factorisation import Factorisation, cholesky_source
+from optpy.linear.cholesky.structures import FactorState
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]

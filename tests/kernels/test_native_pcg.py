@@ -18,9 +18,9 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
+from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime import library
-from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import _ENDINGS, Ending
+from optpy.linear.ending import _ENDINGS
 from optpy.linear.pcg import native
 from optpy.linear.pcg.native import conjugate_gradients_source
 from optpy.solver.pcg import PCGScalars, Progress
@@ -297,13 +297,8 @@ def c_enum(source: str, member: str) -> list[str]:
     return [name.strip() for name in members.split(",")]
 
 
-@pytest.mark.parametrize("header", ["linear/pcg/pcg.h", "linear/pcg/pcg.cuh"])
-def test_endings_have_the_numbers_of_the_header(header: str) -> None:
-    running, *endings = c_enum(native_header(header), "PCG_RUNNING")
-    assert running == "PCG_RUNNING"
-    assert endings == [f"PCG_{ending.name}" for ending in Ending]
-    assert [int(ending) for ending in Ending] == list(range(1, len(endings) + 1))
-    assert set(_ENDINGS) == set(Ending)
+def test_every_ending_is_told() -> None:
+    assert set(_ENDINGS) == set(Ending) - {Ending.RUNNING}
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import POINTER, c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
 
 _COARSEST = 200
 """Unknowns that are solved for directly."""
@@ -44,6 +43,10 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
     return "\n".join(
         [
             *lines,
+            "",
+            "typedef AMG_STORED AmgStored;",
+            LEVEL.text,
+            AGGREGATION.text,
             "",
             native_header("linear/aggregation/aggregation.h"),
             native_header("linear/aggregation/aggregation_build.h"),
@@ -217,39 +220,6 @@ def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int6
 
 
 # -- memory --------------------------------------------------------------------------------------------------------
-
-
-def _addresses(names: str) -> list[tuple[str, type[c_void_p]]]:
-    return [(name, c_void_p) for name in names.split()]
-
-
-class AggregationLevel(ctypes.Structure):
-    """As native/aggregation.h."""
-
-    _fields_ = [
-        ("nodes", c_int64),
-        ("visits", c_int64),
-        *_addresses("rows columns diagonal matrix candidates b x root inverse weight"),
-        *_addresses("near_rows near_columns near far_columns far twin f u t"),
-        ("aggregates", c_int64),
-        *_addresses("members aggregate plain p_rows p_columns p q qt q_scale"),
-        *_addresses("pt_rows pt_nodes pt_entries ap_rows ap_columns"),
-        ("omega", c_double),
-    ]
-
-
-class AggregationState(ctypes.Structure):
-    """As native/aggregation.h."""
-
-    _fields_ = [
-        ("levels", c_int64),
-        ("level", POINTER(AggregationLevel)),
-        ("factor", c_void_p),
-        ("work", c_void_p),
-        ("partial", c_void_p),
-        ("tentative", c_void_p),
-        ("product", c_void_p),
-    ]
 
 
 @final

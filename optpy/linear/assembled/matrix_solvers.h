@@ -30,11 +30,6 @@ OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) {
     team_run(threads, amg_build_body, &call);
 }
 
-typedef struct {
-    NormalMatrix *matrix;
-    Aggregation *aggregation; /* whose finest level has the matrix's own b and x */
-} AssembledSolve;
-
 /* z = M^-1 r by one cycle of the multigrid; r.z. */
 OPTPY_EXPORT double optpy_apply_aggregation(void *preconditioner, const Context *c, const PcgKernels *m, const double *scalar,
                                             Team *team, int thread) {

@@ -33,23 +33,6 @@ enum {
 /* Pivots below this part of A's diagonal are rounding: of A's numbers, or of the factorisation in double. */
 static const double CHOL_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-13;
 
-typedef struct Cholesky {
-    Panels pattern;
-    int64_t tasks, tops;
-    int64_t build_shared, solve_shared; /* whether there is enough to do for more than one thread */
-    const int32_t *order;    /* nodes of A */
-    const int64_t *value_at; /* [panels + 1]: of its scalars in value */
-    const int32_t *task;     /* [tasks][2]: panels first to last + 1, the subtrees that one thread does */
-    const int32_t *top;      /* [tops][2]: the panels above them, and whether all threads do one together */
-    double *value;           /* L */
-    double *inverse;         /* 1 / L_kk, or 0 where the pivot is singular; while a panel is built, the diagonal of A */
-    double *front;           /* of the solves: each panel's elements, and what it sends to its rows */
-    double *y;               /* of the solves: x in the order of elimination */
-    int64_t *corrected;      /* [panels]: singular pivots */
-    atomic_int next[3];      /* task, of a factorisation and the two halves of a solve */
-    int64_t all_corrected;
-} Cholesky;
-
 /* -- one panel ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {

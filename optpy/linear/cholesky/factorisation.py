@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from optpy.errors import InternalError
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.cholesky.structures import CHOLESKY, PANELS, FactorState, Panels
 
 _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
@@ -36,54 +37,8 @@ Offsets = NDArray[np.int64]
 
 def cholesky_source(block: int) -> str:
     """The code for blocks of one size; goes after prelude.h, team.h and ``precision_source``."""
-    headers = (native_header(f"linear/cholesky/{name}") for name in ("panels.h", "cholesky.h", "cholesky_solve.h"))
-    return "\n".join([f"#define CHOL_BLOCK {block}\n", *headers])
-
-
-class _Panels(ctypes.Structure):
-    """As native/panels.h."""
-
-    _fields_ = [
-        ("n", c_int32),
-        ("panels", c_int32),
-        ("block", c_int32),
-        ("tallest", c_int32),
-        ("first", c_void_p),
-        ("start", c_void_p),
-        ("row", c_void_p),
-        ("update", c_void_p),
-        ("source", c_void_p),
-        ("begin", c_void_p),
-        ("end", c_void_p),
-        ("offset", c_void_p),
-        ("position", c_void_p),
-        ("entry", c_void_p),
-        ("block_of", c_void_p),
-        ("target", c_void_p),
-    ]
-
-
-class FactorState(ctypes.Structure):
-    """As native/cholesky.h."""
-
-    _fields_ = [
-        ("pattern", _Panels),
-        ("tasks", c_int64),
-        ("tops", c_int64),
-        ("build_shared", c_int64),
-        ("solve_shared", c_int64),
-        ("order", c_void_p),
-        ("value_at", c_void_p),
-        ("task", c_void_p),
-        ("top", c_void_p),
-        ("value", c_void_p),
-        ("inverse", c_void_p),
-        ("front", c_void_p),
-        ("y", c_void_p),
-        ("corrected", c_void_p),
-        ("next", c_int * 3),
-        ("all_corrected", c_int64),
-    ]
+    headers = (native_header(f"linear/cholesky/{name}") for name in ("cholesky.h", "cholesky_solve.h"))
+    return "\n".join([f"#define CHOL_BLOCK {block}\n", PANELS.text, CHOLESKY.text, "", *headers])
 
 
 @functools.cache
@@ -91,7 +46,9 @@ def _library() -> ctypes.CDLL:
     source = "\n".join(
         [
             native_header("kernels/c/prelude.h"),
-            *(native_header(f"linear/cholesky/{name}") for name in ("ordering.h", "panels.h", "symbolic.h")),
+            native_header("linear/cholesky/ordering.h"),
+            PANELS.text,
+            native_header("linear/cholesky/symbolic.h"),
         ]
     )
     library = compile_c(source, name="ordering").library
@@ -248,7 +205,7 @@ class Factorisation:
         start = _starts(below)
         row = np.empty(start[-1], np.int32)
         tallest = int((np.diff(first) + below).max(initial=0))
-        self.state.pattern = _Panels(n, panels, self.block, tallest)
+        self.state.pattern = Panels(n, panels, self.block, tallest)
         self._keep(self.state.pattern, first=first, start=start, row=row)
         library.optpy_panel_rows(
             byref(self.state.pattern), *_addresses(owner, supernodes.first, supernodes.start, supernodes.row)

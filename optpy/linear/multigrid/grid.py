@@ -9,8 +9,9 @@ from typing import final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Coupling, Field
 from optpy.kernels.runtime.library import BoundProgram
-from optpy.linear.multigrid.levels import Multigrid, MultigridState, places
+from optpy.linear.multigrid.levels import Multigrid, places
 from optpy.linear.multigrid.native import grid_multigrid
+from optpy.linear.multigrid.structures import MultigridState
 from optpy.linear.pcg.native import address, ints, lines
 from optpy.linear.pcg.state import PcgKernels
 

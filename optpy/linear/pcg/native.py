@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
+from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import Ending, linear_summary
-from optpy.linear.pcg.state import PcgKernels, PcgState
+from optpy.linear.ending import linear_summary
+from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 SLICE = 0.05
@@ -45,12 +46,13 @@ def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
 def conjugate_gradients_source(scalars: Sequence[str]) -> str:
     """The whole C source."""
     run = native_header("kernels/c/run.h")
-    return joined(["#include <time.h>", *lines_source(scalars), run, native_header("linear/pcg/pcg.h")])
+    loop = [endings_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
+    return joined(["#include <time.h>", *lines_source(scalars), run, *loop])
 
 
 def lines_source(scalars: Sequence[str]) -> list[str]:
     """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
-    return [*team_source(scalars), native_header("linear/pcg/lines.h")]
+    return [*team_source(scalars), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -3,27 +3,6 @@
  * The method is solver/pcg.py line for line (Nocedal & Wright, algorithm 5.3), with r = b - A delta here, so p = z + beta p.
  * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. */
 
-enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
-
-enum { PCG_PATIENCE = 100 }; /* iterations without progress */
-
-typedef struct {
-    /* limits */
-    int64_t max_iterations, min_iterations, reset_period;
-    double eta, r_tolerance;
-    double precision;      /* of the vectors */
-    double slice;          /* seconds after which it returns with status PCG_RUNNING, to be called again; and ... */
-    double time_left;      /* ... seconds until PCG_TIME; negative: none */
-    /* state */
-    int64_t k, status;
-    int64_t resume;        /* go on from delta with another preconditioner than before; and ... */
-    int64_t resumed;       /* ... the iteration after which that happened last */
-    double rho, rho_0, alpha, beta, pAp, Q, zeta;
-    int64_t k_seen;        /* the last iteration with progress to be seen, ... */
-    double rho_seen, Q_seen; /* ... and what there was after it */
-    double *trace;         /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
-} PcgState;
-
 typedef struct {
     const Context *context;
     const PcgKernels *kernels;

@@ -10,9 +10,10 @@ import numpy as np
 
 from optpy.errors import InternalError
 from optpy.ir import Field
+from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
-from optpy.linear.ending import Ending, linear_summary
+from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
