@@ -24,10 +24,11 @@ from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
 from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
+from optpy.linear.safe_point import SAFE_POINT
 
 NATIVE = [
-    SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL, aggregation.AGGREGATION,
-    ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
+    SAFE_POINT, SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL,
+    aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
 ]  # fmt: skip
 CUDA = [cuda.SYNC, cuda.PCG, cuda.context_structure(Slots(), 10, 7)]
 LEVELS = [multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]

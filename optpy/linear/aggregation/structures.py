@@ -64,6 +64,7 @@ AGGREGATION = Structure(
     double *factor;            /* L and D of the coarsest matrix; null: its rows are not coupled */
     double *work;              /* of the coarsest level */
     double *partial;           /* of each chunk of the finest level */
+    SafePoint *safe;           /* while all levels are computed; or null */
     /* Of the level that is being built. */
     OPTPY_REAL *tentative;     /* T: of each row, a block in the column of its aggregate */
     OPTPY_REAL *product;       /* A P */

@@ -51,6 +51,7 @@ CHOLESKY = Structure(
     double *front;           /* of the solves: each panel's elements, and what it sends to its rows */
     double *y;               /* of the solves: x in the order of elimination */
     int64_t *corrected;      /* [panels]: singular pivots */
+    SafePoint *safe;         /* of a factorisation; or null */
     atomic_int next[3];      /* task, of a factorisation and the two halves of a solve */
     int64_t all_corrected;
 """,

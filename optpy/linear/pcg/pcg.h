@@ -8,15 +8,7 @@ typedef struct {
     const PcgKernels *kernels;
     PcgState *state;
     const double *scalar;
-    double started;
-    int halted;
 } PcgCall;
-
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 OPTPY_FN void pcg_see(PcgState *s, double rho) {
     s->k_seen = s->k;
@@ -118,15 +110,9 @@ static void pcg_body(void *argument, Team *team, int thread) {
         s.beta = rho_next / s.rho;
         s.rho = rho_next;
         if (s.status != PCG_RUNNING) break;
-        if (thread == 0) {
-            const double spent = seconds_now() - call->started;
-            call->halted = s.time_left >= 0 && spent >= s.time_left ? 2 : spent >= s.slice;
-        }
-        team_barrier(team); /* thread 0's clock decides for all */
-        const int halted = call->halted;
-        if (halted == 2) s.status = PCG_TIME;
-        if (halted) break;
-        team_barrier(team); /* everyone has read it */
+        const int stopped = safe_point_of_team(s.safe, team, thread);
+        if (stopped == SAFE_LATE) s.status = PCG_TIME;
+        if (stopped) break;
     }
     if (s.status != PCG_RUNNING && s.alpha != 0) {
         scalar[ALPHA] = s.alpha;
@@ -137,8 +123,9 @@ static void pcg_body(void *argument, Team *team, int thread) {
     if (thread == 0) *call->state = s;
 }
 
-/* Starts where rho_0 < 0, else goes on; returns when it has ended or when its slice of time is over. */
+/* Starts where rho_0 < 0, else goes on; returns when it has ended or at a safe point. */
 OPTPY_EXPORT void optpy_pcg(const Context *c, const PcgKernels *m, PcgState *state, const double *scalar, int threads) {
-    PcgCall call = {c, m, state, scalar, seconds_now(), 0};
+    PcgCall call = {c, m, state, scalar};
+    safe_begin(state->safe);
     team_run(threads, pcg_body, &call);
 }

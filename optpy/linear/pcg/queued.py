@@ -16,6 +16,7 @@ from optpy.kernels.runtime.cuda.device import Mark
 from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.safe_point import SafePoint
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _SLICE = 0.05
@@ -47,6 +48,7 @@ class QueuedLoop:
     def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
+        self.safe_point = SafePoint()
         self._progress, self._progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
 
     @property
@@ -130,7 +132,7 @@ class QueuedLoop:
             if state.k >= most < limits.max_iterations:
                 lines.queue("pcg_flush")
                 return True
-            if _is_over(limits):
+            if self.safe_point.is_late:
                 lines.queue("pcg_flush")  # the last step, which a further slice would have taken
                 ahead()
                 _end_by_time(state, limits)
@@ -164,7 +166,7 @@ class QueuedLoop:
         k, batch = int(state.k), 0
         batches = _BATCHES if lines.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
-        while self._progress[0] >= 0 and k < most and not (batch and _is_over(limits)):
+        while self._progress[0] >= 0 and k < most and not (batch and self.safe_point.is_late):
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
                 lines.iterate(reset=bool(period) and k % period == 0)
@@ -180,10 +182,6 @@ class QueuedLoop:
         state.k, state.status, state.resume = found.k, found.status, 0
         state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
         state.Q, state.zeta = found.Q, found.zeta
-
-
-def _is_over(limits: LinearLimits) -> bool:
-    return limits.deadline is not None and time.perf_counter() >= limits.deadline
 
 
 def _end_by_time(state: PcgState, limits: LinearLimits) -> None:

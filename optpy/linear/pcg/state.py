@@ -30,8 +30,7 @@ PCG_STATE = Structure(
     int64_t max_iterations, min_iterations, reset_period;
     double eta, r_tolerance;
     double precision;      /* of the vectors */
-    double slice;          /* seconds after which it returns with status PCG_RUNNING, to be called again; and ... */
-    double time_left;      /* ... seconds until PCG_TIME; negative: none */
+    SafePoint *safe;       /* after each iteration; where it stops: late, with PCG_TIME, else to be called again */
     /* state */
     int64_t k, status;
     int64_t resume;        /* go on from delta with another preconditioner than before; and ... */

@@ -1,0 +1,128 @@
+"""Safe points: where long linear work hears Ctrl-C, and ends when its time is up."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Generator
+from ctypes import CFUNCTYPE, c_int, c_void_p
+from enum import IntEnum
+from typing import final
+
+from optpy.kernels.codegen.structures import Structure, enumeration
+from optpy.kernels.toolchain.headers import native_header
+
+PERIOD = 0.05
+"""Seconds from one time that native code asks for Ctrl-C to the next."""
+
+SAFE_POINT = Structure(
+    "SafePoint",
+    """
+    int (*poll)(void);        /* of the host, which hears Ctrl-C there; not 0: the work is to stop */
+    double period;            /* seconds from one poll to the next */
+    double time_left;         /* seconds, when the work begins; negative: no limit */
+    double next, deadline;    /* of the clock: the next poll, and the end of the time */
+    atomic_int stopped;       /* SAFE_... */
+""",
+)
+
+
+class Stop(IntEnum):
+    """Whether native work is to stop, and why."""
+
+    NOT_STOPPED = 0
+    INTERRUPTED = 1
+    LATE = 2
+
+
+class _State(ctypes.Structure):
+    _fields_ = SAFE_POINT.fields
+
+
+def safe_point_source() -> str:
+    """The C text of safe points; goes after team.h where there is a team."""
+    includes = "#include <stdatomic.h>\n#include <time.h>"
+    texts = [includes, enumeration("SAFE_", Stop), SAFE_POINT.text, native_header("linear/safe_point.h")]
+    return "\n\n".join(texts)
+
+
+class OutOfTime(Exception):
+    """What was to be made has not been finished in time."""
+
+
+@final
+class SafePoint:
+    """Lets long work be cut short, by Ctrl-C at any time and when a deadline has passed.
+
+    Args:
+        deadline: a value of ``time.perf_counter()``; None: there is none.
+    """
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self._deadline = deadline
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._deadline is not None and time.perf_counter() >= self._deadline
+
+    def check(self) -> None:
+        """A safe point of work in Python, where Ctrl-C is heard anyway.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        if self.is_late:
+            raise OutOfTime
+
+    def finish(self, work: Callable[[int], object]) -> None:
+        """Do native work that is of no use unless it is finished.
+
+        Args:
+            work: see ``run``.
+
+        Raises:
+            OutOfTime: the deadline has passed before its end.
+        """
+        if self.run(work) is Stop.LATE:
+            raise OutOfTime
+
+    def run(self, work: Callable[[int], object]) -> Stop:
+        """Do native work that comes to safe points; whether the deadline has cut it short.
+
+        What Ctrl-C raises comes out of this call, when the work has come to its next safe point.
+
+        Args:
+            work: called with the address of the native structure.
+        """
+        caught: list[BaseException] = []
+        polls = _polls(caught)
+        next(polls)
+        poll = _POLL(polls.__next__)
+        left = -1.0 if self._deadline is None else max(self._deadline - time.perf_counter(), 0.0)
+        state = _State(poll=ctypes.cast(poll, c_void_p).value, period=PERIOD, time_left=left)
+        work(ctypes.addressof(state))
+        if caught:
+            raise caught[0]
+        return Stop(state.stopped)
+
+
+NEVER = SafePoint()
+"""For work that only Ctrl-C cuts short."""
+_POLL = CFUNCTYPE(c_int)
+
+
+def _polls(caught: list[BaseException]) -> Generator[int, None, None]:
+    """0 again and again, and 1 when a handler of signals has raised: Python calls these when this goes on.
+
+    A generator, since in a function they would be called before it has entered a try statement.
+    """
+    try:
+        while True:
+            yield 0
+    except GeneratorExit:
+        return
+    except BaseException as error:
+        caught.append(error)
+    while True:
+        yield 1
