@@ -129,9 +129,10 @@ class LinearSolver:
         Raises:
             NoMemory
         """
-        if record not in self._methods:
-            self._methods[record] = self._form(record).make(self.system)
-        return self._methods[record]
+        found = self._methods.get(record)
+        if found is None:
+            found = self._methods[record] = self._form(record).make(self.system)
+        return found
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
         """Solve (J^T J + D) delta = -g from delta = 0; see ``NonlinearProblem.solve_linear``.

@@ -36,6 +36,9 @@ class Stop(IntEnum):
 
 
 class _State(ctypes.Structure):
+    keeps: object
+    """Alive: what ``poll`` points at."""
+
     _fields_ = SAFE_POINT.fields
 
 
@@ -60,6 +63,8 @@ class SafePoint:
 
     def __init__(self, deadline: float | None = None) -> None:
         self._deadline = deadline
+        self._caught: list[BaseException] = []
+        self._state: _State | None = None
 
     @property
     def is_late(self) -> bool:
@@ -95,20 +100,24 @@ class SafePoint:
         Args:
             work: called with the address of the native structure.
         """
-        caught: list[BaseException] = []
-        polls = _polls(caught)
-        next(polls)
-        poll = _POLL(polls.__next__)
-        left = -1.0 if self._deadline is None else max(self._deadline - time.perf_counter(), 0.0)
-        state = _State(poll=ctypes.cast(poll, c_void_p).value, period=PERIOD, time_left=left)
+        state = self._native()
+        state.time_left = -1.0 if self._deadline is None else max(self._deadline - time.perf_counter(), 0.0)
         work(ctypes.addressof(state))
-        if caught:
-            raise caught[0]
+        if self._caught:
+            self._state = None  # which would be interrupted forever
+            raise self._caught.pop()
         return Stop(state.stopped)
 
+    def _native(self) -> _State:
+        if self._state is None:
+            polls = _polls(self._caught)
+            next(polls)
+            poll = _POLL(polls.__next__)
+            self._state = _State(poll=ctypes.cast(poll, c_void_p).value, period=PERIOD)
+            self._state.keeps = poll
+        return self._state
 
-NEVER = SafePoint()
-"""For work that only Ctrl-C cuts short."""
+
 _POLL = CFUNCTYPE(c_int)
 
 

@@ -12,7 +12,7 @@ from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
-from optpy.linear.safe_point import NEVER, SafePoint
+from optpy.linear.safe_point import SafePoint
 
 _COARSEST = 200
 """Unknowns that are solved for directly."""
@@ -233,7 +233,7 @@ class Aggregation:
         pattern: (n, n), symmetric, with the whole diagonal; its values do not matter.
         block: m.
         dtype: of the numbers, "float32" or "float64".
-        safe_point: of the analysis.
+        safe_point: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         order: (n,) the node of the caller that stands at each row of the finest level.
@@ -248,7 +248,7 @@ class Aggregation:
         InternalError: the diagonal is not in the pattern.
     """
 
-    def __init__(self, pattern: Any, block: int, dtype: str, safe_point: SafePoint = NEVER) -> None:
+    def __init__(self, pattern: Any, block: int, dtype: str, safe_point: SafePoint | None = None) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
         self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
@@ -257,7 +257,7 @@ class Aggregation:
         n = A.shape[0]
         if A.shape != (n, n) or not A.diagonal().all():
             raise InternalError(f"a pattern of {A.shape} has to be square, with its whole diagonal")
-        steps, coarsest, self.order = _levels(A, block, safe_point)
+        steps, coarsest, self.order = _levels(A, block, safe_point or SafePoint())
         patterns = [*(step.A for step in steps), coarsest]
         arrays = [self._level(p) for p in patterns]
         self.sizes = [int(p.shape[0]) for p in patterns]

@@ -17,7 +17,7 @@ from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.pcg.native import address, lines
 from optpy.linear.pcg.state import PcgKernels
-from optpy.linear.safe_point import NEVER, SafePoint
+from optpy.linear.safe_point import SafePoint
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
 """The planes of infinitesimal rotations of places with so many coordinates."""
@@ -28,7 +28,7 @@ _NO_PLACE = range(0)
 class AlgebraicMultigrid:
     """Smoothed aggregation on the assembled matrix (see ``Aggregation``)."""
 
-    def __init__(self, assembly: Assembly, safe_point: SafePoint = NEVER) -> None:
+    def __init__(self, assembly: Assembly, safe_point: SafePoint | None = None) -> None:
         self._assembly = assembly
         self._places = dict(_places(assembly.unknowns))
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates

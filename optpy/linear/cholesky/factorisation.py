@@ -16,7 +16,7 @@ from optpy.errors import InternalError
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.cholesky.structures import CHOLESKY, PANELS, FactorState, Panels
-from optpy.linear.safe_point import NEVER, SafePoint, safe_point_source
+from optpy.linear.safe_point import SafePoint, safe_point_source
 
 _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
@@ -65,7 +65,7 @@ def _addresses(*arrays: NDArray[Any]) -> list[Any]:
     return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
-def _minimum_degree(rows: Offsets, columns: Indices, safe_point: SafePoint = NEVER) -> Indices:
+def _minimum_degree(rows: Offsets, columns: Indices, safe_point: SafePoint) -> Indices:
     """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
 
     Args:
@@ -137,7 +137,7 @@ class Factorisation:
     Args:
         rows: (n + 1,) and columns: (nnz,), CSR of A over its nodes: symmetric, all of the diagonal, columns ascending.
         block: 1 to MAX_BLOCK.
-        safe_point: of the analysis.
+        safe_point: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         operations: multiply-adds of one factorisation.
@@ -151,7 +151,7 @@ class Factorisation:
         MemoryError: there is not enough.
     """
 
-    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_point: SafePoint = NEVER) -> None:
+    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_point: SafePoint | None = None) -> None:
         rows = np.ascontiguousarray(rows, np.int64)
         columns = np.ascontiguousarray(columns, np.int32)
         _check(rows, columns, block)
@@ -160,7 +160,7 @@ class Factorisation:
         self._memory: list[NDArray[Any]] = []
         self._allocated = False
         self.state = FactorState()
-        self._safe_point = safe_point
+        self._safe_point = safe_point or SafePoint()
         self._analyse(rows, columns)
 
     def _keep(self, state: ctypes.Structure, **arrays: NDArray[Any]) -> None:

@@ -175,7 +175,7 @@ class CudaMultigrid:
         context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
         levels = np.frombuffer(bytes((CudaLevel * len(self._levels))(*self._levels)), np.uint8)
         self._memory.append(self._xp.asarray(levels, blocking=True))
-        context.levels = address(self._memory[-1])
+        context.levels = ctypes.cast(address(self._memory[-1]), ctypes.POINTER(CudaLevel))  # on the device
         context.small, context.last = self._small, len(self._levels) - 1
         coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
         pitch = bound.buffers.pitch[self._coupling.dims]

@@ -112,6 +112,8 @@ class NativeLoop:
         self.bound = bound
         self.unknowns = unknowns
         self.safe_point = SafePoint()
+        self._lines: dict[tuple[bool, str], PcgKernels] = {}
+        self._precision = float(np.finfo(bound.program.dtype).eps)
 
     @property
     def has_blocks(self) -> bool:
@@ -124,7 +126,10 @@ class NativeLoop:
 
     def lines(self, damped: bool, suffix: str) -> PcgKernels:
         """See ``Executor.lines``."""
-        return lines(self.bound, self.unknowns, damped, suffix)
+        found = self._lines.get((damped, suffix))
+        if found is None:
+            found = self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
+        return found
 
     def run(
         self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
@@ -133,7 +138,7 @@ class NativeLoop:
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
         state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
         state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
-        state.precision = float(np.finfo(self.bound.program.dtype).eps)
+        state.precision = self._precision
         if state.status == 0:
             self.safe_point.run(partial(self._call, lines, state))
         if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
