@@ -10,11 +10,12 @@ from optpy.ir import Dim, Field, Graph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice
 from optpy.linear.executor import Executor
-from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task
+from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, go_on
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.record import Form, Record
 from optpy.linear.registry import REGISTRY, applies, check, named
 from optpy.linear.right_hand_side import RightHandSide
+from optpy.linear.safe_point import NativeSafePoint, OutOfTime
 from optpy.linear.system import System
 from optpy.solver.options import Preconditioner, refuse_on_gpu
 from optpy.solver.pcg import PCGScalars
@@ -128,9 +129,10 @@ class LinearSolver:
         Raises:
             NoMemory
         """
-        if record not in self._methods:
-            self._methods[record] = self._form(record).make(self.system)
-        return self._methods[record]
+        found = self._methods.get(record)
+        if found is None:
+            found = self._methods[record] = self._form(record).make(self.system)
+        return found
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
         """Solve (J^T J + D) delta = -g from delta = 0; see ``NonlinearProblem.solve_linear``.
@@ -140,6 +142,7 @@ class LinearSolver:
             damped: whether A = J^T J + D, or J^T J alone.
             ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
+        self._executor.safe_point = NativeSafePoint(limits.safe_point)
         rows, address = (None, None) if self.trace is None else self._executor.trace(limits.max_iterations)
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None
@@ -176,6 +179,16 @@ class LinearSolver:
 
     def _solve_with_one(self, state: PcgState, task: Task) -> Solved:
         """Go on with the preconditioner in force, and note what has become of it."""
+        try:
+            return self._reported(state, task)
+        except OutOfTime:  # while it was made: one iteration with what need not be made gives a usable step
+            if state.rho_0 >= 0:
+                go_on(state)
+            method = self.method(named("block_jacobi" if self.blocks else "jacobi", self.system))
+            self._used[method.name] = None
+            return method.solve(state, replace(task, patience=None))
+
+    def _reported(self, state: PcgState, task: Task) -> Solved:
         before = state.k
         try:
             method = self.method(self._choice.record)

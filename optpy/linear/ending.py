@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 
+from optpy.kernels.codegen.endings import Ending
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
-
-
-class Ending(IntEnum):
-    """How the loop ended: the numbers of ``PCG_...`` in native/pcg.h and native/pcg.cuh, where 0 is PCG_RUNNING."""
-
-    NO_GRADIENT = 1
-    BAD_START = 2
-    NO_CURVATURE = 3
-    NOT_POSITIVE = 4
-    MODEL = 5
-    ZERO = 6
-    RESIDUAL = 7
-    LIMIT = 8
-    TIME = 9
-    STAGNATED = 10
-
 
 _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
     Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),

@@ -33,7 +33,7 @@ class Form:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is itself alone: what is kept of it is found by identity
 class Record:
     """One preconditioner.
 

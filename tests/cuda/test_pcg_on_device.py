@@ -19,10 +19,9 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.edge_form import EdgeForm
 from optpy.energy.derive.vectors import vector
+from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import _ENDINGS, Ending
 from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -30,7 +29,7 @@ from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from optpy.solver.safe_point import SafePoint
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.kernels import test_native_pcg as on_cpu
-from tests.kernels.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace, c_enum
+from tests.kernels.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace
 
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
@@ -340,10 +339,3 @@ def test_line_by_line_it_is_three_launches_an_iteration(
     problem.trace = None
     assert launches(problem, 30, emulated) == (1 + 3 * 30 + 1, 0, 1)
     assert emulated.waits <= emulated.marks  # nobody waits for all of them
-
-
-def test_endings_have_the_numbers_of_the_header() -> None:
-    running, *endings = c_enum(native_header("linear/pcg/pcg.cuh"), "PCG_RUNNING")
-    assert running == "PCG_RUNNING"
-    assert endings == [f"PCG_{ending.name}" for ending in Ending]
-    assert set(_ENDINGS) == set(Ending)

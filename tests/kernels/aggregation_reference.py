@@ -14,7 +14,9 @@ from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import aggregation
-from optpy.linear.aggregation.aggregation import Aggregation, AggregationLevel, aggregation_source
+from optpy.linear.aggregation.aggregation import Aggregation, aggregation_source
+from optpy.linear.aggregation.structures import AggregationLevel
+from optpy.linear.safe_point import safe_point_source
 
 Real = NDArray[np.float64]
 
@@ -28,8 +30,8 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
     dialect = c_dialect(dtype)
-    headers = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), precision_source(dtype)]
-    source = "\n\n".join([*headers, aggregation_source(block, dialect), RUN])
+    shared = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), safe_point_source()]
+    source = "\n\n".join([*shared, precision_source(dtype), aggregation_source(block, dialect), RUN])
     return compile_c(source, name="aggregation", werror=True).library
 
 

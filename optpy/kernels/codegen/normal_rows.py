@@ -6,7 +6,23 @@ from collections.abc import Iterator
 
 from optpy.ir import BlockEntry, Field, NormalMatrix, NormalTerm
 from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.toolchain.headers import native_header
+
+# The residuals of one term whose read number s is the node of a row.
+NORMAL_VISITS = Structure(
+    "NormalVisits",
+    """
+    const int64_t *first;     /* [row]: its visits; one more than rows */
+    const int64_t *place;     /* [visit]: where the residual's numbers stand in their field */
+    const int32_t *block;     /* [visit][read]: the block of the row that belongs to each read; negative: none */
+""",
+)
+
+
+def normal_rows_header() -> str:
+    """The C text of what an energy's library and that which assembles tell each other; goes after ``kernel_header``."""
+    return f"{NORMAL_VISITS.text}\n\n{native_header('kernels/c/normal_rows.h')}"
 
 
 def row_source(matrix: NormalMatrix, slots: Slots) -> str:
@@ -18,7 +34,7 @@ def row_source(matrix: NormalMatrix, slots: Slots) -> str:
         *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, slots)),
         "}",
     ]
-    return "\n".join([native_header("kernels/c/normal_rows.h"), "", *row])
+    return "\n".join([normal_rows_header(), "", *row])
 
 
 def point_step(field: Field, slots: Slots) -> int:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_int64, c_void_p
+
+from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
+
+
+class Segment(ctypes.Structure):
+    """A run of points of one row."""
+
+    _fields_ = SEGMENT.fields
 
 
 class Context(ctypes.Structure):
-    """As native/kernel.h."""
+    """Where everything stands; the members hold addresses of arrays."""
 
-    _fields_ = [
-        ("field", c_void_p),
-        ("plane", c_void_p),
-        ("size", c_void_p),
-        ("pitch", c_void_p),
-        ("segments", c_void_p),
-        ("count", c_void_p),
-        ("param", c_void_p),
-        ("partial", c_void_p),
-        ("table", c_void_p),
-        ("kernels", c_void_p),
-        ("fields", c_int64),
-    ]
+    _fields_ = CONTEXT.fields

@@ -8,6 +8,7 @@ from ctypes import POINTER, c_int64, c_void_p
 from typing import final
 
 from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
@@ -23,7 +24,7 @@ def team_source(scalars: Sequence[str]) -> list[str]:
     return [
         native_header("kernels/c/prelude.h"),
         native_header("kernels/c/team.h"),
-        native_header("kernels/c/kernel.h"),
+        kernel_header(),
         f"#define OPTPY_SCALARS {len(scalars)}\nenum {{ {', '.join(name.upper() for name in scalars)} }};",
         native_header("kernels/c/team_kernel.h"),
     ]

@@ -17,6 +17,7 @@ from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.pcg.native import address, lines
 from optpy.linear.pcg.state import PcgKernels
+from optpy.linear.safe_point import NativeSafePoint
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
 """The planes of infinitesimal rotations of places with so many coordinates."""
@@ -27,11 +28,11 @@ _NO_PLACE = range(0)
 class AlgebraicMultigrid:
     """Smoothed aggregation on the assembled matrix (see ``Aggregation``)."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: Assembly, safe_point: NativeSafePoint | None = None) -> None:
         self._assembly = assembly
         self._places = dict(_places(assembly.unknowns))
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
-        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype)
+        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype, safe_point)
         self._levels = levels
         values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
         self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, values)
@@ -57,14 +58,19 @@ class AlgebraicMultigrid:
         found.keeps = (solve, matrix, levels)
         return found
 
-    def build(self, damped: bool) -> None:
+    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
         """Levels for the matrix as it now is."""
         self._assembly.assemble(self.matrix, damped)
         if self._levels.matrix is not self.matrix.values:
             self._levels.matrix[...] = self.matrix.values
         self._levels.candidates[...] = self._near_nullspace()
-        bound = self._assembly.bound
-        matrix_solvers(bound.library).optpy_aggregate(ctypes.byref(self._levels.state), bound.product_threads)
+        bound, state = self._assembly.bound, self._levels.state
+
+        def work(safe: int) -> None:
+            state.safe = safe
+            matrix_solvers(bound.library).optpy_aggregate(ctypes.byref(state), bound.product_threads)
+
+        safe_point.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """See ``Assembly.residual_norms``."""

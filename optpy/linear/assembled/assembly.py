@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, c_int, c_int64, c_void_p
+from ctypes import c_int
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optpy.ir import Dim, Field, NormalMatrix, NormalTerm
-from optpy.kernels.codegen.normal_rows import point_step
+from optpy.kernels.codegen.normal_rows import NORMAL_VISITS, normal_rows_header, point_step
 from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.aggregation.aggregation import AggregationState
+from optpy.linear.aggregation.structures import AggregationState
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
     from scipy.sparse import bsr_matrix, csr_matrix
@@ -34,7 +35,7 @@ def assembly_source(block: int) -> str:
     """The code for blocks of one size; goes after prelude.h, team.h, kernel.h and ``precision_source``."""
     lines = [f"#define NORMAL_CHANNELS {block}", f"#define NORMAL_CHUNK {_CHUNK}"]
     return "\n".join(
-        [*lines, "", native_header("kernels/c/normal_rows.h"), native_header("linear/assembled/assembly.h")]
+        [*lines, "", normal_rows_header(), NORMAL_MATRIX.text, "", native_header("linear/assembled/assembly.h")]
     )
 
 
@@ -72,35 +73,50 @@ def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
 
 
 class _Visits(ctypes.Structure):
-    """NormalVisits of native/assembly.h."""
+    """The residuals of one term whose read number s is the node of a row."""
 
-    _fields_ = [("first", c_void_p), ("place", c_void_p), ("block", c_void_p)]
+    _fields_ = NORMAL_VISITS.fields
+
+
+NORMAL_MATRIX = Structure(
+    "NormalMatrix",
+    """
+    int64_t nodes;
+    const int64_t *row;       /* [row]: its blocks; one more than rows */
+    const int64_t *diagonal;  /* [row] */
+    const int64_t *place;     /* [row]: where its node stands in its grid */
+    const NormalVisits *visits;
+    double *matrix;           /* [block][channel][channel], in double whatever r and z are in */
+    OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
+    double *partial;          /* [chunk of rows] */
+    NormalRow add_row;
+    /* Of each channel of a row, in the solver's vectors: the field, its channel, and the step from place to place. */
+    const int (*r)[3], (*z)[3], (*D)[3];
+""",
+    {"NormalVisits": _Visits},
+)
 
 
 class AssembledState(ctypes.Structure):
-    """NormalMatrix of native/assembly.h."""
+    """The matrix, for native code."""
 
-    _fields_ = [
-        ("nodes", c_int64),
-        ("row", c_void_p),
-        ("diagonal", c_void_p),
-        ("place", c_void_p),
-        ("visits", POINTER(_Visits)),
-        ("matrix", c_void_p),
-        ("b", c_void_p),
-        ("x", c_void_p),
-        ("partial", c_void_p),
-        ("add_row", c_void_p),
-        ("r", POINTER(c_int)),
-        ("z", POINTER(c_int)),
-        ("D", POINTER(c_int)),
-    ]
+    _fields_ = NORMAL_MATRIX.fields
+
+
+ASSEMBLED_SOLVE = Structure(
+    "AssembledSolve",
+    """
+    NormalMatrix *matrix;
+    Aggregation *aggregation; /* whose finest level has the matrix's own b and x */
+""",
+    {"NormalMatrix": AssembledState, "Aggregation": AggregationState},
+)
 
 
 class AssembledSolve(ctypes.Structure):
-    """As matrix_solvers.h."""
+    """What makes z of r with an assembled matrix."""
 
-    _fields_ = [("matrix", POINTER(AssembledState)), ("aggregation", POINTER(AggregationState))]
+    _fields_ = ASSEMBLED_SOLVE.fields
 
 
 @final

@@ -12,9 +12,11 @@ from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary, precision_source
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.aggregation.aggregation import AggregationState, aggregation_source
-from optpy.linear.assembled.assembly import AssembledState, assembly_source
-from optpy.linear.cholesky.factorisation import FactorState, cholesky_source
+from optpy.linear.aggregation.aggregation import aggregation_source
+from optpy.linear.aggregation.structures import AggregationState
+from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, AssembledState, assembly_source
+from optpy.linear.cholesky.factorisation import cholesky_source
+from optpy.linear.cholesky.structures import FactorState
 from optpy.linear.pcg.native import joined, lines_source
 
 
@@ -53,6 +55,7 @@ def matrix_solvers_source(block: int, dtype: str, scalars: Sequence[str]) -> str
         assembly_source(block),
         aggregation_source(block, c_dialect(dtype)),
         cholesky_source(block),
+        ASSEMBLED_SOLVE.text,
         native_header("linear/assembled/matrix_solvers.h"),
     ]
     return joined(parts)

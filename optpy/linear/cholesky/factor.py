@@ -13,6 +13,7 @@ from optpy.linear.assembled.assembly import AssembledMatrix
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
+from optpy.linear.safe_point import NativeSafePoint
 
 
 @final
@@ -23,11 +24,11 @@ class CholeskyFactor:
     that of a product with J is rounded to the vectors' precision. See ``LinearOperator``.
     """
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: Assembly, safe_point: NativeSafePoint) -> None:
         self._assembly = assembly
         self._rows = assembly.pattern.indptr.astype(np.int64)
         self._columns = assembly.pattern.indices.astype(np.int32)
-        self._factor = Factorisation(self._rows, self._columns, assembly.channels)
+        self._factor = Factorisation(self._rows, self._columns, assembly.channels, safe_point)
         self._matrix: AssembledMatrix | None = None
 
     @property
@@ -59,17 +60,23 @@ class CholeskyFactor:
             self._matrix = self._assembly.in_order(order, self._rows, self._columns, values)
         return self._matrix
 
-    def build(self, damped: bool) -> None:
+    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
         """Factorise the matrix as it now is.
 
         Raises:
+            OutOfTime: it was not finished in time.
             MemoryError: there is not enough.
         """
         self._factor.allocate()
         self._assembly.assemble(self.matrix, damped)
         bound, state = self._assembly.bound, self._factor.state
         factorise = matrix_solvers(bound.library).optpy_factorise
-        factorise(ctypes.byref(state), self.matrix.state.matrix, bound.product_threads)
+
+        def work(safe: int) -> None:
+            state.safe = safe
+            factorise(ctypes.byref(state), self.matrix.state.matrix, bound.product_threads)
+
+        safe_point.finish(work)
         self._product = self.matrix.as_scipy()
 
     def apply(self, p: NDArray[Any]) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
-from ctypes import c_double, c_int, c_int64, c_void_p
+from ctypes import c_int64
 from dataclasses import dataclass
 from math import prod
 from typing import Any, final
@@ -13,12 +13,14 @@ from typing import Any, final
 import numpy as np
 
 from optpy.ir import Coupling, Dim
+from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.context import PCG
 from optpy.kernels.runtime.cuda.device import Kernel
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
+from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLevel, cuda_context
 
 _ALONE = 2**15
 """Multiplications below which one block does a level faster than a launch begins."""
@@ -54,7 +56,8 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     ]
     names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
     bounds = [line for name in names for line in launch_bounds(name, False)]
-    head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds])
+    structures = [CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
+    head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds, *(s.text for s in structures)])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
 
 
@@ -64,51 +67,6 @@ def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
     coupling = program.coupling
     assert isinstance(coupling, Coupling)
     return library.further("multigrid", lambda: multigrid_source(coupling, program.dtype), name)
-
-
-class _Level(ctypes.Structure):
-    """struct MgLevel."""
-
-    _fields_ = [
-        ("size", c_int64 * 3),
-        ("step", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("plane", c_int64),
-        ("origin", c_int64),
-        ("matrix", c_void_p),
-        ("inverse", c_void_p),
-        ("x", c_void_p),
-        ("b", c_void_p),
-        ("t", c_void_p),
-        ("omega", c_void_p),
-    ]
-
-
-class _Channel(ctypes.Structure):
-    """struct MgChannel."""
-
-    _fields_ = [("values", c_void_p), ("minus", c_void_p), ("mask", c_void_p)]
-
-
-def _context_type(channels: int) -> type[ctypes.Structure]:
-    """struct Context of native/multigrid.cuh."""
-    members: list[tuple[str, Any]] = [
-        ("level", _Level),
-        ("coarser", _Level),
-        ("levels", c_void_p),
-        *((name, c_int64) for name in ("first", "small", "last")),
-        ("size", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("fine", _Channel * channels),
-        *((name, c_void_p) for name in ("factor", "work", "partial", "total", "sync", "status")),
-        ("scale", c_double),
-        ("add", c_int),
-        ("colour", c_int),
-        ("probe", c_int * 3),
-    ]
-    return type("Context", (ctypes.Structure,), {"_fields_": members})
 
 
 @final
@@ -199,12 +157,12 @@ class CudaMultigrid:
         self._small = min(small, default=len(sizes) - 1)
         self.context = self._new_context(finest)
 
-    def _level(self, size: LevelSize, omega: int) -> _Level:
+    def _level(self, size: LevelSize, omega: int) -> CudaLevel:
         address = self._bound.device.address
         planes = _planes(self._coupling)
         arrays = {name: address(self._zeros(k * size.plane, self._dtype)) for name, k in planes.items()}
         shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
-        return _Level(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
+        return CudaLevel(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
 
     def _zeros(self, count: int, dtype: Any) -> Any:
         array = self._xp.zeros(count, dtype)
@@ -213,10 +171,11 @@ class CudaMultigrid:
 
     def _new_context(self, finest: tuple[int, ...]) -> Any:
         bound, address = self._bound, self._bound.device.address
-        context = _context_type(len(self._coupling.elements))()
-        levels = np.frombuffer(bytes((_Level * len(self._levels))(*self._levels)), np.uint8)
+        fields = cuda_context(len(self._coupling.elements)).fields
+        context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
+        levels = np.frombuffer(bytes((CudaLevel * len(self._levels))(*self._levels)), np.uint8)
         self._memory.append(self._xp.asarray(levels, blocking=True))
-        context.levels = address(self._memory[-1])
+        context.levels = ctypes.cast(address(self._memory[-1]), ctypes.POINTER(CudaLevel))  # on the device
         context.small, context.last = self._small, len(self._levels) - 1
         coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
         pitch = bound.buffers.pitch[self._coupling.dims]

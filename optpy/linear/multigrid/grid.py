@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from ctypes import byref
 from typing import final
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Coupling, Field
 from optpy.kernels.runtime.library import BoundProgram
-from optpy.linear.multigrid.levels import Multigrid, MultigridState, places
+from optpy.linear.multigrid.levels import Multigrid, places
 from optpy.linear.multigrid.native import grid_multigrid
+from optpy.linear.multigrid.structures import MultigridState
 from optpy.linear.pcg.native import address, ints, lines
 from optpy.linear.pcg.state import PcgKernels
+from optpy.linear.safe_point import NativeSafePoint
 
 
 @final
@@ -60,16 +63,16 @@ class GridMultigrid:
             omega=state + MultigridState.omega.offset,
         )
 
-    def build(self, damped: bool) -> None:
+    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
         """Levels for J^T J (+ D) as it now is."""
-        bound = self._bound
-        grid_multigrid(bound.library).optpy_multigrid(
-            ctypes.byref(bound.context),
-            ctypes.byref(self.kernels(damped)),
-            ctypes.byref(self.levels.state),
-            bound.no_scalars,
-            bound.product_threads,
-        )
+        bound, state = self._bound, self.levels.state
+        build, lines = grid_multigrid(bound.library).optpy_multigrid, self.kernels(damped)
+
+        def work(safe: int) -> None:
+            state.safe = safe
+            build(byref(bound.context), byref(lines), byref(state), bound.no_scalars, bound.product_threads)
+
+        safe_point.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""

@@ -10,7 +10,8 @@ from optpy.ir import Coupling
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary, precision_source
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
-from optpy.linear.multigrid.levels import MultigridState, multigrid_source
+from optpy.linear.multigrid.levels import multigrid_source
+from optpy.linear.multigrid.structures import MultigridState
 from optpy.linear.pcg.native import joined, lines_source
 from optpy.linear.pcg.state import PcgKernels
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.linear.ending import Ending
+from optpy.kernels.codegen.endings import Ending
 from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.safe_point import NativeSafePoint
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _BUILDING = 12
@@ -32,8 +33,12 @@ class Levels(Protocol):
     def kernels(self, damped: bool) -> Any:
         """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
 
-    def build(self, damped: bool) -> None:
-        """Levels for A = J^T J (+ D) as it now is."""
+    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
+        """Levels for A = J^T J (+ D) as it now is.
+
+        Raises:
+            OutOfTime
+        """
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
@@ -156,8 +161,8 @@ class MultigridSolve(Method):
         return summary
 
     def _build(self, damped: bool) -> None:
-        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
-        self._levels.build(damped)
+        self._first_iterations = None  # first, so that levels which are cut short are built again
+        self._levels.build(damped, self._executor.safe_point)
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""

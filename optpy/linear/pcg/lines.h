@@ -1,20 +1,5 @@
 /* The lines of conjugate gradients, which are kernels of an energy's library, as pcg.h and what preconditions it run them. */
 
-/* The kernels of each line, one for each grid of unknowns; those of apply may have others before them. */
-typedef struct PcgKernels {
-    int64_t grids, applied;
-    const int *start, *direction, *apply, *update, *flush, *restart;
-    /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
-    int64_t unknowns;
-    const int *p, *delta;
-    /* What makes z = M^-1 r where the lines do not, and returns r.z: a function of the library of its preconditioner,
-     * which all threads of the team call when r is there. Null: the lines do. */
-    double (*precondition)(void *preconditioner, const Context *c, const struct PcgKernels *m, const double *scalar,
-                           Team *team, int thread);
-    void *preconditioner;
-    const double *omega;      /* of the sweep that is part of the lines, or null */
-} PcgKernels;
-
 /* A line of conjugate gradients on every grid; returns the sum of its first reduction, if it has one. */
 OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
     for (int64_t g = 0; g < count; g++) {

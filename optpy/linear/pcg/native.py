@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_int, c_void_p
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -12,15 +13,16 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
+from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import Ending, linear_summary
-from optpy.linear.pcg.state import PcgKernels, PcgState
+from optpy.linear.ending import linear_summary
+from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
+from optpy.linear.safe_point import NativeSafePoint, safe_point_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
-from optpy.solver.safe_point import SLICE
 
 
 def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
@@ -42,12 +44,13 @@ def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
 def conjugate_gradients_source(scalars: Sequence[str]) -> str:
     """The whole C source."""
     run = native_header("kernels/c/run.h")
-    return joined(["#include <time.h>", *lines_source(scalars), run, native_header("linear/pcg/pcg.h")])
+    loop = [endings_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
+    return joined([*lines_source(scalars), run, *loop])
 
 
 def lines_source(scalars: Sequence[str]) -> list[str]:
     """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
-    return [*team_source(scalars), native_header("linear/pcg/lines.h")]
+    return [*team_source(scalars), safe_point_source(), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -108,7 +111,9 @@ class NativeLoop:
     def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
+        self.safe_point = NativeSafePoint()
         self._lines: dict[tuple[bool, str], PcgKernels] = {}
+        self._precision = float(np.finfo(bound.program.dtype).eps)
 
     @property
     def has_blocks(self) -> bool:
@@ -121,29 +126,28 @@ class NativeLoop:
 
     def lines(self, damped: bool, suffix: str) -> PcgKernels:
         """See ``Executor.lines``."""
-        if (damped, suffix) not in self._lines:
-            self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
-        return self._lines[damped, suffix]
+        found = self._lines.get((damped, suffix))
+        if found is None:
+            found = self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
+        return found
 
     def run(
         self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
     ) -> LinearSummary | None:
-        """See ``Executor.run``: the native loop, which comes back now and then, so that Ctrl-C is heard."""
+        """See ``Executor.run``: the native loop, with a safe point after each iteration."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
         state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
         state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
-        state.precision, state.slice = float(np.finfo(self.bound.program.dtype).eps), SLICE
-        while state.status == 0:
-            limits.safe_point.poll()
-            state.time_left = limits.safe_point.seconds_left
-            self.call(lines, state)
+        state.precision = self._precision
+        if state.status == 0:
+            self.safe_point.run(partial(self._call, lines, state))
         if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
             state.status = 0
             return None
         return linear_summary(state, limits)
 
-    def call(self, lines: PcgKernels, state: PcgState) -> None:
-        """Run conjugate gradients until they end or ``state.slice`` seconds have passed."""
+    def _call(self, lines: PcgKernels, state: PcgState, safe_point: int) -> None:
+        state.safe = safe_point
         context, threads = byref(self.bound.context), self.bound.product_threads
         pcg = self.bound.library.loops.optpy_pcg
         pcg(context, byref(lines), byref(state), self.bound.no_scalars, threads)

@@ -8,10 +8,12 @@ from itertools import islice
 from typing import final
 
 from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases, loops
+from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
+from optpy.kernels.codegen.endings import endings_source
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
 from optpy.kernels.codegen.target import Target
@@ -120,6 +122,7 @@ class CudaProgram(AbstractProgram):
         bounds = [line for k in (*prepare, *kernels) for line in launch_bounds(f"pcg_{k}", True)]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
+            endings_source(),
             native_header("linear/pcg/pcg.cuh"),
             native_header("linear/multigrid/pcg_multigrid.cuh")
             if multigrid
@@ -133,7 +136,7 @@ class CudaProgram(AbstractProgram):
             index,
             [
                 shared_header("kernels/c/vecmath.h"),
-                context_text(self),
+                structures_source(self.slots, self.scalars, len(self.kernels)),
                 native_header("kernels/cuda/reduce.cuh"),
                 native_header("kernels/cuda/tiles.cuh"),
                 *(self.functions[n] for n in numbers),
@@ -246,54 +249,3 @@ def _products(phases: int) -> str:
         lines += ["        optpy_barrier(c); \\"] if n else []
         lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
     return "\n".join([*lines, "    }", "", ""])
-
-
-def context_text(program: CudaProgram) -> str:
-    """The kernels' one argument; ``context.py`` has the same for Python."""
-    slots = program.slots
-    members = [
-        ("void *", "field", len(slots.fields)),
-        ("long long ", "plane", len(slots.fields)),
-        ("long long ", "size", len(slots.sizes)),
-        ("long long ", "pitch", len(slots.grids)),
-        ("double ", "param", len(slots.params)),
-        ("const int32_t *", "table", len(slots.tables)),
-        ("double ", "scalar", len(program.scalars)),
-    ]
-    lines = ["struct Context {"]
-    lines += [f"    {ctype}{name}[{max(count, 1)}];" for ctype, name, count in members]
-    lines += [
-        "    double *partial, *total;        /* of each sum: one number for each block; all totals */",
-        "    struct Sync *sync;",
-        "    struct Pcg *pcg;",
-        "    double *trace;                  /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */",
-        "    long long *progress;            /* in the host's memory: iterations done, -1 at the end; or null */",
-        "    double *omega;                  /* the damping of multigrid's finest level; or null */",
-        "    double eta, r_tolerance;",
-        "    double precision;               /* of the vectors */",
-        "    double reduced;                 /* r.z over that of the start, where another preconditioner goes on */",
-        "    double factor;                  /* of what pcg_power makes of omega */",
-        "    long long max_iterations, min_iterations, reset_period;",
-        "    long long pause;                /* iterations after which pcg_solve returns, ended or not */",
-        "    long long slice;                /* nanoseconds after which pcg_solve returns; 0: never */",
-        "    int fresh;                      /* whether pcg_solve begins, or goes on */",
-        "    int ahead;                      /* whether kernels do nothing while conjugate gradients have not ended */",
-        f"    int lanes[{max(len(program.kernels), 1)}]; /* of each kernel with local sums: threads to a point */",
-        "};",
-    ]
-    return "\n".join([*lines, *_states(program.scalars)])
-
-
-def _states(scalars: Sequence[str]) -> list[str]:
-    """What ``Context`` points to, and the numbers of the run-time scalars."""
-    names = ", ".join(name.upper() for name in scalars)
-    return [
-        "struct Sync { unsigned arrived, barrier, halt; };",
-        "struct Pcg {",
-        "    double alpha, pending, beta, rho, rho_0, pAp, prepared, Q, zeta;",
-        "    double rho_seen, Q_seen;        /* at the last iteration with progress to be seen, k_seen */",
-        "    long long k, resumed, k_seen, status;",
-        "};",
-        f"enum {{ {names} }};",
-        f"#define OPTPY_SCALARS {len(scalars)}",
-    ]

@@ -1,0 +1,141 @@
+"""Safe points: where long linear work hears Ctrl-C, and ends when its time is up."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Generator
+from ctypes import CFUNCTYPE, c_int, c_void_p
+from enum import IntEnum
+from typing import final
+
+from optpy.kernels.codegen.structures import Structure, enumeration
+from optpy.kernels.toolchain.headers import native_header
+from optpy.solver.safe_point import UNDISTURBED, SafePoint
+
+PERIOD = 0.05
+"""Seconds from one time that native code asks for Ctrl-C to the next."""
+
+SAFE_POINT = Structure(
+    "SafePoint",
+    """
+    int (*poll)(void);        /* of the host, which hears Ctrl-C there; not 0: the work is to stop */
+    double period;            /* seconds from one poll to the next */
+    double time_left;         /* seconds, when the work begins; negative: no limit */
+    double next, deadline;    /* of the clock: the next poll, and the end of the time */
+    atomic_int stopped;       /* SAFE_... */
+""",
+)
+
+
+class Stop(IntEnum):
+    """Whether native work is to stop, and why."""
+
+    NOT_STOPPED = 0
+    INTERRUPTED = 1
+    LATE = 2
+
+
+class _State(ctypes.Structure):
+    keeps: object
+    """Alive: what ``poll`` points at."""
+
+    _fields_ = SAFE_POINT.fields
+
+
+def safe_point_source() -> str:
+    """The C text of safe points; goes after team.h where there is a team."""
+    includes = "#include <stdatomic.h>\n#include <time.h>"
+    texts = [includes, enumeration("SAFE_", Stop), SAFE_POINT.text, native_header("linear/safe_point.h")]
+    return "\n\n".join(texts)
+
+
+class OutOfTime(Exception):
+    """What was to be made has not been finished in time."""
+
+
+@final
+class NativeSafePoint:
+    """Lets long work be cut short, by Ctrl-C and when a deadline has passed.
+
+    Args:
+        solve: the safe point of the solve that the work is part of.
+    """
+
+    def __init__(self, solve: SafePoint = UNDISTURBED) -> None:
+        self._solve = solve
+        self._caught: list[BaseException] = []
+        self._state: _State | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._solve.is_late
+
+    def check(self) -> None:
+        """A safe point of work in Python.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C has come.
+            OutOfTime: the deadline has passed.
+        """
+        self._solve.poll()
+        if self.is_late:
+            raise OutOfTime
+
+    def finish(self, work: Callable[[int], object]) -> None:
+        """Do native work that is of no use unless it is finished.
+
+        Args:
+            work: see ``run``.
+
+        Raises:
+            OutOfTime: the deadline has passed before its end.
+        """
+        if self.run(work) is Stop.LATE:
+            raise OutOfTime
+
+    def run(self, work: Callable[[int], object]) -> Stop:
+        """Do native work that comes to safe points; whether the deadline has cut it short.
+
+        What Ctrl-C raises comes out of this call, when the work has come to its next safe point.
+
+        Args:
+            work: called with the address of the native structure.
+        """
+        state = self._native()
+        state.time_left = -1.0 if math.isinf(self._solve.deadline) else self._solve.seconds_left
+        work(ctypes.addressof(state))
+        if self._caught:
+            self._state = None  # which would be interrupted forever
+            raise self._caught.pop()
+        return Stop(state.stopped)
+
+    def _native(self) -> _State:
+        if self._state is None:
+            polls = _polls(self._caught, self._solve.poll)
+            next(polls)
+            poll = _POLL(polls.__next__)
+            self._state = _State(poll=ctypes.cast(poll, c_void_p).value, period=PERIOD)
+            self._state.keeps = poll
+        return self._state
+
+
+_POLL = CFUNCTYPE(c_int)
+
+
+def _polls(caught: list[BaseException], poll: Callable[[], None]) -> Generator[int, None, None]:
+    """0 again and again, and 1 when a handler of signals has raised: Python calls these when this goes on.
+
+    A generator, since in a function they would be called before it has entered a try statement.
+    """
+    try:
+        while True:
+            poll()
+            yield 0
+    except GeneratorExit:
+        return
+    except BaseException as error:
+        caught.append(error)
+    while True:
+        yield 1
