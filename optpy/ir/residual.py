@@ -1,4 +1,4 @@
-"""What an energy is to the builders of its routines: residuals."""
+"""Residuals: the vectors whose squares are summed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manifold is to the rest: how its elements are stored, read, moved and checked."""
+"""Manifolds, and their elements in formulas: stored, read, moved and checked."""
 
 from __future__ import annotations
 
