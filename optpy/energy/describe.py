@@ -76,7 +76,7 @@ def _squares(residual: ir.Residual, name: str) -> str:
 
 
 def _components_latex(residual: ir.Residual) -> str:
-    from optpy.symbolic.sympy_bridge import to_latex
+    from optpy.symbolic.latex import to_latex
 
     entries = [to_latex(c, sympy_leaf) for c in residual.components]
     if not residual.shape:

@@ -11,7 +11,7 @@ Read in this order:
 - ``factor``, ``count``: fewer operations, and how many.
 - ``affine``: integer index algebra: shifts, floor divisions, inversion.
 - ``interpret``: evaluation with NumPy, the oracle of the tests.
-- ``sympy_bridge``: SymPy and LaTeX.
+- ``sympy_bridge``, ``latex``: SymPy and LaTeX.
 
 Nothing here knows of images, meshes or kernels: leaves are variables whose keys mean something to the rest
 of optpy. Importing this package imports NumPy at most.
