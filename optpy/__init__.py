@@ -106,8 +106,9 @@ from optpy.errors import (
     OptpyError,
     PrecisionWarning,
 )
+from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.options import SolveOptions
-from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status
+from optpy.solver.result import SolveResult, Status
 
 __version__ = "0.1.0"
 

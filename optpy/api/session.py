@@ -20,10 +20,11 @@ from optpy.ir import Problem
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.threads import thread_count
 from optpy.kernels.toolchain.progress import telling
+from optpy.solver.iteration import IterationRecord
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import OPTION_NAMES, SolveOptions
 from optpy.solver.protocol import Damping
-from optpy.solver.result import IterationRecord, SolveResult, Status
+from optpy.solver.result import SolveResult, Status
 
 _STANDSTILL = 1.0
 """A step of so many units in the last place of x, in norm, is rounding."""

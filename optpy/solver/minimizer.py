@@ -11,13 +11,14 @@ from typing import Any, final
 from optpy.errors import DataError
 from optpy.solver.confirmation import Confirmation
 from optpy.solver.gauss_newton import GaussNewton
+from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.options import SolveOptions
 from optpy.solver.precision import Precision, lowers
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
-from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.result import Ending, Status, Timing
 from optpy.solver.safe_point import HeldBack, SafePoint
 from optpy.solver.summary import Summary
 from optpy.solver.termination import Criteria, non_finite
