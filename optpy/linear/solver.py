@@ -58,6 +58,7 @@ class LinearSolver:
         self._asked: Preconditioner = None
         self._choice = Choice("jacobi", self._others, None)
         self._used: dict[str, None] = {}
+        self._precision = float(np.finfo(bound.program.dtype).eps)
         # What takes memory, and time to make, is kept while another preconditioner is in force.
         self._jacobi: dict[tuple[bool, bool], JacobiSolve] = {}
         self._grid: MultigridSolve | None = None
@@ -151,7 +152,7 @@ class LinearSolver:
         state = PcgState(
             max_iterations=limits.max_iterations, min_iterations=limits.min_iterations,
             reset_period=limits.residual_reset_period, r_tolerance=limits.r_tolerance,
-            precision=float(np.finfo(self._bound.program.dtype).eps), slice=SLICE, rho_0=-1.0,
+            precision=self._precision, slice=SLICE, rho_0=-1.0,
             trace=None if rows is None else rows.ctypes.data,
         )  # fmt: skip
         spent = 0
@@ -169,7 +170,7 @@ class LinearSolver:
             self._multigrid.trust()
         if rows is not None and self.trace is not None:
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in rows[: state.k])
-        return replace(solved.summary, iterations=spent + solved.summary.iterations)
+        return replace(solved.summary, iterations=spent + solved.summary.iterations) if spent else solved.summary
 
     # -- the preconditioner in force -----------------------------------------------------------------------------------
 
