@@ -141,20 +141,19 @@ class Minimizer:
         return self._iterations[-1]
 
     def _step(self, *, iterate: bool = True) -> None:
-        """A step with the clock running; Ctrl-C goes through, at its safe points and at its end."""
+        """A step with the clock running; Ctrl-C is held back, and goes through at its safe points and at its end."""
         self._entered = time.perf_counter()
         cut_short, self._cut_short = self._cut_short, True
         try:
-            with self._interrupts.held():
-                if not self._iterations:
-                    self._begin()
-                elif cut_short:
-                    self._ending = self._ending_without_a_step()
-                if iterate and not self.status.finished:
-                    self._iterate()
-                self._cut_short = False
-                self._return_best()
-                self._interrupts.poll()
+            if not self._iterations:
+                self._begin()
+            elif cut_short:
+                self._ending = self._ending_without_a_step()
+            if iterate and not self.status.finished:
+                self._iterate()
+            self._cut_short = False
+            self._return_best()
+            self._interrupts.poll()
         finally:
             self._elapsed, self._entered = self._now(), time.perf_counter()
 
@@ -166,7 +165,8 @@ class Minimizer:
     def summary(self) -> Summary:
         """The solve so far; before the first step the starting point is evaluated, as that step would."""
         if not self._iterations:
-            self._step(iterate=False)
+            with self._interrupts.held():
+                self._step(iterate=False)
         assert self._initial is not None
         timing = Timing(
             residual=self._problem.residual.seconds,

@@ -48,6 +48,7 @@ class Precision:
         self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
         self._least = math.inf  # the lowest cost from which a step was made
         self.asks = False  # for a step by the residuals, from here
+        self._hidden: Hidden | None = None  # what was found here, while its step is the problem's
         self._reached = math.inf  # by such steps: Gauss-Newton may leave it for a higher cost, and come back for ever
         self._in_vain = math.nan  # the cost from which such a step has gained too little
 
@@ -105,8 +106,8 @@ class Precision:
         """Ask for a step by residuals if there is one that gains a notable part of the cost; not after one in vain."""
         if not self._unit or not math.isnan(self._in_vain) or not self._problem.is_stiff():
             return
-        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
-        self.asks = self._may_gain(hidden, cost, NOTABLE)
+        self._hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
+        self.asks = self._may_gain(self._hidden, cost, NOTABLE)
 
     def _may_gain(self, hidden: Hidden, cost: float, part: float) -> bool:
         """Whether the step by residuals promises more than a part of the cost, and has not been tried from here."""
@@ -117,8 +118,8 @@ class Precision:
         """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
         if not self.asks:
             return None
-        self.asks = False
-        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
+        hidden = self._hidden or self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
+        self._hidden, self.asks = None, False
         step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
@@ -152,7 +153,7 @@ class Precision:
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         rounded = ending.status is Status.PRECISION
         made = self._unit**2 * self._problem.rounding(cost).cost
-        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=rounded)
+        self._hidden = hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=rounded)
         lost = made > _ROUNDED * self.initial and self._is_led_away()
         times, solved = _ROUNDED if cost <= self._unit * self.initial else ROUNDINGS**2, _SOLVED * self.initial
         if not lost:
@@ -176,6 +177,7 @@ class Precision:
         """Whether rounding x could make what each term costs: a stiff term's rounding says nothing of the others."""
         if cost > times * made:
             return False
+        self._hidden = None  # the step is another from now on
         there = self._problem.change_by_rounding(self._unit)
         costs = self._problem.evaluate().by_term
         return sum(c for term, c in costs.items() if c > times * there[term]) <= _MIXED * cost

@@ -191,9 +191,11 @@ class BoundProgram:
         Returns:
             The totals of the group's reductions by name: sums, or largest magnitudes, over all its kernels.
         """
+        call = self._calls.get(group) or self._call(group)
+        if not call.kernels:
+            return {}
         self._locate()
         values = self._no_scalars if scalars is None else self._scalar_array(scalars)
-        call = self._calls.get(group) or self._call(group)
         kernels, threads, totals = call.kernels, call.threads, call.totals
         self._run(self._context, kernels, threads, len(kernels), values, repeat, totals)
         return call.found()
