@@ -99,7 +99,7 @@ def measure(case: Case, dtype: str, form: str, architecture: str, index: str = "
     Raises:
         CompileError: NVRTC is not there.
     """
-    program = derive_cuda(case.energy, dtype, scatter=FORMS[form]).program
+    program = derive_cuda(case.energy.problem, dtype, scatter=FORMS[form]).program
     for name, text in sources(program, index):
         image = compile_cuda(text, architecture).image
         for kernel, r in sorted(read_cubin(image).items()):

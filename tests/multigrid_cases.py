@@ -60,7 +60,7 @@ def quads() -> op.Energy:
 
 def values_of(energy: op.Energy, sizes: tuple[int, ...], edges: int = 12) -> dict[str, Any]:
     rng = np.random.default_rng(3)
-    grid = energy.unknown_fields[0].dims
+    grid = energy.problem.unknowns[0].dims
     size_of = dict(zip(grid, sizes, strict=True))
     values: dict[str, Any] = {}
     for f in energy.fields:
@@ -89,7 +89,7 @@ def poisson(n: int) -> tuple[op.Energy, dict[str, Any]]:
 
 def compiled(energy: op.Energy, values: dict[str, Any], threads: int = 1, dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cpu", dtype)
-    bound = bind(energy, values, dtype)
-    made = solver.problem(bound, threads)
-    made.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(energy.problem, values, dtype)
+    made = solver.compiled.instance(bound, threads)
+    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     return made

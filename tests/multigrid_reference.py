@@ -87,7 +87,7 @@ def _diagonal_inverse(A: Real, block: int) -> Real:
 def interleaved(energy: op.Energy, sizes: tuple[int, ...]) -> NDArray[np.intp]:
     """The columns of the Jacobian, point by point."""
     points, start, columns = math.prod(sizes), 0, []
-    for u in energy.unknown_fields:
+    for u in energy.problem.unknowns:
         columns.append(start + np.arange(points * u.channels).reshape(points, u.channels))
         start += points * u.channels
     return np.concatenate(columns, axis=1).ravel()
@@ -108,7 +108,7 @@ def assert_same_solve(
         omegas: the damping factors that the code under test has found, of the finest level first.
         ours: what it has come to: the summary, the trace, and delta, unknown after unknown.
     """
-    sizes = values[energy.unknown_fields[0].name].shape[: len(energy.unknown_fields[0].dims)]
+    sizes = values[energy.problem.unknowns[0].name].shape[: len(energy.problem.unknowns[0].dims)]
     order = interleaved(energy, sizes)
     F = np.concatenate([r.ravel() for r in energy.residuals(values).values()])
     J = energy.jacobian(values).toarray()[:, order]

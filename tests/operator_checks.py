@@ -39,15 +39,15 @@ class Operators:
     ) -> None:
         solver = solver or op.compile(energy, "cpu", dtype)
         self.energy = energy
-        self.bound = bind(energy, data, dtype, solver._place.xp)
+        self.bound = bind(energy.problem, data, dtype, solver.compiled.place.xp)
         self._on_gpu = solver.device == "cuda"
-        on_host = bind(energy, data, dtype) if self._on_gpu else self.bound
-        self._solved = {u: solved_elements(energy, u, on_host) for u in energy.unknown_fields}
-        self.unknowns = energy.unknown_fields
-        self.problem = solver.problem(self.bound, threads)
+        on_host = bind(energy.problem, data, dtype) if self._on_gpu else self.bound
+        self._solved = {u: solved_elements(energy.problem, u, on_host) for u in energy.problem.unknowns}
+        self.unknowns = energy.problem.unknowns
+        self.problem = solver.compiled.instance(self.bound, threads)
         self.problem._buffers.provide(self.problem._buffers.memory)
         self._poison()
-        self.problem.bind(self.bound.arrays, self.bound.params, solver.connectivity(self.bound))
+        self.problem.bind(self.bound.arrays, self.bound.params, solver.compiled.connectivity(self.bound))
 
     def _poison(self) -> None:
         """NaN in all memory beyond the fields: whoever reads there is found by the results."""
@@ -179,14 +179,14 @@ def near(actual: Any, expected: Any, magnitude: Any, epsilon: float) -> None:
 
 def check_residuals(ops: Operators, data: dict[str, Any], F: Real, epsilon: float) -> None:
     got = ops.problem.residuals()
-    assert list(got) == [r.label for r in ops.energy.residual_terms]
+    assert list(got) == [r.label for r in ops.energy.problem.residuals]
     near(np.concatenate([r.ravel() for r in got.values()]), F, np.abs(F).max(initial=0), epsilon)
     cost = ops.problem.evaluate()
     near(cost.total, 0.5 * F @ F, F @ F, epsilon)
     assert list(cost.by_term) == list(ops.energy.terms)
     by_label = ops.energy.residuals(data)
     for term in ops.energy.terms:
-        own = [by_label[r.label] for r in ops.energy.residual_terms if r.term == term]
+        own = [by_label[r.label] for r in ops.energy.problem.residuals if r.term == term]
         near(cost.by_term[term], sum(0.5 * np.sum(r**2) for r in own), F @ F, epsilon)
 
 

@@ -41,7 +41,7 @@ class RandomEnergy:
     def long_sizes(self) -> dict[str, int]:
         """Small, but for the rows of the first unknown: longer than many vector registers, and than the runs of points
         that are skipped where all is fixed."""
-        sizes, dims = self.sizes(2, 3), [d.name for d in self.energy.unknown_fields[0].dims]
+        sizes, dims = self.sizes(2, 3), [d.name for d in self.energy.problem.unknowns[0].dims]
         if dims and dims.count(dims[-1]) == 1:
             sizes[dims[-1]] = 150
         return sizes

@@ -96,7 +96,7 @@ def _irregular(case: Case) -> Data:
 
 
 def _disturbed(case: Case, name: str, value: np.ndarray) -> np.ndarray:
-    if any(u.name == name and u.manifold is not None for u in case.energy.unknown_fields):
+    if any(u.name == name and u.manifold is not None for u in case.energy.problem.unknowns):
         return np.asarray(_stepped(case, {name: value}, 1.0)[name])
     disturbed = np.array(value)
     inside = (SIZE // 2, SIZE // 2) if value.shape[:2] == (SIZE, SIZE) else (len(value) // 2,)
@@ -108,7 +108,7 @@ def _stepped(case: Case, data: Data, largest: float) -> Data:
     """The unknowns moved at random, each number of a step by so much at most."""
     rng = np.random.default_rng(1)
     stepped = dict(data)
-    for u in case.energy.unknown_fields:
+    for u in case.energy.problem.unknowns:
         if u.name in data:
             x = np.array(data[u.name], np.float64)
             count = x.size if u.manifold is None else x.size // u.channels * u.manifold.dimension

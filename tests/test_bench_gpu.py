@@ -183,7 +183,7 @@ def test_products_by_automatic_differentiation(name: str, module: Any) -> None:
     J = case.energy.jacobian(data)
     p = np.random.default_rng(1).standard_normal(J.shape[1]) * (np.diff(J.tocsc().indptr) > 0)
     parts, begin = {}, 0
-    for u in case.energy.unknown_fields:
+    for u in case.energy.problem.unknowns:
         shape = data[u.name].shape
         parts[u.name] = p[begin : begin + data[u.name].size].reshape(shape).astype(np.float32)
         begin += data[u.name].size
@@ -196,7 +196,7 @@ def test_products_by_automatic_differentiation(name: str, module: Any) -> None:
     peer.wait(result)
     found = peer.to_host(result)
     expected = J.T @ (J @ p)
-    got = np.concatenate([found[u.name].ravel() for u in case.energy.unknown_fields])
+    got = np.concatenate([found[u.name].ravel() for u in case.energy.problem.unknowns])
     np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -204,7 +204,7 @@ def disturbed(name: str) -> dict[str, Any]:
     """Away from the start, and with a hole in the picture."""
     case = load_case(name)
     data, rng = made(case, SIZE, np), np.random.default_rng(0)
-    for u in case.energy.unknown_fields:
+    for u in case.energy.problem.unknowns:
         data[u.name] = (data[u.name] + 0.3 * rng.standard_normal(data[u.name].shape)).astype(np.float32)
     if "Mask" in data:
         data["Mask"][4:6, 3:7] = 255
@@ -363,7 +363,7 @@ def test_targets() -> None:
 def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")
     assert compile_cuda(copies.SOURCE, architecture, werror=True).image
-    solver = derive_cuda(load_case("mesh_deformation").energy, "float32", scatter=True).program
+    solver = derive_cuda(load_case("mesh_deformation").energy.problem, "float32", scatter=True).program
     found = read_cubin(compile_cuda(overhead.source(solver, "_block", True, "int"), architecture).image)
     lines = read_cubin(compile_cuda(solver.pcg_source("_block", True, "int"), architecture).image)
     # Without the sums over blocks the loop around a line takes a few registers less; more would be missing if the

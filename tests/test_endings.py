@@ -17,7 +17,7 @@ import optpy as op
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.multigrid import solve as multigrid
 from optpy.linear.multigrid.grid import GridMultigrid
-from optpy.linear.safe_point import SafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 
@@ -254,11 +254,11 @@ def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> 
 def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     build, calls = GridMultigrid.build, []
 
-    def interrupted(self: GridMultigrid, damped: bool, safe_point: SafePoint) -> None:
+    def interrupted(self: GridMultigrid, damped: bool, safe_work: SafeWork) -> None:
         calls.append(build)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        build(self, damped, safe_point)
+        build(self, damped, safe_work)
 
     monkeypatch.setattr(GridMultigrid, "build", interrupted)
     solver = op.compile(SQUARES, device="cpu", dtype=np.float64)

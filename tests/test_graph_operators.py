@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.check.gradient_check import check_gradients
 from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.energy.derive.problem_routines import problem_routines
+from optpy.energy.gradients import check_gradients
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.operator_checks import Operators, check_everything, outcomes
@@ -96,12 +96,12 @@ def test_bundle_adjustment(form: EdgeForm | None) -> None:
 
 def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
     energy = bundle_adjustment()
-    routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed).groups
+    routines = problem_routines(energy.problem).groups
     assert "J.reprojection" in {a.field.name for r in routines["applyJTJ"] for a in r.accesses()}
     X, A = op.Unknown("X", (V,), 3), op.Array("A", (V,), 3)
     a, b = op.Graph("edges", E, (V, V))[e]
     smoothing = op.Energy(fit=X[v] - A[v], reg=X[a] - X[b])
-    routines = problem_routines(smoothing.residual_terms, smoothing.unknown_fields, smoothing.fixed).groups
+    routines = problem_routines(smoothing.problem).groups
     assert "jacobian" not in routines
     assert len(routines["applyJTJ"]) == 1
 

@@ -9,10 +9,10 @@ import pytest
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.check.gradient_check import check_gradients
 from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.energy.gradients import check_gradients
 from optpy.ir import Dim, Graph, Incidence, Index
-from optpy.kernels.runtime.tables import loop_row, row_is_inside, table_of
+from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, Entry
 from tests.operator_checks import check_everything
 

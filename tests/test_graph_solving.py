@@ -11,8 +11,9 @@ from scipy.optimize import least_squares
 import optpy as op
 from optpy.api.plan import build
 from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.kernels.codegen.tables import TableKey
 from optpy.kernels.runtime import library
-from optpy.kernels.runtime.tables import Connectivity, TableKey
+from optpy.kernels.runtime.tables import Connectivity
 from tests.meshes import mesh_arap_data, mesh_arap_energy
 
 V, E = op.dims("V E")

@@ -13,6 +13,7 @@ import optpy as op
 from bench.search.solving import Ways, search
 from optpy.energy.data.binding import bind
 from optpy.solver.result import Status
+from optpy.solver.safe_point import UNDISTURBED
 
 N = op.dims("N")
 n = op.indices(N)
@@ -240,14 +241,14 @@ PINNED = op.Energy(
 def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
     a = 5 + np.random.default_rng(0).normal(size=30).astype(dtype)
     solver = op.compile(PINNED, device="cpu", dtype=dtype)
-    bound = bind(PINNED, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
-    problem = solver.problem(bound, 1)
+    bound = bind(PINNED.problem, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
+    problem = solver.compiled.instance(bound, 1)
     problem.bind(bound.arrays, bound.params)
     unit, unknown = float(np.finfo(dtype).eps), X.field
     cost = problem.evaluate().total
     problem.linearise()
     problem.is_stiff()
-    hidden = problem.hidden(cost, unit, None, of_rounding=True)
+    hidden = problem.hidden(cost, unit, UNDISTURBED, of_rounding=True)
     assert hidden.left < 1.001 * cost
     assert not problem.read_vector("p", unknown).any()
     gained = cost - problem.try_step().cost.total

@@ -9,8 +9,8 @@ import pytest
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.check.gradient_check import check_gradients
 from optpy.energy.derive.edge_form import FORMS, EdgeForm
+from optpy.energy.gradients import check_gradients
 from tests.manifold_data import Real, plane_poses, pose_matrices, poses, unit_vectors
 from tests.operator_checks import check_everything
 

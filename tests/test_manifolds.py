@@ -95,7 +95,7 @@ MOVES: dict[str, Any] = {
 def test_a_step_moves_every_unknown_along_its_manifold(size: float, dtype: Any, epsilon: float) -> None:
     data, ops = data_of_everything(3, 4), Operators(EVERYTHING, data_of_everything(3, 4), dtype)
     rng = np.random.default_rng(2)
-    for u in EVERYTHING.unknown_fields:
+    for u in EVERYTHING.problem.unknowns:
         grid = tuple(ops.bound.sizes[d] for d in u.dims)
         step = size * rng.normal(size=(*grid, tangent(u).channels))
         ops.problem._buffers.write(vector("delta", u), step)
@@ -135,7 +135,7 @@ def test_turning_data_takes_few_operations() -> None:
     """A vector of data is turned by 15 multiplications and 9 by 2; the derivatives are its entries and negatives."""
     R, x, y = op.Unknown("R", (H,), op.SO3), op.Array("x", (H,), 3), op.Array("y", (H,), 3)
     energy = op.Energy(r=R[i] @ x[i] - y[i])
-    (linearised,) = [linearise(r) for r in energy.residual_terms]
+    (linearised,) = [linearise(r) for r in energy.problem.residuals]
     partials = [d for p in linearised.partials for d in p.values()]
     assert count(linearised.values).multiply <= 24
     assert count(partials).multiply <= 24 + 9
@@ -346,5 +346,5 @@ def test_rotations_far_from_the_solution_are_found_by_the_trust_region() -> None
     q = np.stack([turn[k].apply(p[k]) for k in range(50)])
     result = op.solve(energy, dict(R=np.tile(np.eye(3), (50, 1, 1)), P=p, Q=q), dtype=np.float64, **TIGHT)
     np.testing.assert_allclose(result.x["R"], turn.as_matrix(), atol=1e-6)
-    bound = bind(energy, dict(R=result.x["R"], P=p, Q=q))  # what came out may go in again
+    bound = bind(energy.problem, dict(R=result.x["R"], P=p, Q=q))  # what came out may go in again
     assert bound.arrays["R"].shape == (50, 4)

@@ -82,8 +82,8 @@ def started(energy: op.Energy, data: dict[str, Any], **options: Any) -> Session:
 
 def solved(energy: op.Energy, data: dict[str, Any]) -> NDArray[np.bool_]:
     """Which numbers of the stacked unknowns are not fixed."""
-    bound = bind(energy, data, np.float64)
-    parts = [np.repeat(solved_elements(energy, u, bound).ravel(), u.channels) for u in energy.unknown_fields]
+    bound = bind(energy.problem, data, np.float64)
+    parts = [np.repeat(solved_elements(energy.problem, u, bound).ravel(), u.channels) for u in energy.problem.unknowns]
     return np.concatenate(parts)
 
 

@@ -41,8 +41,8 @@ def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: Random
     energy, data, h = random.energy, random.data(random.sizes(3, 2, 4)), 1e-6
     J = energy.jacobian(data).toarray()
     column = 0
-    for u in energy.unknown_fields:
-        solved = np.repeat(solved_elements(energy, u, bind(energy, data)).ravel(), u.channels)
+    for u in energy.problem.unknowns:
+        solved = np.repeat(solved_elements(energy.problem, u, bind(energy.problem, data)).ravel(), u.channels)
         for n in range(data[u.name].size):
             step = np.zeros(data[u.name].size)
             step[n] = h

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ def small_data() -> dict[str, Any]:
 def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
     change: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optpy.api.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.api.compiled.build_backend", lambda *_, **__: pytest.fail("compiled first"))
     with pytest.raises(op.DataError, match=message):
         op.solve(small_energy(), small_data() | change)
     with pytest.raises(op.DataError, match="lacks 'w'"):
@@ -48,7 +50,7 @@ def test_mistakes_in_the_data_are_found_before_anything_is_compiled(
 def test_mistakes_in_options_device_and_dtype_are_found_before_anything_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("optpy.api.plan.build_backend", lambda *_, **__: pytest.fail("compiled first"))
+    monkeypatch.setattr("optpy.api.compiled.build_backend", lambda *_, **__: pytest.fail("compiled first"))
     for wrong in (dict(max_iteration=3), dict(device="tpu"), dict(dtype=np.int32)):
         with pytest.raises(op.OptionError):
             op.solve(small_energy(), small_data(), **wrong)
@@ -106,7 +108,7 @@ def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyP
     asked, found = op.compile(energy, "cpu"), op.compile(energy)
     assert (asked.device_reason, found.device_reason) == ("the CPU, as asked", "the CPU; no GPU: none is plugged in")
     assert (op.compile(energy, "cpu"), op.compile(energy, "auto")) == (asked, found)
-    assert found.backend(np.float64) is asked.backend(np.float64)  # nothing is compiled twice
+    assert found.compiled.backend(np.float64) is asked.compiled.backend(np.float64)  # nothing is compiled twice
     report = op.solve(energy, small_data()).report()
     assert re.search("^Device +cpu: the CPU; no GPU: none is plugged in$", report, re.MULTILINE)
 
@@ -115,3 +117,21 @@ def test_a_solver_says_what_it_solves() -> None:
     assert (
         repr(op.compile(small_energy(), dtype=np.float64)) == "<Solver of X (H, W) on cpu in float64; terms fit, reg>"
     )
+
+
+def test_what_is_compiled_lives_as_long_as_the_energy_or_a_solver_of_it() -> None:
+    energy = small_energy()
+    op.solve(energy, small_data())
+    solver = op.compile(energy)
+    kept = weakref.ref(solver)
+    del energy
+    gc.collect()
+    assert solver.solve(small_data()).success
+    del solver
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_solvers_energy_is_the_one_that_was_compiled() -> None:
+    energy = small_energy()
+    assert op.compile(energy).energy.problem is energy.problem

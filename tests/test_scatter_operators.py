@@ -37,18 +37,20 @@ i, j = op.indices(H, W)
 
 
 def derive(energy: op.Energy, form: EdgeForm | None = None, scatter: Scatter = "all") -> ProblemRoutines:
-    return problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form, scatter)
+    return problem_routines(energy.problem, form, scatter)
 
 
 class Scattered:
     """The routines of an energy at some data, on vectors that stack all unknowns."""
 
     def __init__(self, energy: op.Energy, data: dict[str, Any], routines: ProblemRoutines) -> None:
-        bound = bind(energy, data, np.float64)
+        bound = bind(energy.problem, data, np.float64)
         self.routines = routines
-        self.unknowns = [ir.tangent(u) for u in energy.unknown_fields]
+        self.unknowns = [ir.tangent(u) for u in energy.problem.unknowns]
         self.interpreter = Interpreter(routines.groups, bound)
-        solved = [(solved_elements(energy, u, bound).ravel(), ir.tangent(u).channels) for u in energy.unknown_fields]
+        solved = [
+            (solved_elements(energy.problem, u, bound).ravel(), ir.tangent(u).channels) for u in energy.problem.unknowns
+        ]
         self.solved = np.concatenate([np.repeat(s, channels) for s, channels in solved])
         self.interpreter.run("solved")
         self.interpreter.run("jacobian")
@@ -252,7 +254,7 @@ def test_ends_of_an_edge_are_compared_once() -> None:
 
 def test_all_or_none_or_those_that_cost_less() -> None:
     energy = mesh_energy()
-    edges = {r.domain for r in energy.residual_terms if over_edges(r)}
+    edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
     def scattered(scatter: Scatter) -> set[ir.Domain]:
         return {r.domain for r in derive(energy, scatter=scatter).groups["applyJTJ"] if r.accumulates}

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, Final, Generic, Protocol, TypeVar, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,13 +24,13 @@ from optpy.energy.derive.problem_routines import (
 from optpy.energy.derive.routines import linearised, residual_field
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.energy.derive.vectors import vector
-from optpy.energy.energy import Energy
 from optpy.errors import DeviceMemoryError, EnergyError
-from optpy.ir import Coupling, Dim, Routine, tangent
+from optpy.ir import Coupling, Dim, Problem, Routine, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
+from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
-from optpy.kernels.runtime.buffers import CUDA, Buffers, planned_bytes
+from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
@@ -101,7 +102,7 @@ class Backend(Protocol):
     def current(self) -> AbstractContextManager[None]:
         """Within it, the device is the current one of the thread, as all work on a problem needs it."""
 
-    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         """The energy with memory for some sizes."""
 
 
@@ -126,11 +127,11 @@ class CpuBackend:
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
         bound = BoundProgram(self.library, buffers, threads)
-        linear = LinearSolver(NativeLoop(bound, energy.unknown_fields))
-        return CompiledProblem(bound, energy, linear)
+        linear = LinearSolver(NativeLoop(bound, problem.unknowns))
+        return CompiledProblem(bound, problem, linear)
 
 
 @final
@@ -157,16 +158,16 @@ class CudaBackend:
     def current(self) -> AbstractContextManager[None]:
         return self.library.device.current()
 
-    def problem(self, energy: Energy, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         with self.current():
-            return self._problem(energy, sizes)
+            return self._problem(problem, sizes)
 
-    def _problem(self, energy: Energy, sizes: Mapping[Dim, int]) -> CompiledProblem:
+    def _problem(self, problem: Problem, sizes: Mapping[Dim, int]) -> CompiledProblem:
         """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
         # Needed only where something is to be explained, and with multigrid.
-        later = [residual_field(r) for r in energy.residual_terms]
-        later += [vector("z", u) for u in energy.unknown_fields]
+        later = [residual_field(r) for r in problem.residuals]
+        later += [vector("z", u) for u in problem.unknowns]
 
         def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
             tables = table_bytes(program.slots.tables, sizes)
@@ -178,7 +179,7 @@ class CudaBackend:
         try:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
             bound = BoundCuda(self.library, buffers)
-            return CompiledProblem(bound, energy, LinearSolver(QueuedLoop(bound, energy.unknown_fields)))
+            return CompiledProblem(bound, problem, LinearSolver(QueuedLoop(bound, problem.unknowns)))
         except MemoryError as error:  # free memory in pieces, or another process was faster
             free = device.free_memory()
             if needs(sizes, program.dtype) > free:
@@ -187,18 +188,22 @@ class CudaBackend:
             raise DeviceMemoryError(f"{needed}, and though more seem free on {device.name}: {error}") from error
 
 
-def on_one_grid(energy: Energy) -> bool:
+_ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
+"""What `on_one_grid` has found: it differentiates."""
+
+
+def on_one_grid(problem: Problem) -> bool:
     """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
 
     Raises:
         EnergyError: as ``derive``.
     """
-    key = "on one grid"
-    if key not in energy.compiled:
-        with _at_the_energy(energy):
-            found = coupling(linearised(energy.residual_terms), [tangent(u) for u in energy.unknown_fields])
-        energy.compiled[key] = isinstance(found, Coupling) and not found.edges
-    return bool(energy.compiled[key])
+    known = _ON_ONE_GRID.get(problem)
+    if known is None:
+        with _at_the_energy(problem):
+            found = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
+        known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
+    return known
 
 
 @final
@@ -210,11 +215,11 @@ class Derived(Generic[_P]):
     program: _P
 
 
-def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[Program]:
+def derive(problem: Problem, dtype: str, form: EdgeForm | None = None) -> Derived[Program]:
     """Differentiate, schedule and print an energy for the CPU.
 
     Args:
-        energy: what to minimise.
+        problem: what to minimise.
         dtype: "float32" or "float64".
         form: what all residuals over graphs store, in place of what is cheapest for each.
 
@@ -225,16 +230,16 @@ def derive(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Derived[
     def printed(r: ProblemRoutines) -> Program:
         return build_program(r.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling, r.normal)
 
-    return _derived(energy, form, printed)
+    return _derived(problem, form, printed)
 
 
 def derive_cuda(
-    energy: Energy, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False
+    problem: Problem, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False
 ) -> Derived[CudaProgram]:
     """Differentiate, schedule and print an energy for GPUs.
 
     Args:
-        energy, dtype, form: see ``derive``.
+        problem, dtype, form: see ``derive``.
         scatter: whether residuals over graphs may be added up by atomics (see ``problem_routines``).
     """
 
@@ -242,7 +247,7 @@ def derive_cuda(
         groups = {name: routines for name, routines in r.groups.items() if _runs_on_gpus(name)}
         return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling)
 
-    return _derived(energy, form, printed, scatter)
+    return _derived(problem, form, printed, scatter)
 
 
 def _runs_on_gpus(group: str) -> bool:
@@ -251,32 +256,32 @@ def _runs_on_gpus(group: str) -> bool:
 
 
 def _derived(
-    energy: Energy, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P], scatter: Scatter = False
+    problem: Problem, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P], scatter: Scatter = False
 ) -> Derived[_P]:
-    with _at_the_energy(energy):
-        routines = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form, scatter)
+    with _at_the_energy(problem):
+        routines = problem_routines(problem, form, scatter)
         return Derived(routines, printed(routines))
 
 
 @contextmanager
-def _at_the_energy(energy: Energy) -> Iterator[None]:
+def _at_the_energy(problem: Problem) -> Iterator[None]:
     """What goes wrong with the derivatives is told with the energy's own line."""
     try:
         yield
     except EnergyError as error:
-        raise EnergyError(str(error), energy.location) if error.location is None else error from None
+        raise EnergyError(str(error), problem.location) if error.location is None else error from None
     except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
-        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", energy.location) from error
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", problem.location) from error
 
 
-def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> CpuBackend:
+def cpu_backend(problem: Problem, dtype: str, form: EdgeForm | None = None) -> CpuBackend:
     """Compile an energy for the CPU; the arguments are those of ``derive``.
 
     Raises:
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    program = derive(energy, dtype, form).program
+    program = derive(problem, dtype, form).program
     seconds = time.perf_counter() - started
     library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
     compile_with_energy(library)
@@ -284,7 +289,7 @@ def cpu_backend(energy: Energy, dtype: str, form: EdgeForm | None = None) -> Cpu
 
 
 def cuda_backend(
-    energy: Energy, dtype: str, device: Device, form: EdgeForm | None = None, scatter: Scatter = False
+    problem: Problem, dtype: str, device: Device, form: EdgeForm | None = None, scatter: Scatter = False
 ) -> CudaBackend:
     """Compile an energy for a GPU; the other arguments are those of ``derive_cuda``.
 
@@ -292,7 +297,7 @@ def cuda_backend(
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    program = derive_cuda(energy, dtype, form, scatter).program
+    program = derive_cuda(problem, dtype, form, scatter).program
     seconds = time.perf_counter() - started
     library = CudaLibrary(program, device)
     library.prepare("int")  # what the compiler refuses should be told now

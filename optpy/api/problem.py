@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from optpy.energy.data.binding import Bound
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import block_channels, candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Graph, Role, Scalar, tangent
+from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar, tangent
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -39,10 +39,8 @@ from optpy.solver.rounding import (
     rounded_gradient,
     rounding,
 )
+from optpy.solver.safe_point import SafePoint
 from optpy.symbolic.traverse import variables
-
-if TYPE_CHECKING:
-    from optpy.energy.energy import Energy
 
 _T = TypeVar("_T")
 
@@ -58,15 +56,16 @@ class CompiledProblem:
 
     Args:
         machine: the energy's routines with their memory.
-        energy: whose routines they are.
+        problem: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
     """
 
-    def __init__(self, machine: Machine, energy: Energy, linear: Linear) -> None:
-        self._energy = energy
-        self._terms = list(dict.fromkeys(r.term for r in energy.residual_terms))
-        self._unknowns = energy.unknown_fields
+    def __init__(self, machine: Machine, problem: Problem, linear: Linear) -> None:
+        self._problem = problem
+        self._terms = problem.terms
+        self._unknowns = problem.unknowns
+        self._is_fit = not any(u.dims for u in self._unknowns)
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
@@ -74,6 +73,7 @@ class CompiledProblem:
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
+        self._exchanged: tuple[dict[Field, NDArray[Any]], dict[Field, NDArray[Any]]] = {}, {}
         self._graphs: Mapping[Graph, Connectivity] = {}
         self._params: dict[str, float] = {}
         self._bound_before = False
@@ -209,11 +209,11 @@ class CompiledProblem:
     @property
     def _n_residuals(self) -> int:
         sizes = self._buffers.sizes
-        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms)
+        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._problem.residuals)
 
     @property
     def is_fit(self) -> bool:
-        return not any(u.dims for u in self._unknowns)
+        return self._is_fit
 
     def curvature(self) -> float:
         self._linearise_at_x()
@@ -308,19 +308,19 @@ class CompiledProblem:
     def hidden_is_exact(self) -> bool:
         return self._numbers <= _FEW
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         self._linearise_at_x()
         if self.hidden_is_exact:
-            return self._hidden_in(self._everything(), cost, unit, deadline, np)
+            return self._hidden_in(self._everything(), cost, unit, safe_point, np)
         if self.is_stiff():
             along = self._where_there_is_room(
-                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, deadline, xp)
+                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, safe_point, xp)
             )
             if along.left > NOTABLE * cost or not of_rounding:
                 return along
-        return self._hidden_by_rounding(cost, unit, deadline)
+        return self._hidden_by_rounding(cost, unit, safe_point)
 
-    def _hidden_by_rounding(self, cost: float, unit: float, deadline: float | None) -> Hidden:
+    def _hidden_by_rounding(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
         def write_noise(xp: Any) -> float:
             v = self._flat(xp)
             n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
@@ -336,7 +336,7 @@ class CompiledProblem:
         try:
             self._ahead = False
             self.damp(nearly_undamped(unit, self.curvature()))
-            solved = self._linear_solver.solve(replace(CAREFUL, deadline=deadline), True, lambda: None)
+            solved = self._linear_solver.solve(replace(CAREFUL, safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
             return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
         finally:
@@ -370,12 +370,13 @@ class CompiledProblem:
         """That are solved for."""
         return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
 
-    def _hidden_in(self, span: Span, cost: float, unit: float, deadline: float | None, xp: Any) -> Hidden:
+    def _hidden_in(self, span: Span, cost: float, unit: float, safe_point: SafePoint, xp: Any) -> Hidden:
         v = self._flat(xp)
         self._ahead = False
 
         def in_time() -> None:
-            if deadline is not None and time.perf_counter() > deadline:
+            safe_point.poll()
+            if safe_point.is_late:
                 raise TimeoutError
 
         def apply(p: Any) -> Any:
@@ -498,7 +499,14 @@ class CompiledProblem:
             self._buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
-        return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+        """The memory with x and the candidate exchanged; the same two take turns from step to step."""
+        memory, (one, other) = self._buffers.memory, self._exchanged
+        if memory is one:
+            return other
+        if memory is not other:  # some field has got its memory since
+            one = self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+            self._exchanged = one, memory
+        return one
 
     def save(self) -> None:
         self._saved = [self._buffers.read(u) for u in self._unknowns]
@@ -529,14 +537,14 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        residuals = self._energy.residual_terms
+        residuals = self._problem.residuals
         self._buffers.provide(map(residual_field, residuals))
         self._bound.queue("evalF")
         return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
 
     def _explain(self, cost: Cost) -> str:
         """Which term and which element of it is not finite."""
-        return explain_values(self._energy.residual_terms, self.residuals(), cost.non_finite_terms, self._bound.dtype)
+        return explain_values(self._problem.residuals, self.residuals(), cost.non_finite_terms, self._bound.dtype)
 
     def _explain_gradient(self) -> str:
         """Which derivative is not finite, at which element."""
@@ -546,5 +554,5 @@ class CompiledProblem:
         edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
         bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
         gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
-        columns = Columns.of(self._energy, bound)
-        return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)
+        columns = Columns.of(self._problem, bound)
+        return explain_gradient(self._problem.residuals, columns, bound, gradient, self._bound.dtype)

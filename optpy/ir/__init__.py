@@ -1,12 +1,13 @@
 """The frozen records that every stage passes on: sizes, index spaces, leaves of expressions, routines.
 
-An energy is a list of ``Residual``s. The builders in ``energy/`` turn it into ``Routine``s: maps over an index
-space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
+What users write as an energy is a ``Problem``. The builders in ``energy/`` turn it into ``Routine``s: maps over an
+index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` (what users minimise), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
 """
 
+from optpy.ir.coordinates import at_zero, is_unknown
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -19,9 +20,13 @@ from optpy.ir.leaves import (
     atoms_of,
     entries_of,
     graphs_in,
+    graphs_of,
     indices_of,
+    slot_read,
 )
 from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
+from optpy.ir.points import Bindings, Slab, slabs
+from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
 from optpy.ir.spaces import (
@@ -49,6 +54,7 @@ __all__ = [
     "REAL",
     "Access",
     "Accumulate",
+    "Bindings",
     "BlockEntry",
     "Coupling",
     "Dim",
@@ -69,23 +75,31 @@ __all__ = [
     "Manifold",
     "NormalMatrix",
     "NormalTerm",
+    "Problem",
     "Reduce",
     "Residual",
     "Role",
     "Routine",
     "Scalar",
+    "Scale",
+    "Slab",
     "Store",
     "Uncoupled",
     "affines_of",
+    "at_zero",
     "atoms_of",
     "canonical_domain",
     "entries_of",
     "entry_dim",
     "graphs_in",
+    "graphs_of",
     "in_phases",
     "indices_of",
+    "is_unknown",
     "loop_variable",
     "point",
+    "slabs",
+    "slot_read",
     "tangent",
     "verify",
 ]

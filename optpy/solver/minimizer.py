@@ -18,6 +18,7 @@ from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
 from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.safe_point import UNDISTURBED, SafePoint
 from optpy.solver.summary import Summary
 from optpy.solver.termination import Criteria, non_finite
 from optpy.solver.timed import Timed
@@ -176,11 +177,10 @@ class Minimizer:
         if not self._iterations:
             self._step(iterate=False)
         assert self._initial is not None
-        seconds = self._problem.seconds
         timing = Timing(
-            residual=seconds["residual"],
-            linearise=seconds["linearise"],
-            linear_solve=seconds["linear_solve"],
+            residual=self._problem.residual.seconds,
+            linearise=self._problem.linearising.seconds,
+            linear_solve=self._problem.linear_solve.seconds,
             total=self._elapsed,
         )
         return Summary(self._initial, self.cost, self.status, self.message, tuple(self._iterations), timing)
@@ -210,8 +210,8 @@ class Minimizer:
 
     def _iterate(self) -> None:
         before, confirmation = self._cost.total, self._confirmation
-        limits = confirmation.begin_step(self._deadline())
-        by_residuals = self._precise.step_by_residuals(before, limits.deadline)
+        limits = confirmation.begin_step(self._safe_point())
+        by_residuals = self._precise.step_by_residuals(before, limits.safe_point)
         proposal, ending = by_residuals, None
         if proposal is None:
             proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
@@ -230,7 +230,7 @@ class Minimizer:
             ending = (
                 ending
                 or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
-                or self._given_up(proposal, before, limits.deadline)
+                or self._given_up(proposal, before, limits.safe_point)
             )
             if ending is None:
                 confirmation.creeping(proposal, before, self._cost.total)
@@ -239,11 +239,11 @@ class Minimizer:
         self._ending = (self._plateau() if at_end else None) or ending
         self._call_back()
 
-    def _given_up(self, proposal: Proposal, before: float, deadline: float | None) -> Ending | None:
+    def _given_up(self, proposal: Proposal, before: float, safe_point: SafePoint) -> Ending | None:
         """Where the method itself can go no further."""
         if proposal.ending is None:
             return None
-        resort = self._confirmation.damping(self._precise.resort(proposal, before, deadline), proposal, before)
+        resort = self._confirmation.damping(self._precise.resort(proposal, before, safe_point), proposal, before)
         return None if self._precise.asks else resort or proposal.ending
 
     def _plateau(self) -> Ending | None:
@@ -269,7 +269,7 @@ class Minimizer:
         """
         step = proposal.step
         told_by_rounding = step is not None and abs(before - step.cost.total) <= self._precision * before
-        if self._problem.is_fit or told_by_rounding:
+        if not proposal.longer and (self._problem.is_fit or told_by_rounding):
             proposal = replace(proposal, longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal
@@ -321,10 +321,10 @@ class Minimizer:
         )
         return self._confirmation.linear_solve(small, proposal)
 
-    def _deadline(self) -> float | None:
-        """Of a step that begins now, as a value of `time.perf_counter`."""
-        o = self._options
-        return None if o.max_time is None else self._entered + o.max_time - self._elapsed
+    def _safe_point(self) -> SafePoint:
+        """Of a step that begins now."""
+        most = self._options.max_time
+        return UNDISTURBED if most is None else SafePoint(self._entered + most - self._elapsed)
 
     def _record(self, proposal: Proposal | None, before: float = math.nan) -> None:
         step = proposal.step if proposal is not None else None

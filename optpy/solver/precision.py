@@ -10,6 +10,7 @@ from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Hidden, LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
 from optpy.solver.rounding import DOUBLE, NOTABLE
+from optpy.solver.safe_point import SafePoint
 from optpy.solver.termination import is_unsolved
 
 ROUNDINGS: Final = 4
@@ -81,7 +82,7 @@ class Precision:
         found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
         return found or self._no_way_down(proposal, cost)
 
-    def resort(self, proposal: Proposal, cost: float, deadline: float | None) -> Ending | None:
+    def resort(self, proposal: Proposal, cost: float, safe_point: SafePoint) -> Ending | None:
         """What to say where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
         if proposal.ending is None or not self._unit:
             return None
@@ -90,21 +91,21 @@ class Precision:
         found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost, self._far(cost))
         if may_be_rounding and self._problem.hidden_is_exact:
             found = found or self._converged("no step that can be told from rounding lowers the cost")
-            found = self.certain(found, cost, deadline)
+            found = self.certain(found, cost, safe_point)
             if found is None or found.status.success:
                 return found and replace(found, hinges=False)
             found = None
         if found is None and may_be_rounding:
-            self.seek(cost, deadline)
+            self.seek(cost, safe_point)
         if found is not None or not self.advice or not may_be_rounding:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
-    def seek(self, cost: float, deadline: float | None) -> None:
+    def seek(self, cost: float, safe_point: SafePoint) -> None:
         """Ask for a step by residuals if there is one that gains a notable part of the cost; not after one in vain."""
         if not self._unit or not math.isnan(self._in_vain) or not self._problem.is_stiff():
             return
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
+        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
         self.asks = self._may_gain(hidden, cost, NOTABLE)
 
     def _may_gain(self, hidden: Hidden, cost: float, part: float) -> bool:
@@ -112,12 +113,12 @@ class Precision:
         new = cost <= self._reached and cost != self._in_vain
         return hidden.is_next and new and hidden.left > part * cost
 
-    def step_by_residuals(self, cost: float, deadline: float | None) -> Proposal | None:
+    def step_by_residuals(self, cost: float, safe_point: SafePoint) -> Proposal | None:
         """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
         if not self.asks:
             return None
         self.asks = False
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
+        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
         step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
@@ -130,7 +131,7 @@ class Precision:
         else:
             self._in_vain = before
 
-    def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending | None:
+    def certain(self, ending: Ending, cost: float, safe_point: SafePoint) -> Ending | None:
         """An ending that hinges on a short step, if no notable part of the cost is left, as far as that can be told.
 
         That is asked where the ending is by the precision, or the problem stiff. Success needs one of these:
@@ -150,7 +151,7 @@ class Precision:
             cure = "Scale the residuals up, or start elsewhere."
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         rounded = ending.status is Status.PRECISION
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=rounded)
+        hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=rounded)
         made = self._unit**2 * hidden.rounding
         lost = made > _ROUNDED * self._initial and self._is_led_away()
         times, solved = _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS**2, _SOLVED * self._initial

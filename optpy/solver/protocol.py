@@ -16,6 +16,8 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from optpy.solver.safe_point import UNDISTURBED, SafePoint
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class LinearLimits:
         preconditioner: see `forcing`.
     r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
     residual_reset_period: r is computed afresh every so many iterations; 0 never.
-    deadline: a value of `time.perf_counter()`; stop at the first iteration that ends after it.
+    safe_point: asked after each iteration: stop at the first one that ends after its deadline.
     """
 
     max_iterations: int
@@ -81,7 +83,7 @@ class LinearLimits:
     eta: float | None = 0.0
     r_tolerance: float = 0.0
     residual_reset_period: int = 0
-    deadline: float | None = None
+    safe_point: SafePoint = UNDISTURBED
 
     def forcing(self, *, multigrid: bool = False) -> float:
         """eta, or its default.
@@ -236,7 +238,7 @@ class NonlinearProblem(Protocol):
     def hidden_is_exact(self) -> bool:
         """Whether `hidden` says what a full step gains, and finds that step, however ill-conditioned J^T J is."""
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         """What the cost may lie above the minimum.
 
         Where it is exact, what a full step gains: see `rounding.left_in`. Elsewhere, if the problem `is_stiff`, what a
@@ -247,7 +249,7 @@ class NonlinearProblem(Protocol):
         Args:
             cost: at x.
             unit: the precision of the arithmetic.
-            deadline: see `LinearLimits`.
+            safe_point: see `LinearLimits`.
             of_rounding: whether what rounding hides is asked for where that takes a linear solve.
         """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 
 @final

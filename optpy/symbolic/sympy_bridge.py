@@ -1,4 +1,4 @@
-"""To SymPy and back, and LaTeX.
+"""To SymPy, and LaTeX.
 
 Selections become ``Piecewise``: ``b*x + ~b*y`` is ``Piecewise((x, b), (y, True))``. A condition that stands
 for a number is ``Piecewise((1, b), (0, True))``, which LaTeX shows as an Iverson bracket ``[b]``. A leaf
@@ -9,15 +9,14 @@ SymPy takes half a second to import, so this module imports it when a function i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from optpy.symbolic.booleans import is_not, literals
 from optpy.symbolic.expr import (
     ONE,
-    ZERO,
     Call,
     Const,
     Expr,
@@ -25,31 +24,15 @@ from optpy.symbolic.expr import (
     Product,
     Sum,
     Var,
-    add,
-    call,
-    const,
-    logical_and,
     logical_not,
-    logical_or,
     mul,
-    negate,
     power,
-    where,
 )
-from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
+from optpy.symbolic.sympy_functions import function
 
 Symbol = Callable[[Any], Any]
 """From a leaf's key to the SymPy expression that stands for it: a Symbol or an Indexed."""
-
-_SAME_NAME: Final = (
-    "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh",
-    "tanh", "asinh", "acosh", "atanh", "exp", "log", "sign", "floor",
-)  # fmt: skip
-"""Functions that SymPy spells as we do."""
-
-_NAME_IN_C: Final = ("expm1", "log1p", "hypot")
-"""Functions that SymPy has for the sake of C, in ``sympy.codegen.cfunctions``."""
 
 
 def real_symbol(key: Any) -> Any:
@@ -101,7 +84,7 @@ class _ToSympy:
             self._numbers[node] = self._product(node)
         else:
             assert isinstance(node, Call)
-            self._numbers[node] = _function(node.op.name)(*(self.number(a) for a in node.args))
+            self._numbers[node] = function(node.op.name)(*(self.number(a) for a in node.args))
 
     def number(self, node: Expr) -> Any:
         import sympy
@@ -206,173 +189,6 @@ def _power(base: Any, exponent: Number) -> Any:
     return base if exponent == 1 else sympy.Pow(base, _number(exponent))
 
 
-@cache
-def _stop_gradient() -> Any:
-    import sympy
-
-    def fdiff(self: Any, argindex: int = 1) -> Any:
-        return sympy.Integer(0)
-
-    return type("stop_gradient", (sympy.Function,), {"nargs": 1, "is_real": True, "fdiff": fdiff})
-
-
-@cache
-def _cube_root() -> Any:
-    """The real one; SymPy's own of a negative number is complex."""
-    import sympy
-
-    def fdiff(self: Any, argindex: int = 1) -> Any:
-        return 1 / (3 * self**2)
-
-    def as_power(self: Any, x: Any, **_: Any) -> Any:
-        return sympy.sign(x) * sympy.Abs(x) ** sympy.Rational(1, 3)
-
-    def evalf(self: Any, precision: int) -> Any:
-        return as_power(self, *self.args)._eval_evalf(precision)
-
-    methods = {"fdiff": fdiff, "_eval_rewrite_as_Pow": as_power, "_eval_evalf": evalf}
-    return type("cbrt", (sympy.Function,), {"nargs": 1, "is_real": True, **methods})
-
-
-def _function(name: str) -> Any:
-    import sympy
-    from sympy.codegen import cfunctions
-
-    if name in _SAME_NAME:
-        return getattr(sympy, name)
-    if name in _NAME_IN_C:
-        return getattr(cfunctions, name)
-    return {
-        "abs": sympy.Abs,
-        "minimum": sympy.Min,
-        "maximum": sympy.Max,
-        "pow": sympy.Pow,
-        "cbrt": _cube_root(),
-        "stop_gradient": _stop_gradient(),
-        "whole": lambda x: x,
-    }[name]
-
-
-# -- from SymPy ----------------------------------------------------------------------------------------------
-
-
-def from_sympy(expr: Any, variables: Mapping[Any, Expr]) -> Expr:
-    """The SymPy expression as ours.
-
-    Args:
-        expr: a SymPy expression or condition.
-        variables: what the SymPy symbols in it stand for.
-
-    Raises:
-        ValueError: it has a symbol that is not in ``variables``, a function that is not in the table of
-            operations, or a
-            Piecewise that leaves a case open.
-    """
-    import sympy
-
-    done: dict[Any, Expr] = {}
-    for node in _children_first(sympy.sympify(expr), variables):
-        done[node] = _from_node(node, variables, done)
-    return done[sympy.sympify(expr)]
-
-
-def _children_first(root: Any, leaves: Mapping[Any, Expr]) -> list[Any]:
-    order: list[Any] = []
-    seen: set[Any] = set()
-    stack = [(root, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node not in leaves:
-                stack.extend((a, False) for a in node.args)
-    return order
-
-
-def _from_node(node: Any, variables: Mapping[Any, Expr], done: Mapping[Any, Expr]) -> Expr:
-    import sympy
-
-    if node in variables:
-        return variables[node]
-    if isinstance(node, sympy.functions.elementary.piecewise.ExprCondPair):
-        return ZERO  # read by the Piecewise around it
-    if node.is_Symbol or isinstance(node, sympy.Indexed):
-        raise ValueError(f"the symbol {node} is not in variables")
-    if node.is_number and not node.args and node is not sympy.I:
-        return _from_number(node)
-    if isinstance(node, sympy.Piecewise):
-        return _from_piecewise(node, done)
-    args = [done[a] for a in node.args]
-    rule = _rules().get(node.func)
-    if rule is None:
-        raise ValueError(f"{node.func} has no counterpart in the table of operations: {node}")
-    result: Expr = rule(*args)
-    return result
-
-
-def _from_number(node: Any) -> Expr:
-    if node.is_Integer:
-        return const(int(node))
-    if node.is_Rational:
-        return const(Fraction(int(node.p), int(node.q)))
-    if node.is_finite is False or node.is_real is False:
-        raise ValueError(f"{node} is not a finite real number")
-    return const(float(node))
-
-
-def _from_piecewise(node: Any, done: Mapping[Any, Expr]) -> Expr:
-    *cases, last = node.args
-    if last.cond != True:  # noqa: E712 - SymPy's own true
-        raise ValueError(f"a Piecewise must say what holds otherwise: {node}")
-    result = done[last.expr]
-    for case in reversed(cases):
-        result = where(done[case.cond], done[case.expr], result)
-    return result
-
-
-@cache
-def _rules() -> dict[Any, Callable[..., Expr]]:
-    import sympy
-
-    def extreme(name: str) -> Callable[..., Expr]:
-        def fold(first: Expr, *others: Expr) -> Expr:
-            for e in others:
-                first = call(OPERATIONS[name], first, e)
-            return first
-
-        return fold
-
-    def operation(name: str) -> Callable[..., Expr]:
-        return lambda *args: call(OPERATIONS[name], *args)
-
-    return {
-        **{_function(name): operation(name) for name in (*_SAME_NAME, *_NAME_IN_C, "cbrt")},
-        sympy.Add: add,
-        sympy.Mul: mul,
-        sympy.Pow: power,
-        sympy.Abs: absolute,
-        sympy.ceiling: lambda x: negate(call(OPERATIONS["floor"], negate(x))),
-        sympy.Min: extreme("minimum"),
-        sympy.Max: extreme("maximum"),
-        _stop_gradient(): stop_gradient,
-        sympy.Lt: less,
-        sympy.Le: less_equal,
-        sympy.Gt: lambda x, y: less(y, x),
-        sympy.Ge: lambda x, y: less_equal(y, x),
-        sympy.Eq: equal,
-        sympy.Ne: lambda x, y: logical_not(equal(x, y)),
-        sympy.And: logical_and,
-        sympy.Or: logical_or,
-        sympy.Not: logical_not,
-        sympy.ITE: where,
-        sympy.logic.boolalg.BooleanTrue: lambda: ONE,
-        sympy.logic.boolalg.BooleanFalse: lambda: ZERO,
-    }
-
-
 # -- LaTeX ---------------------------------------------------------------------------------------------------
 
 
@@ -405,5 +221,3 @@ def _latex_printer() -> Any:
 
 _PRODUCT_LEVEL = 50
 """SymPy's precedence of a product."""
-
-__all__ = ["from_sympy", "real_symbol", "to_latex", "to_sympy"]

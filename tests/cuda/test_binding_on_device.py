@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.data.array_kinds import Kind
 from optpy.energy.data.binding import Bound, bind, bind_update
 from optpy.energy.data.casting import cast
+from optpy.energy.data.origin import Origin
 from tests.cuda.strict_cupy import Array, StrictCupy
 from tests.energy import test_binding as on_host
 from tests.energy import test_graph_binding as graphs_on_host
@@ -39,7 +39,7 @@ def on_device(data: Any, xp: StrictCupy) -> Any:
 
 def message(energy: op.Energy, data: Any, dtype: Any, xp: Any) -> str:
     with pytest.raises(op.DataError) as caught:
-        bind(energy, data, dtype, xp)
+        bind(energy.problem, data, dtype, xp)
     return str(caught.value)
 
 
@@ -110,24 +110,24 @@ def test_mistakes_in_elements_are_told_in_the_same_words(name: str, x: Any, xp: 
 def test_data_on_the_device_is_bound_without_leaving_it(xp: StrictCupy) -> None:
     data = on_host.good(A=np.asfortranarray(np.arange(12.0).reshape(3, 4)), X=np.arange(12).reshape(3, 4))
     data |= {"D": np.arange(48.0).reshape(6, 8)[::-2, ::2], "F": np.full((3, 4), 255, np.uint8)}
-    bound = bind(on_host.ENERGY, on_device(data, xp), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_device(data, xp), np.float32, xp)
     assert (xp.uploaded, bound.xp) == (0, xp)
     assert xp.downloaded < 30
-    assert_same(bound, bind(on_host.ENERGY, data, np.float32))
+    assert_same(bound, bind(on_host.ENERGY.problem, data, np.float32))
 
 
 def test_what_fits_is_not_copied(xp: StrictCupy) -> None:
     x = xp.wrap(np.ones((3, 4), np.float32))
-    assert bind(on_host.ENERGY, on_host.good(X=x), np.float32, xp).arrays["X"].data.ptr == x.data.ptr
+    assert bind(on_host.ENERGY.problem, on_host.good(X=x), np.float32, xp).arrays["X"].data.ptr == x.data.ptr
 
 
 def test_graphs_on_the_device_are_copied_and_checked_there(xp: StrictCupy) -> None:
     match = np.array([[0, 1, 2], [1, 0, 3]], np.int32)
     data = graphs_on_host.with_match(match)
     given = on_device(data, xp)
-    bound = bind(graphs_on_host.ENERGY, given, np.float64, xp)
+    bound = bind(graphs_on_host.ENERGY.problem, given, np.float64, xp)
     assert xp.uploaded == 0
-    assert_same(bound, bind(graphs_on_host.ENERGY, data))
+    assert_same(bound, bind(graphs_on_host.ENERGY.problem, data))
     match[:] = 99  # what was checked is what is kept
     assert bound.edges["match"].get().tolist() == [[0, 1, 2], [1, 0, 3]]
 
@@ -137,7 +137,7 @@ def test_elements_of_manifolds_are_made_ready_on_the_device(name: str, xp: Stric
     _, draw, matrices_of = manifolds_on_host.KINDS[name]
     rng = np.random.default_rng(0)
     energy, data = manifolds_on_host.ENERGIES[name], dict(A=matrices_of(draw(rng, 2, 3)), X=1.0001 * draw(rng, 2, 3))
-    bound, expected = bind(energy, on_device(data, xp), np.float64, xp), bind(energy, data)
+    bound, expected = bind(energy.problem, on_device(data, xp), np.float64, xp), bind(energy.problem, data)
     assert xp.downloaded < 30
     assert_same(bound, expected)
     given_back = bound.give_back("A", bound.arrays["A"])
@@ -151,10 +151,10 @@ def test_what_is_on_the_host_is_uploaded_once_and_given_back_there(xp: StrictCup
         X=mapped, A=np.full((3, 4), 0.1, ">f8"), D=np.full((3, 4), 0.5, np.longdouble), S=np.ones((4, 3)).T[::-1]
     )
     data["M"].flags.writeable = False
-    bound = bind(on_host.ENERGY, data, np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, data, np.float32, xp)
     assert xp.uploaded == sum(bound.arrays[name].size for name in bound.arrays)
     assert xp.downloaded < 30
-    assert_same(bound, bind(on_host.ENERGY, data, np.float32))
+    assert_same(bound, bind(on_host.ENERGY.problem, data, np.float32))
     result = bound.give_back("X", xp.wrap(np.full((3, 4, 1), 2.0)))
     assert type(result) is np.ndarray
     np.testing.assert_array_equal(result, np.full((3, 4), 2.0))
@@ -163,28 +163,28 @@ def test_what_is_on_the_host_is_uploaded_once_and_given_back_there(xp: StrictCup
 def test_lists_and_numbers_are_uploaded(xp: StrictCupy) -> None:
     b, c, w = op.Unknown("b", ()), op.Unknown("c", (), 2), op.params("w")
     energy = op.Energy(r=b[()] * w + c[()])
-    bound = bind(energy, {"b": 3, "c": [1, 2.5], "w": xp.wrap(0.5)}, np.float64, xp)
+    bound = bind(energy.problem, {"b": 3, "c": [1, 2.5], "w": xp.wrap(0.5)}, np.float64, xp)
     assert bound.arrays["b"].shape == ()
     assert (bound.arrays["c"].tolist(), bound.params) == ([1, 2.5], {"w": 0.5})
 
 
 def test_updates_stay_on_the_device(xp: StrictCupy) -> None:
-    bound = bind(on_host.ENERGY, on_device(on_host.good(), xp), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_device(on_host.good(), xp), np.float32, xp)
     before = xp.uploaded
     changes = {"A": xp.wrap(np.full((3, 4), 5.0)), "w": 7}
-    new, changed = bind_update(on_host.ENERGY, bound, changes)
+    new, changed = bind_update(on_host.ENERGY.problem, bound, changes)
     assert (xp.uploaded, new.xp, new.params) == (before, xp, {"w": 7.0})
     assert isinstance(changed["A"], Array)
     assert new.arrays["X"] is bound.arrays["X"]
     with pytest.raises(op.DataError, match=r"A\[0, 0\] = nan"):
-        bind_update(on_host.ENERGY, bound, {"A": xp.wrap(np.full((3, 4), np.nan))})
+        bind_update(on_host.ENERGY.problem, bound, {"A": xp.wrap(np.full((3, 4), np.nan))})
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
 @pytest.mark.parametrize(("x", "expected"), [(np.float32, "float32"), (np.float64, "float64"), (np.int64, "float64")])
 def test_the_precision_follows_arrays_on_the_device(x: Any, expected: str, place: str, xp: StrictCupy) -> None:
     data = on_host.good(X=np.ones((3, 4), x), Y=np.ones((3, 4, 2), np.float32))
-    bound = bind(on_host.ENERGY, on_device(data, xp) if place == "device" else data, None, xp)
+    bound = bind(on_host.ENERGY.problem, on_device(data, xp) if place == "device" else data, None, xp)
     assert (bound.dtype.name, bound.arrays["X"].dtype.name) == (expected, expected)
     assert xp.downloaded < 50
 
@@ -196,9 +196,9 @@ def test_what_float32_loses_is_told_in_the_same_words(place: str, xp: StrictCupy
     grid = np.arange(3000.0).reshape(30, 100)
     data = dict(X=np.zeros((30, 100), np.float32), Z=np.stack([1e8 + grid, grid / 7], axis=-1))
     with pytest.warns(op.PrecisionWarning) as expected:
-        bind(energy, data, np.float32)
+        bind(energy.problem, data, np.float32)
     with pytest.warns(op.PrecisionWarning) as found:
-        bind(energy, on_device(data, xp) if place == "device" else data, np.float32, xp)
+        bind(energy.problem, on_device(data, xp) if place == "device" else data, np.float32, xp)
     assert [str(w.message) for w in found] == [str(w.message) for w in expected]
     assert xp.downloaded < 50
 
@@ -261,7 +261,7 @@ def _host_view(array: Array) -> Any:
 
 def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: StrictCupy) -> None:
     tensor = type("OwnTensor", (Tensor,), {})(np.full((3, 4), 2.0, np.float32))
-    bound = bind(on_host.ENERGY, on_host.good(X=tensor), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_host.good(X=tensor), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), tensor.array)
     found = xp.wrap(np.full((3, 4, 1), 5, np.float32))
     result = bound.give_back("X", found)
@@ -270,7 +270,7 @@ def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: StrictCupy) -
 
 
 def test_tensors_in_main_memory_go_back_there(torch: Any, xp: StrictCupy) -> None:
-    bound = bind(on_host.ENERGY, on_host.good(X=Tensor(np.full((3, 4), 2.0), "cpu")), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_host.good(X=Tensor(np.full((3, 4), 2.0), "cpu")), np.float32, xp)
     assert bound.arrays["X"].get()[0, 0] == 2
     result = bound.give_back("X", xp.wrap(np.full((3, 4, 1), 5, np.float32)))
     assert (type(result), result.device.type, result.array.shape) == (Tensor, "cpu", (3, 4))
@@ -291,12 +291,12 @@ class Foreign:
 
 def test_arrays_of_the_dlpack_protocol_are_taken_over_where_they_lie(xp: StrictCupy) -> None:
     array = np.full((3, 4), 2.0, np.float32)
-    bound = bind(on_host.ENERGY, on_host.good(X=Foreign(array, (2, 0))), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_host.good(X=Foreign(array, (2, 0))), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
-    assert bound.kinds["X"] == Kind("cupy", 0)
-    uploaded = bind(on_host.ENERGY, on_host.good(X=Foreign(array, (1, 0))), np.float32, xp)
+    assert bound.origins["X"] == Origin("cupy", 0)
+    uploaded = bind(on_host.ENERGY.problem, on_host.good(X=Foreign(array, (1, 0))), np.float32, xp)
     np.testing.assert_array_equal(uploaded.arrays["X"].get(), array)
-    assert uploaded.kinds["X"] == Kind("numpy")
+    assert uploaded.origins["X"] == Origin("numpy")
 
 
 class Numbered:
@@ -310,9 +310,9 @@ class Numbered:
 
 def test_arrays_of_the_cuda_array_interface_are_taken_over_where_they_lie(xp: StrictCupy) -> None:
     array = np.full((3, 4), 2.0, np.float32)
-    bound = bind(on_host.ENERGY, on_host.good(X=Numbered(array, 0)), np.float32, xp)
+    bound = bind(on_host.ENERGY.problem, on_host.good(X=Numbered(array, 0)), np.float32, xp)
     assert np.shares_memory(_host_view(bound.arrays["X"]), array)
-    assert bound.kinds["X"] == Kind("cupy", 0)
+    assert bound.origins["X"] == Origin("cupy", 0)
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch", "dlpack", "interface"])

@@ -50,7 +50,7 @@ class Source:
 
 @functools.cache
 def program(name: str, form: Form, dtype: str) -> CudaProgram:
-    return derive_cuda(ENERGIES[name], dtype, None, "all" if form == "scatter" else False).program
+    return derive_cuda(ENERGIES[name].problem, dtype, None, "all" if form == "scatter" else False).program
 
 
 def sources(
@@ -125,5 +125,5 @@ def test_every_energy_is_compiled_in_every_form_and_precision_and_these_for_ever
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_functions_of_vecmath_compile(dtype: str) -> None:
-    made = derive_cuda(exact_functions(), dtype, None, False).program
+    made = derive_cuda(exact_functions().problem, dtype, None, False).program
     check(iter([Source("functions", made.routines_source("int"))]), FULL)

@@ -100,12 +100,12 @@ def test_no_result_depends_on_the_order_of_blocks_if_it_shall_not(emulated: Emul
 @pytest.mark.parametrize("name", ENERGIES)
 def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
     for dtype in ("float32", "float64"):
-        program = derive_cuda(ENERGIES[name], dtype, None, False).program
+        program = derive_cuda(ENERGIES[name].problem, dtype, None, False).program
         for source in sources_of(program):
             assert "atomicAdd(&f" not in source
             assert source.count("atomicAdd(") == source.count("atomicAdd(&c->sync->")
     over_edges = bool(ENERGIES[name].graphs)
-    scattered = "".join(sources_of(derive_cuda(ENERGIES[name], "float32", None, "all").program))
+    scattered = "".join(sources_of(derive_cuda(ENERGIES[name].problem, "float32", None, "all").program))
     assert ("atomicAdd(&f" in scattered) == over_edges
 
 

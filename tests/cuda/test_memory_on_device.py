@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.energy.derive.vectors import at, here
 from optpy.ir import REAL, Dim, Field, Graph, Role, Routine, Store, canonical_domain
+from optpy.kernels.codegen.layout import CPU, CUDA, Layout, storage_dtype
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.buffers import CPU, CUDA, Buffers, Layout, planned_bytes, storage_dtype
+from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
+from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
-from optpy.kernels.runtime.tables import Column, Connectivity, Offsets, Sorted, TableKey, sorted_order
+from optpy.kernels.runtime.tables import Connectivity, sorted_order
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.strict_cupy import Array, StrictCupy
 

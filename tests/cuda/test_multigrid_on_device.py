@@ -18,7 +18,7 @@ from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
 from optpy.linear.multigrid.record import MULTIGRID, PATIENCE
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_lines
-from optpy.linear.safe_point import SafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.multigrid_cases import H, W, poisson, quads, values_of
@@ -41,9 +41,9 @@ def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cuda", dtype)
-    bound = bind(energy, values, dtype, solver._place.xp)
-    made = solver.problem(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(energy.problem, values, dtype, solver.compiled.place.xp)
+    made = solver.compiled.instance(bound, 1)
+    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     return made
 
 
@@ -69,7 +69,7 @@ def test_every_iteration_is_that_of_the_reference(gpu: Device, levels: None, cas
     assert isinstance(grid.levels, CudaGridMultigrid)
     made = grid.levels.levels
     assert problem.trace is not None
-    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.unknown_fields]
+    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.problem.unknowns]
     omegas = gpu.to_host(made.omegas).tolist()
     assert_same_solve(energy, values, damping, limits, omegas, (ours, problem.trace, np.concatenate(delta)))
 
@@ -205,7 +205,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve(gpu: Device) ->
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = gpu.to_host(problem.read_vector("delta", energy.unknown_fields[0]))
+    delta = gpu.to_host(problem.read_vector("delta", energy.problem.unknowns[0]))
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 
@@ -213,9 +213,9 @@ def test_old_levels_serve_while_they_are_good(gpu: Device, monkeypatch: pytest.M
     builds: list[bool] = []
     build = CudaGridMultigrid.build
 
-    def counted(own: CudaGridMultigrid, damped: bool, safe_point: SafePoint) -> None:
+    def counted(own: CudaGridMultigrid, damped: bool, safe_work: SafeWork) -> None:
         builds.append(damped)
-        build(own, damped, safe_point)
+        build(own, damped, safe_work)
 
     monkeypatch.setattr(CudaGridMultigrid, "build", counted)
     energy, data = poisson(40)

@@ -26,6 +26,7 @@ from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.safe_point import SafePoint
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.kernels import test_native_pcg as on_cpu
 from tests.kernels.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace
@@ -46,15 +47,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = solver or op.compile(of, "cuda", np.float64)
-    bound = bind(of, values, np.float64, solver._place.xp)
-    made = solver.problem(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(of.problem, values, np.float64, solver.compiled.place.xp)
+    made = solver.compiled.instance(bound, 1)
+    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     made.trace = []
     return made
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.unknown_fields]
+    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -201,7 +202,7 @@ def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     plain = op.Energy(fit=X[i, j] - A[i, j])
     a = np.ones((3, 4, 2))
     problem = compiled(plain, dict(X=a, A=a))
-    problem._buffers.view(vector("delta", plain.unknown_fields[0]))[...] = 7  # what an earlier solve has left
+    problem._buffers.view(vector("delta", plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, Ending.NO_GRADIENT)
     assert "b = 0" in summary.message
@@ -247,7 +248,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
 
 def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queued, "_SLICE", 0.0)
-    limits = LinearLimits(max_iterations=200, deadline=time.perf_counter() - 1)
+    limits = LinearLimits(max_iterations=200, safe_point=SafePoint(time.perf_counter() - 1))
     device, ours, _, _ = solve_both("jacobi", DAMPED, limits)
     assert ours.status is LinearStatus.TIME_LIMIT
     assert ours.message == f"Out of time after {ours.iterations} iterations."

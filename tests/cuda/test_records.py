@@ -20,8 +20,9 @@ from optpy.energy.derive.problem_routines import Scatter
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import Field
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.codegen.cuda.records import windows
-from optpy.kernels.runtime.buffers import CPU, CUDA, Buffers, planned_bytes, record_length, storage_dtype, widest_load
+from optpy.kernels.codegen.layout import CPU, CUDA, record_length, storage_dtype, widest_load
+from optpy.kernels.codegen.passes.pack_records import windows
+from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.bound import _largest_index
 from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.applications import ENERGIES
@@ -60,7 +61,7 @@ def data_of_chain(channels: int, points: int, edges: int) -> dict[str, Any]:
 
 @functools.cache
 def program(channels: int, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False) -> CudaProgram:
-    return derive_cuda(chain(channels), dtype, form, scatter).program
+    return derive_cuda(chain(channels).problem, dtype, form, scatter).program
 
 
 # -- how long they are -----------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def test_no_load_of_a_record_straddles_two_sectors(channels: int, itemsize: int)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_fields_that_exchange_their_memory_have_records_alike(dtype: str) -> None:
     slots = program(3, dtype).slots
-    (X,) = chain(3).unknown_fields
+    (X,) = chain(3).problem.unknowns
 
     def length(f: Field) -> int:
         assert f in slots.fields
@@ -165,7 +166,7 @@ def test_windows_by_hand(used: Any, record: int, widest: int, expected: list[tup
 
 
 def product_source(name: str, dtype: str) -> str:
-    made = derive_cuda(ENERGIES[name], dtype).program
+    made = derive_cuda(ENERGIES[name].problem, dtype).program
     return "\n".join(made.functions[k] for phase in made.phases["applyJTJ_damped"] for k in phase.kernels)
 
 
@@ -196,7 +197,7 @@ def loads_in_ptx(text: str, kernel: str) -> Counter[str]:
 )
 def test_the_compiler_keeps_the_vector_loads(dtype: str, wide: str, narrow: str, scalars: int) -> None:
     nvrtc = pytest.importorskip("cupy", reason="CuPy is not installed").cuda.nvrtc
-    made = derive_cuda(ENERGIES["mesh_deformation euler"], dtype).program
+    made = derive_cuda(ENERGIES["mesh_deformation euler"].problem, dtype).program
     compiled = nvrtc.createProgram(made.routines_source("int"), "kernels.cu", (), ())
     nvrtc.compileProgram(compiled, ("-arch=compute_90", "-std=c++17"))
     loads = loads_in_ptx(nvrtc.getPTX(compiled).decode(), "run_applyJTJ_damped_0")

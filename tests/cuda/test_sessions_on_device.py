@@ -62,7 +62,7 @@ def solver(request: pytest.FixtureRequest, emulated: EmulatedDevice) -> op.Solve
 def test_work_for_a_device_that_is_not_current_is_seen_by_these_tests(emulated: EmulatedDevice) -> None:
     compiled = op.compile(ENERGY, "cuda", np.float64)
     with pytest.raises(AssertionError, match="another device is the thread's current one"):
-        bind(ENERGY, data(), np.float64, emulated.xp)
+        bind(ENERGY.problem, data(), np.float64, emulated.xp)
     with pytest.raises(AssertionError, match="another device is the thread's current one"):
         compiled.start(data())._problem.evaluate()
 
@@ -132,9 +132,9 @@ def test_tables_are_shared_only_once_they_have_been_built(
         patch.setattr(emulated, "to_host", lambda array: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             compiled.start(data())
-    assert compiled._connectivity == {}
+    assert compiled.compiled._connectivity == {}
     compiled.start(data())
-    assert list(compiled._connectivity) == list(ENERGY.graphs)
+    assert list(compiled.compiled._connectivity) == list(ENERGY.graphs)
 
 
 # -- whose memory the data is in -----------------------------------------------------------------------------------

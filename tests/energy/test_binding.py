@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.data.array_kinds import Kind
 from optpy.energy.data.binding import bind, bind_update
+from optpy.energy.data.origin import Origin
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
@@ -39,7 +39,7 @@ def without(name: str) -> dict[str, Any]:
 
 def test_good_data_is_bound_in_its_dtypes_and_layout() -> None:
     fortran = np.asfortranarray(np.arange(12.0).reshape(3, 4))
-    bound = bind(ENERGY, good(A=fortran, X=np.arange(12).reshape(3, 4)), np.float32)
+    bound = bind(ENERGY.problem, good(A=fortran, X=np.arange(12).reshape(3, 4)), np.float32)
     assert {d.name: n for d, n in bound.sizes.items()} == {"H": 3, "W": 4}
     dtypes = {name: a.dtype.name for name, a in bound.arrays.items()}
     assert dtypes == {
@@ -55,14 +55,14 @@ def test_good_data_is_bound_in_its_dtypes_and_layout() -> None:
 def test_data_that_fits_is_not_copied_and_never_written() -> None:
     data = good(X=np.ones((3, 4), np.float32))
     data["X"].flags.writeable = False
-    assert bind(ENERGY, data, np.float32).arrays["X"] is data["X"]
+    assert bind(ENERGY.problem, data, np.float32).arrays["X"] is data["X"]
 
 
 def test_lists_and_numbers_without_axes_are_arrays_too() -> None:
     b = op.Unknown("b", ())
     c = op.Unknown("c", (), 2)
     energy = op.Energy(r=b[()] * w + c[()])
-    bound = bind(energy, {"b": 3, "c": [1, 2.5], "w": np.float32(0.5)})
+    bound = bind(energy.problem, {"b": 3, "c": [1, 2.5], "w": np.float32(0.5)})
     assert bound.arrays["b"].shape == ()
     assert bound.arrays["c"].tolist() == [1, 2.5]
     assert bound.give_back("b", np.array([7.0])).shape == ()
@@ -116,14 +116,14 @@ MISTAKES: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("data", "parts"), MISTAKES)
 def test_mistakes_in_data(data: Any, parts: list[str]) -> None:
     with pytest.raises(op.DataError) as caught:
-        bind(ENERGY, data, np.float32)
+        bind(ENERGY.problem, data, np.float32)
     for part in parts:
         assert part in str(caught.value)
 
 
 def test_a_mistake_in_an_array_names_the_line_of_its_declaration() -> None:
     with pytest.raises(op.DataError, match=r"test_binding\.py:\d+: 'X' must have") as caught:
-        bind(ENERGY, good(X=np.ones(4)), np.float32)
+        bind(ENERGY.problem, good(X=np.ones(4)), np.float32)
     assert caught.value.location == X.field.location
 
 
@@ -131,7 +131,7 @@ def test_a_mistake_in_an_array_names_the_line_of_its_declaration() -> None:
 def test_an_empty_domain_is_a_mistake(shape: tuple[int, int]) -> None:
     energy = op.Energy(r=X[i, j])
     with pytest.raises(op.DataError, match=r"'X' has shape .* the size [HW] is 0"):
-        bind(energy, {"X": np.ones(shape)})
+        bind(energy.problem, {"X": np.ones(shape)})
 
 
 def test_one_pixel_is_enough() -> None:
@@ -154,14 +154,14 @@ def test_one_pixel_is_enough() -> None:
     ],
 )
 def test_exact_conversions_are_made(name: str, value: Any, expected: Any) -> None:
-    found = bind(ENERGY, good(**{name: value}), np.float32).arrays[name]
+    found = bind(ENERGY.problem, good(**{name: value}), np.float32).arrays[name]
     assert found.dtype.isnative
     np.testing.assert_array_equal(found, np.full((3, 4), expected))
 
 
 def test_an_update_changes_what_it_names() -> None:
-    bound = bind(ENERGY, good(), np.float32)
-    new, changed = bind_update(ENERGY, bound, {"A": np.full((3, 4), 5.0), "w": 7})
+    bound = bind(ENERGY.problem, good(), np.float32)
+    new, changed = bind_update(ENERGY.problem, bound, {"A": np.full((3, 4), 5.0), "w": 7})
     assert list(changed) == ["A"]
     assert changed["A"].dtype == np.float32
     assert new.arrays["A"] is changed["A"]
@@ -180,9 +180,9 @@ def test_an_update_changes_what_it_names() -> None:
     ],
 )
 def test_mistakes_in_updates(changes: dict[str, Any], parts: list[str]) -> None:
-    bound = bind(ENERGY, good(), np.float32)
+    bound = bind(ENERGY.problem, good(), np.float32)
     with pytest.raises(op.DataError) as caught:
-        bind_update(ENERGY, bound, changes)
+        bind_update(ENERGY.problem, bound, changes)
     for part in parts:
         assert part in str(caught.value)
 
@@ -201,7 +201,7 @@ def test_arrays_of_the_dlpack_protocol_are_read_in_place() -> None:
             return self.array.__dlpack_device__()
 
     array = np.full((3, 4), 2.0, np.float32)
-    bound = bind(ENERGY, good(X=Foreign(array)), np.float32)
+    bound = bind(ENERGY.problem, good(X=Foreign(array)), np.float32)
     assert np.shares_memory(bound.arrays["X"], array)
 
 
@@ -211,7 +211,7 @@ def test_memory_maps_are_arrays(tmp_path: Path, order: str, mode: Any) -> None:
     values = np.arange(12, dtype=f"{order}f4").reshape(3, 4)
     values.tofile(tmp_path / "x")
     mapped = np.memmap(tmp_path / "x", dtype=values.dtype, mode=mode, shape=(3, 4))
-    bound = bind(ENERGY, good(X=mapped), np.float32)
+    bound = bind(ENERGY.problem, good(X=mapped), np.float32)
     np.testing.assert_array_equal(bound.arrays["X"], values)
     assert type(bound.give_back("X", np.ones((3, 4, 1), np.float32))) is np.ndarray
 
@@ -222,7 +222,7 @@ def test_subclasses_are_read_as_plain_arrays() -> None:
             return -super().__getitem__(key)
 
     values = np.arange(12.0).reshape(3, 4)
-    bound = bind(ENERGY, good(X=values.view(Backwards)))
+    bound = bind(ENERGY.problem, good(X=values.view(Backwards)))
     assert type(bound.arrays["X"]) is np.ndarray
     np.testing.assert_array_equal(bound.arrays["X"], values)
 
@@ -239,20 +239,20 @@ def test_tensors_that_cannot_be_read_are_named(
     Tensor = type("Tensor", (), {"__module__": library, **returns_itself, method: refuse})
     monkeypatch.setitem(sys.modules, library, ModuleType(library))
     with pytest.raises(op.DataError, match=f"'X' is no array of numbers that can be read here: {error}"):
-        bind(ENERGY, good(X=Tensor()))
+        bind(ENERGY.problem, good(X=Tensor()))
 
 
 def test_tensors_without_an_equal_in_numpy_are_named() -> None:
     torch = pytest.importorskip("torch")
     for tensor in (torch.ones((3, 4), dtype=torch.bfloat16), torch.ones((3, 4)).to_sparse()):
         with pytest.raises(op.DataError, match="'X' is no array of numbers"):
-            bind(ENERGY, good(X=tensor))
+            bind(ENERGY.problem, good(X=tensor))
 
 
 def test_tensors_come_back_as_tensors() -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.ones((3, 4), dtype=torch.float64, requires_grad=True)
-    bound = bind(ENERGY, good(X=tensor), np.float32)
+    bound = bind(ENERGY.problem, good(X=tensor), np.float32)
     assert bound.arrays["X"].dtype == np.float32
     result = bound.give_back("X", np.full((3, 4, 1), 2, np.float32))
     assert isinstance(result, torch.Tensor)
@@ -289,7 +289,7 @@ def test_other_libraries_are_asked_in_their_own_words(monkeypatch: pytest.Monkey
     torch = ModuleType("torch")
     torch.from_numpy = lambda array: Tensor(array, "cpu")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    bound = bind(ENERGY, good(X=Parameter(np.full((3, 4), 2.0))), np.float32)
+    bound = bind(ENERGY.problem, good(X=Parameter(np.full((3, 4), 2.0))), np.float32)
     assert bound.arrays["X"][0, 0] == 2
     result = bound.give_back("X", np.full((3, 4, 1), 5, np.float32))
     assert (type(result), result.place, result.array.shape) == (Tensor, "cuda:1", (3, 4))
@@ -297,4 +297,4 @@ def test_other_libraries_are_asked_in_their_own_words(monkeypatch: pytest.Monkey
 
 def test_the_kind_of_numpy_is_the_array_itself() -> None:
     array = np.ones(3)
-    assert Kind("numpy").give(array) is array
+    assert Origin("numpy").give(array) is array

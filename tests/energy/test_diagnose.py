@@ -9,7 +9,7 @@ import pytest
 
 import optpy as op
 from optpy.energy.check import diagnose as module
-from optpy.energy.check import evaluation
+from optpy.ir import points
 
 H, W, N = op.dims("H W N")
 i, j = op.indices(H, W)
@@ -28,7 +28,7 @@ SMOOTH = [X[i, j] - X[i + 1, j], X[i, j] - X[i, j + 1]]
 
 @pytest.fixture(params=[1 << 16, 7], ids=["one slab", "many slabs"], autouse=True)
 def _slabs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_SLAB", request.param)
+    monkeypatch.setattr(points, "_SLAB", request.param)
 
 
 def grid(shape: tuple[int, int] = (4, 6)) -> dict[str, Any]:

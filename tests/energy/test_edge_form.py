@@ -32,7 +32,7 @@ w = op.params("w")
 
 
 def source(expression: op.Expression) -> LinearisedResidual:
-    (residual,) = op.Energy(r=expression).residual_terms
+    (residual,) = op.Energy(r=expression).problem.residuals
     return linearise(residual)
 
 
@@ -101,7 +101,7 @@ def test_only_unknowns_read_through_a_graph_make_a_residual_one_over_edges() -> 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_decide_which_routines_there_are(form: EdgeForm) -> None:
     energy = op.Energy(reg=op.sin(X[a] - X[b]), fit=X[v] - A[v])
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form).groups
+    groups = problem_routines(energy.problem, form).groups
     assert ("jacobian" in groups) == form.jacobian
     for name in ("applyJTJ", "applyJTJ_damped"):
         assert [r.prepares for r in groups[name]] == [True] * form.product + [False]
@@ -113,6 +113,6 @@ def test_forms_decide_which_routines_there_are(form: EdgeForm) -> None:
 
 def test_terms_share_the_loop_over_a_slot() -> None:
     energy = op.Energy(one=X[a] - X[b], two=[op.sin(X[a][0]), Angle[a] * X[b][1]], fit=Angle[v])
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, FORMS[0]).groups
+    groups = problem_routines(energy.problem, FORMS[0]).groups
     (product,) = groups["applyJTJ"]
     assert len(product.locals) == 2

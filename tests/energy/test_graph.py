@@ -54,7 +54,7 @@ def test_a_term_lives_on_the_indices_of_its_edges() -> None:
     Weight = op.Array("Weight", (E,))
     c, d = op.Graph("tied", F, (V, E))[f]
     energy = op.Energy(reg=Weight[e] * (X[a] - X[b]), pair=X[a] - X[c], chain=X[c] * Weight[d], fit=X[v])
-    domains = {r.label: [i.dim.name for i in r.domain] for r in energy.residual_terms}
+    domains = {r.label: [i.dim.name for i in r.domain] for r in energy.problem.residuals}
     assert domains == {"reg": ["E"], "pair": ["E", "F"], "chain": ["F"], "fit": ["V"]}
     assert [g.name for g in energy.graphs] == ["edges", "tied"]
     assert {d.name for d in energy.dims} == {"V", "E", "F"}

@@ -31,7 +31,7 @@ def with_match(match: Any, **more: Any) -> dict[str, Any]:
 def test_whole_numbers_of_any_kind_are_taken(dtype: str) -> None:
     edges = np.array([[2, 3, 4], [0, 0, 0]], dtype)
     for given_ in (edges, edges[::-1], np.asfortranarray(edges), np.repeat(edges, 2, axis=1)[:, ::2], edges.tolist()):
-        bound = bind(ENERGY, with_match(given_)).edges["match"]
+        bound = bind(ENERGY.problem, with_match(given_)).edges["match"]
         assert bound.dtype == np.int32
         np.testing.assert_array_equal(bound, given_)
         assert not np.shares_memory(bound, edges)
@@ -40,7 +40,7 @@ def test_whole_numbers_of_any_kind_are_taken(dtype: str) -> None:
 def test_there_may_be_no_edges() -> None:
     edgeless: list[Any] = [np.zeros((0, 3), int), np.empty((0, 3), np.uint8), np.zeros((0, 3)), [], ()]
     for match in edgeless:
-        bound = bind(ENERGY, with_match(match))
+        bound = bind(ENERGY.problem, with_match(match))
         assert bound.edges["match"].shape == (0, 3)
     weighted = op.Energy(r=Weight[e] * X[vertex] - Z[pixel])
     data = with_match(np.zeros((0, 3), int), Weight=np.zeros(0))
@@ -86,33 +86,33 @@ REFUSED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("match", "message"), REFUSED)
 def test_what_is_refused(match: Any, message: str) -> None:
     with pytest.raises(op.DataError, match=message) as caught:
-        bind(ENERGY, with_match(match))
+        bind(ENERGY.problem, with_match(match))
     assert "test_graph_binding.py" in str(caught.value)
 
 
 def test_a_single_column_needs_its_axis() -> None:
     energy = op.Energy(r=X[op.Graph("g", E, V)[e]])
     with pytest.raises(op.DataError, match=r"a\[:, None\]"):
-        bind(energy, dict(X=np.zeros(5), g=np.zeros(3, int)))
+        bind(energy.problem, dict(X=np.zeros(5), g=np.zeros(3, int)))
 
 
 def test_sizes_and_names_are_held_against_the_rest_of_the_data() -> None:
     energy = op.Energy(r=Weight[e] * X[vertex] - Z[pixel])
     with pytest.raises(op.DataError, match=r"the graph 'match' has 2 edges, but E is 3 from 'Weight'"):
-        bind(energy, with_match(np.zeros((2, 3), int), Weight=np.zeros(3)))
+        bind(energy.problem, with_match(np.zeros((2, 3), int), Weight=np.zeros(3)))
     with pytest.raises(op.DataError, match=r"lacks 'match' \(an integer array of shape \(E, 3\)\)"):
-        bind(energy, SIZES | {"Weight": np.zeros(3)})
+        bind(energy.problem, SIZES | {"Weight": np.zeros(3)})
     with pytest.raises(op.DataError, match="did you mean 'match'"):
-        bind(energy, with_match(np.zeros((2, 3), int), Weight=np.zeros(2), matsch=1))
+        bind(energy.problem, with_match(np.zeros((2, 3), int), Weight=np.zeros(2), matsch=1))
     with pytest.raises(op.DataError, match="the size V is 0"):
-        bind(energy, with_match(np.zeros((0, 3), int), Weight=np.zeros(0), X=np.zeros(0)))
+        bind(energy.problem, with_match(np.zeros((0, 3), int), Weight=np.zeros(0), X=np.zeros(0)))
 
 
 def test_two_graphs_with_one_dim_have_as_many_edges() -> None:
     a, b = op.Graph("pairs", E, (V, V))[e]
     energy = op.Energy(r=X[a] - X[b], s=Z[pixel])
     with pytest.raises(op.DataError, match="'match' has 2 edges, but E is 1 from 'pairs'"):
-        bind(energy, with_match(np.zeros((2, 3), int), pairs=np.zeros((1, 2), int)))
+        bind(energy.problem, with_match(np.zeros((2, 3), int), pairs=np.zeros((1, 2), int)))
 
 
 def test_more_than_32_bits_can_count_is_refused() -> None:
@@ -131,7 +131,7 @@ def test_an_index_passes_only_if_it_is_inside(rows: list[tuple[int, int, int]], 
     edges = np.array(rows).astype(dtype)
     inside = all(0 <= int(n) < size for row in edges for n, size in zip(row, (3, 4, 5), strict=True))
     if inside:
-        assert bind(ENERGY, with_match(edges)).edges["match"].tolist() == edges.tolist()
+        assert bind(ENERGY.problem, with_match(edges)).edges["match"].tolist() == edges.tolist()
     else:
         with pytest.raises(op.DataError, match="indices are from 0 to"):
-            bind(ENERGY, with_match(edges))
+            bind(ENERGY.problem, with_match(edges))

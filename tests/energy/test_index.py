@@ -56,7 +56,7 @@ def test_indices_of_one_name_are_still_two() -> None:
     assert name == repr(i)
     assert X[i, j].components != X[other, j].components
     assert repr(i + other - i) == "i"
-    assert len(op.Energy(a=X[i, j] - X[other, j]).residual_terms[0].domain) == 3
+    assert len(op.Energy(a=X[i, j] - X[other, j]).problem.residuals[0].domain) == 3
 
 
 def test_two_dims_of_one_name_are_the_same() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy.energy.check import evaluation
+from optpy.ir import points
 from tests.energy.random_energies import Case, cases
 
 
@@ -48,7 +48,7 @@ def fixed_columns(energy: op.Energy, data: dict[str, Any]) -> NDArray[np.bool_]:
     for u in energy.unknowns:
         size = np.size(data[u.name])
         fixed = np.zeros(size, bool)
-        if u.field in energy.fixed:
+        if u.field in energy.problem.fixed:
             fixed = np.repeat((data["Mask"] == 2).ravel(), u.channels or 1)
         masks.append(fixed)
     return np.concatenate(masks)
@@ -77,7 +77,7 @@ def test_the_cost_is_half_the_sum_of_squares(case: Case) -> None:
 def test_slabs_do_not_change_the_result(case: Case) -> None:
     whole, whole_jacobian = case.energy.residuals(case.data), case.energy.jacobian(case.data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "_SLAB", 3)
+        patch.setattr(points, "_SLAB", 3)
         assert {k: v.tolist() for k, v in case.energy.residuals(case.data).items()} == {
             k: v.tolist() for k, v in whole.items()
         }

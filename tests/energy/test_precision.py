@@ -32,7 +32,7 @@ def bound(dtype: Any = np.float32, **given: Any) -> Any:
     sources = {"A": A[n], "V": V[n], "S": S[n], "D": D[n], "p": p}
     energy = op.Energy(fit=[X[n] - 1, *(sources[name] * X[n] for name in given if name != "X")])
     size = next((len(v) for v in given.values() if np.ndim(v)), 1)
-    return bind(energy, {"X": np.zeros(size, np.float32), **given}, dtype)
+    return bind(energy.problem, {"X": np.zeros(size, np.float32), **given}, dtype)
 
 
 WALK = np.cumsum(normal(COUNT))
@@ -80,9 +80,9 @@ def test_rotations_near_the_identity_are_rounded_without_a_word() -> None:
     q = np.concatenate([turn, np.sqrt(1 - (turn**2).sum(axis=1))[:, None]], axis=1)
     energy = op.Energy(fit=(R[n].inverse() @ P[n].rotation).log())
     near = np.concatenate([q, normal(COUNT, 3)], axis=1)
-    bind(energy, dict(R=q, P=near), np.float32)
+    bind(energy.problem, dict(R=q, P=near), np.float32)
     with pytest.warns(op.PrecisionWarning, match=r"'P\[\.\.\., 5\]' become"):
-        bind(energy, dict(R=q, P=near + [0, 0, 0, 0, 0, 1e7, 0]), np.float32)
+        bind(energy.problem, dict(R=q, P=near + [0, 0, 0, 0, 0, 1e7, 0]), np.float32)
 
 
 LOST = [
@@ -128,7 +128,7 @@ def test_the_layout_of_the_array_does_not_matter() -> None:
         1e8 + np.arange(8000.0).reshape(40, 200)[:, ::4],
     ):
         with pytest.warns(op.PrecisionWarning, match=r"2,000 distinct values of 'G' become"):
-            bind(energy, dict(U=np.zeros((40, 50), np.float32), G=g))
+            bind(energy.problem, dict(U=np.zeros((40, 50), np.float32), G=g))
 
 
 def test_values_that_are_not_finite_are_the_error_that_they_were() -> None:
@@ -169,10 +169,10 @@ def test_params_that_become_others_are_told(value: Any, message: str) -> None:
 
 def test_updates_are_looked_at_too() -> None:
     energy = op.Energy(fit=X[n] - A[n] * p)
-    start = bind(energy, dict(X=np.zeros(3, np.float32), A=np.zeros(3), p=1.0))
+    start = bind(energy.problem, dict(X=np.zeros(3, np.float32), A=np.zeros(3), p=1.0))
     for change in (dict(A=1.7e9 + np.arange(3)), dict(p=1700000000.25)):
         with pytest.warns(op.PrecisionWarning):
-            bind_update(energy, start, change)
+            bind_update(energy.problem, start, change)
 
 
 def test_a_warning_is_given_once_for_a_line_as_pythons_own_are() -> None:

@@ -16,7 +16,7 @@ a, b = op.Graph("g", E, (V, V))[e]
 
 
 def source(residual: object) -> LinearisedResidual:
-    (r,) = op.Energy(r=residual).residual_terms
+    (r,) = op.Energy(r=residual).problem.residuals
     return linearise(r)
 
 
@@ -47,7 +47,7 @@ def test_the_choice_is_that_of_the_lower_cost() -> None:
 
 def test_each_residual_is_chosen_for_itself() -> None:
     energy = op.Energy(cheap=X[a] - X[b], dear=(X[a] - X[b]) - op.rotate3d(Angle[a], A[a] - A[b]))
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, scatter=True).groups
+    groups = problem_routines(energy.problem, scatter=True).groups
     vertices, edges = groups["applyJTJ"]
     assert vertices.prepares
     assert vertices.locals
@@ -60,7 +60,7 @@ def test_what_is_fixed_is_stored_once_and_only_where_edges_need_it() -> None:
     energy = op.Energy(reg=X[a] - X[b], fit=Angle[v], fixed=fixed)
 
     def stored(scatter: Scatter) -> set[str]:
-        groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, scatter=scatter).groups
+        groups = problem_routines(energy.problem, scatter=scatter).groups
         return {s.target.field.name for r in groups.get("jacobian", ()) for s in r.stores}
 
     assert stored(False) == set()

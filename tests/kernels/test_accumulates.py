@@ -16,7 +16,7 @@ from optpy.kernels.codegen.program import build_program
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.schedule import Storage, move_fields, store_intermediates
 from optpy.kernels.codegen.slots import Slots, gathered_grids, segment_list
-from optpy.kernels.runtime.tables import Column, tables_of
+from optpy.kernels.codegen.tables import Column, tables_of
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
 
@@ -29,7 +29,7 @@ ENERGY = op.Energy(r=U[e] * op.sin(X[a][0]) - X[b][1], s=U[e + 1] * X[a][1], fix
 
 def edges(energy: op.Energy = ENERGY, group: str = "applyJTJ") -> ir.Routine:
     form = EdgeForm(jacobian=False, product=False)
-    groups = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, form, scatter="all").groups
+    groups = problem_routines(energy.problem, form, scatter="all").groups
     (found,) = (r for r in groups[group] if r.accumulates)
     return found
 
@@ -43,7 +43,7 @@ def test_what_is_added_to_is_numbered_with_its_tables() -> None:
     routine = edges()
     slots = Slots()
     slots.add(routine, solved_only=True)
-    assert {vector("Ap", u) for u in ENERGY.unknown_fields} <= slots.fields.keys()
+    assert {vector("Ap", u) for u in ENERGY.problem.unknowns} <= slots.fields.keys()
     graph = ENERGY.graphs[0]
     assert {Column(graph, 0), Column(graph, 1)} == slots.tables.keys() == set(tables_of(routine))
 
@@ -51,7 +51,7 @@ def test_what_is_added_to_is_numbered_with_its_tables() -> None:
 def test_tables_and_grids_that_are_only_added_to_count() -> None:
     routine = edges()
     domain, row = routine.domain, ir.point(routine.domain)[0]
-    graph, target = ENERGY.graphs[0], vector("Ap", ENERGY.unknown_fields[0])
+    graph, target = ENERGY.graphs[0], vector("Ap", ENERGY.problem.unknowns[0])
     only = ir.Routine("only", domain, accumulates=(ir.Accumulate(ir.Access(target, graph.at(1, row), 0), var(
         ir.IndexValue(row))),))  # fmt: skip
     assert tables_of(only) == [Column(graph, 1)]
@@ -90,7 +90,7 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
 
 
 def test_there_is_no_c_for_atomic_additions() -> None:
-    found = problem_routines(ENERGY.residual_terms, ENERGY.unknown_fields, ENERGY.fixed, scatter="all")
+    found = problem_routines(ENERGY.problem, scatter="all")
     with pytest.raises(InternalError, match="atomic"):
         build_program(
             found.groups, "float32", SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, found.coupling, found.normal

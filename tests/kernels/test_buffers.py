@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import at, here
 from optpy.ir import REAL, Dim, Field, Role, Routine, Store, canonical_domain
+from optpy.kernels.codegen.layout import row_pitch, storage_dtype
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.runtime.buffers import Buffers, row_pitch, storage_dtype
+from optpy.kernels.runtime.buffers import Buffers
 
 H, W, D = Dim("H"), Dim("W"), Dim("D")
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")

@@ -19,7 +19,7 @@ Groups = Mapping[str, Sequence[Routine]]
 
 def groups_of(name: str) -> Groups:
     energy = ENERGIES[name]
-    return problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed, None, False).groups
+    return problem_routines(energy.problem, None, False).groups
 
 
 def accesses(groups: Groups) -> Iterator[Access]:
@@ -83,7 +83,7 @@ def test_places_are_a_permutation_in_which_the_smallest_record_of_a_product_come
 
 def test_the_processors_order_is_left_alone() -> None:
     energy = ENERGIES["bundle_adjustment"]
-    on_cpu, on_gpu = derive(energy, "float32").program, derive_cuda(energy, "float32").program
+    on_cpu, on_gpu = derive(energy.problem, "float32").program, derive_cuda(energy.problem, "float32").program
 
     def stores(routines: Sequence[Routine]) -> list[int]:
         return [s.target.channel for r in routines for s in r.stores]

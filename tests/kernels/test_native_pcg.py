@@ -21,13 +21,14 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime import library
-from optpy.linear import safe_point
+from optpy.linear import safe_work
 from optpy.linear.ending import _ENDINGS
 from optpy.linear.pcg.native import conjugate_gradients_source
-from optpy.linear.safe_point import SafePoint, Stop
+from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.safe_point import SafePoint
 
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
@@ -71,8 +72,8 @@ def data(rows: int = 5, columns: int = 70) -> dict[str, Any]:
 def compiled(threads: int, of: op.Energy = energy, values: dict[str, Any] | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = op.compile(of, "cpu", np.float64)
-    bound = bind(of, data() if values is None else values, np.float64)
-    made = solver.problem(bound, threads)
+    bound = bind(of.problem, data() if values is None else values, np.float64)
+    made = solver.compiled.instance(bound, threads)
     made.bind(bound.arrays, bound.params)
     made.trace = []
     return made
@@ -107,7 +108,7 @@ def free_entries() -> NDArray[np.intp]:
 
 
 def delta_of(problem: CompiledProblem) -> Real:
-    return np.concatenate([problem.read_vector("delta", u).ravel() for u in energy.unknown_fields])
+    return np.concatenate([problem.read_vector("delta", u).ravel() for u in energy.problem.unknowns])
 
 
 def solve_both(
@@ -200,25 +201,25 @@ def test_control_c_after_any_iteration_is_heard_and_the_loop_may_go_on(
 ) -> None:
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
-    monkeypatch.setattr(safe_point, "PERIOD", 0.0)  # after every iteration
-    monkeypatch.setattr(safe_point, "_polls", interrupts)
-    run, heard = SafePoint.run, []
+    monkeypatch.setattr(safe_work, "SLICE", 0.0)  # after every iteration
+    monkeypatch.setattr(safe_work, "_polls", interrupts)
+    run, heard = SafeWork.run, []
 
-    def interrupted(self: SafePoint, work: Callable[[int], object]) -> Stop:
+    def interrupted(self: SafeWork, work: Callable[[int], object]) -> Stop:
         while True:
             try:
                 return run(self, work)
             except KeyboardInterrupt:
                 heard.append(work)
 
-    monkeypatch.setattr(SafePoint, "run", interrupted)
+    monkeypatch.setattr(SafeWork, "run", interrupted)
     cut, other, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     assert len(heard) == other.iterations - 1 == 29
     assert (one, whole.trace) == (other, cut.trace)
     np.testing.assert_array_equal(delta_of(whole), delta_of(cut))
 
 
-def interrupts(caught: list[BaseException]) -> Iterator[int]:
+def interrupts(_: Callable[[], None], caught: list[BaseException]) -> Iterator[int]:
     """Every poll is an interrupt."""
     yield 0
     caught.append(KeyboardInterrupt())
@@ -226,7 +227,7 @@ def interrupts(caught: list[BaseException]) -> Iterator[int]:
 
 
 def test_the_deadline_ends_it_after_an_iteration_with_a_usable_step(threads: int) -> None:
-    limits = LinearLimits(max_iterations=500, deadline=time.perf_counter() - 1)
+    limits = LinearLimits(max_iterations=500, safe_point=SafePoint(time.perf_counter() - 1))
     native, ours, textbook, theirs = solve_both(threads, "jacobi", DAMPED, limits)
     assert (ours.iterations, ours.status) == (theirs.iterations, theirs.status) == (1, LinearStatus.TIME_LIMIT)
     np.testing.assert_allclose(delta_of(native)[free_entries()], textbook._delta, atol=1e-12)
@@ -242,7 +243,7 @@ def test_without_a_gradient_the_solution_is_zero(threads: int) -> None:
     summary = problem.solve_linear(LinearLimits(10))
     assert (summary.iterations, summary.status) == (0, LinearStatus.CONVERGED)
     assert "b = 0" in summary.message
-    assert not problem.read_vector("delta", plain.unknown_fields[0]).any()
+    assert not problem.read_vector("delta", plain.problem.unknowns[0]).any()
 
 
 def test_a_nan_in_the_gradient_gives_no_step(threads: int) -> None:
@@ -274,7 +275,7 @@ def test_the_exact_solution_after_one_iteration_ends_it(threads: int) -> None:
     problem.damp(UNDAMPED)
     summary = problem.solve_linear(LinearLimits(10))
     assert (summary.iterations, summary.status, summary.message) == (1, LinearStatus.CONVERGED, "r.z = 0.")
-    np.testing.assert_array_equal(problem.read_vector("delta", plain.unknown_fields[0]), 2.0)
+    np.testing.assert_array_equal(problem.read_vector("delta", plain.problem.unknowns[0]), 2.0)
 
 
 def test_a_second_solve_starts_afresh(threads: int) -> None:
@@ -303,7 +304,7 @@ def test_a_singular_block_is_inverted_as_far_as_it_goes(threads: int) -> None:
     assert summary.status in (LinearStatus.CONVERGED, LinearStatus.BREAKDOWN)
     J = single.jacobian(values).toarray()
     F = np.concatenate([r.ravel() for r in single.residuals(values).values()])
-    delta = problem.read_vector("delta", single.unknown_fields[0]).ravel()
+    delta = problem.read_vector("delta", single.problem.unknowns[0]).ravel()
     least = np.linalg.lstsq(J, -F, rcond=None)[0]
     np.testing.assert_allclose(J @ delta, J @ least, atol=1e-6)
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(energy: op.Energy, dtype: str = "float32") -> Program:
-    derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    derived = problem_routines(energy.problem)
     return build_program(
         derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling, derived.normal
     )
@@ -89,8 +89,8 @@ def test_array_names_do_not_change_the_work() -> None:
 def test_groups_have_one_kernel_for_each_domain_or_grid() -> None:
     p = program(every_function())
     energy = every_function()
-    domains = {tuple(i.dim for i in r.domain) for r in energy.residual_terms}
-    grids = {f.dims for f in energy.unknown_fields}
+    domains = {tuple(i.dim for i in r.domain) for r in energy.problem.residuals}
+    grids = {f.dims for f in energy.problem.unknowns}
     for group in ("cost", "evalF", "modelcost"):
         assert len(p.groups[group]) == len(domains)
     for group in ("evalJTF", "applyJTJ", "applyJTJ_damped", "damp", "start", "direction", "update", "flush", "restart"):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.api import plan
+from optpy.api import compiled
 from optpy.api.backend import Backend
 from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.compiler import compile_c
@@ -207,8 +207,8 @@ def test_a_solve_and_a_session_tell_it_as_verbose_asks(
         with told("building"):
             return build(*args, **options)
 
-    build = plan.build_backend
-    monkeypatch.setattr(plan, "build_backend", building)
+    build = compiled.build_backend
+    monkeypatch.setattr(compiled, "build_backend", building)
     monkeypatch.setattr(LinearSolver, "prepare", lambda *_, **__: told("preparing").__enter__())
     N = op.dims("N")
     X = op.Unknown("X", (N,))

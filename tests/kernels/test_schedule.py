@@ -15,7 +15,8 @@ from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, build_program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
-from optpy.symbolic.traverse import topological, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import variables
 from tests.operator_checks import check_everything
 from tests.warping import arap_data, arap_energy
 
@@ -28,7 +29,7 @@ w = op.params("w")
 
 
 def program(energy: op.Energy, stored: bool = True) -> Program:
-    derived = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed)
+    derived = problem_routines(energy.problem)
     at_linearisation = AT_LINEARISATION if stored else ()
     return build_program(
         derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling, derived.normal

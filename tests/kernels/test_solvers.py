@@ -46,7 +46,7 @@ def entries(root: Path) -> Counter[str]:
 
 
 def backend_of(energy: op.Energy) -> CpuBackend:
-    backend = op.compile(energy, "cpu", "float64").backend("float64")
+    backend = op.compile(energy, "cpu", "float64").compiled.backend("float64")
     assert isinstance(backend, CpuBackend)
     return backend
 
@@ -70,7 +70,7 @@ def test_conjugate_gradients_compile_without_warnings() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("build", [chain, bending, volume])
 def test_multigrid_compiles_without_warnings(build: Callable[[], op.Energy], dtype: str) -> None:
-    coupling = derive(build(), dtype).program.coupling
+    coupling = derive(build().problem, dtype).program.coupling
     assert isinstance(coupling, Coupling)
     source = grid_multigrid_source(coupling, dtype, SOLVER_SCALARS)
     assert compile_c(source, name="multigrid", werror=True).path.exists()
@@ -87,7 +87,7 @@ def test_solvers_of_matrices_compile_without_warnings(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("build", [bending, lambda: springs(0.5)], ids=["grid", "graph"])
 def test_energies_compile_without_warnings(build: Callable[[], op.Energy], dtype: str) -> None:
-    assert compile_c(derive(build(), dtype).program.source, name="energy", werror=True).path.exists()
+    assert compile_c(derive(build().problem, dtype).program.source, name="energy", werror=True).path.exists()
 
 
 # -- shared ----------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_energies_compile_without_warnings(build: Callable[[], op.Energy], dtype
 @pytest.mark.parametrize("build", [bending, lambda: springs(1.5)], ids=["grid", "graph"])
 def test_an_energy_is_compiled_from_its_own_kernels_alone(build: Callable[[], op.Energy]) -> None:
     energy = build()
-    source = derive(energy, "float64").program.source
+    source = derive(energy.problem, "float64").program.source
     assert not re.search(r"\b(pcg_line|pcg_body|kernel_run|mg_\w+|amg_\w+|chol_\w+|team_\w+|normal_rows)\(", source)
     library = backend_of(energy).library
     for function in ("optpy_run", "optpy_pcg", "optpy_multigrid", "optpy_assemble", "optpy_factorise"):

@@ -15,7 +15,7 @@ ENERGY = op.Energy(match=Z[pixel] - X[vertex], smooth=Z[i, j] - Z[i, j + 1], fit
 
 
 def product(dims: tuple[str, ...]) -> ir.Routine:
-    groups = problem_routines(ENERGY.residual_terms, ENERGY.unknown_fields, ENERGY.fixed).groups
+    groups = problem_routines(ENERGY.problem).groups
     return next(r for r in groups["applyJTJ"] if tuple(k.dim.name for k in r.domain) == dims)
 
 
@@ -42,5 +42,5 @@ def test_vertices_go_through_their_edges_at_once() -> None:
 
 def test_a_grid_without_edges_stays_as_it_is() -> None:
     energy = op.Energy(smooth=Z[i, j] - Z[i, j + 1])
-    (whole,) = problem_routines(energy.residual_terms, energy.unknown_fields, energy.fixed).groups["applyJTJ"]
+    (whole,) = problem_routines(energy.problem).groups["applyJTJ"]
     assert split_edges(whole) == [whole]

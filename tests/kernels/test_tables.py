@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optpy.ir import Dim, Graph
-from optpy.kernels.runtime.tables import Column, Connectivity, Offsets, Sorted, sorted_order
+from optpy.kernels.codegen.tables import Column, Offsets, Sorted
+from optpy.kernels.runtime.tables import Connectivity, sorted_order
 
 V, H, W, E = (Dim(n) for n in "VHWE")
 GRAPH = Graph("g", E, ((V,), (H, W), (V,)))

@@ -20,16 +20,16 @@ DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
 def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: Literal["cpu", "cuda"] = "cpu") -> None:
     """x = (J^T J + D)^-1 b where something is solved for, and the gradient and the next step are as they were."""
     solver = op.compile(energy, device, np.float64)
-    bound = bind(energy, data, np.float64, solver._place.xp)
-    problem = solver.problem(bound, 2)
-    problem.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(energy.problem, data, np.float64, solver.compiled.place.xp)
+    problem = solver.compiled.instance(bound, 2)
+    problem.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     problem.set_preconditioner(preconditioner)
     problem.linearise()
     problem.damp(DAMPED)
     linear, machine = problem._linear_solver, problem._bound
 
     def vector(kind: str) -> Real:
-        parts = [machine.host(problem.read_vector(kind, u)).ravel() for u in energy.unknown_fields]
+        parts = [machine.host(problem.read_vector(kind, u)).ravel() for u in energy.problem.unknowns]
         return np.concatenate(parts)
 
     limits = LinearLimits(400, r_tolerance=1e-13)
@@ -37,7 +37,7 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     linear.solve(limits, True, lambda: None)
     step = vector("delta")
     rng = np.random.default_rng(1)
-    shapes = {u: (*(bound.sizes[d] for d in u.dims), tangent(u).channels) for u in energy.unknown_fields}
+    shapes = {u: (*(bound.sizes[d] for d in u.dims), tangent(u).channels) for u in energy.problem.unknowns}
     b = {u: rng.normal(size=shape) for u, shape in shapes.items()}
     on_device = {u: machine.xp.asarray(value, blocking=True) if device == "cuda" else value for u, value in b.items()}
     summary = linear.solve_for(on_device, limits, True)

@@ -85,9 +85,9 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 1) -> CompiledProblem:
     """A problem that is ready for its first linear solve."""
     solver = op.compile(energy, dtype=np.float64)
-    bound = bind(energy, data, np.float64)
-    problem = solver.problem(bound, threads)
-    problem.bind(bound.arrays, bound.params, solver.connectivity(bound))
+    bound = bind(energy.problem, data, np.float64)
+    problem = solver.compiled.instance(bound, threads)
+    problem.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     problem.set_preconditioner(kind)
     problem.linearise()
     problem.damp(DAMPED)

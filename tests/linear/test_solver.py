@@ -46,7 +46,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = problem.read_vector("delta", energy.unknown_fields[0])
+    delta = problem.read_vector("delta", energy.problem.unknowns[0])
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 
@@ -165,7 +165,7 @@ REFUSED = {
 def test_a_refusal_says_why_and_auto_does_without(case: str) -> None:
     build, why = REFUSED[case]
     energy = build()
-    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    data = values_of(energy, (12, 11)[2 - len(energy.problem.unknowns[0].dims) :])
     with pytest.raises(op.OptionError, match=f"preconditioner='multigrid' does not apply: {why}.*use 'auto'"):
         op.solve(energy, data, preconditioner="multigrid")
     assert op.solve(energy, data).facts["Preconditioners used"] in ("jacobi", "block_jacobi")
@@ -187,7 +187,7 @@ UNCOUPLED = {
 def test_without_the_multigrid_of_a_grid_the_matrix_is_assembled(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build, why = UNCOUPLED[case]
     energy = build()
-    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    data = values_of(energy, (12, 11)[2 - len(energy.problem.unknowns[0].dims) :])
     result = op.solve(energy, data, dtype="float64", preconditioner="multigrid")
     assert result.facts["Preconditioners used"] == "multigrid"
     assert result.cost == pytest.approx(op.solve(energy, data, dtype="float64", preconditioner="jacobi").cost, abs=1e-9)

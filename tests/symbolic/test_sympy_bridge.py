@@ -31,8 +31,9 @@ from optpy.symbolic.expr import (
     subtract,
     where,
 )
+from optpy.symbolic.from_sympy import from_sympy
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, sqrt, stop_gradient
-from optpy.symbolic.sympy_bridge import from_sympy, real_symbol, to_latex, to_sympy
+from optpy.symbolic.sympy_bridge import real_symbol, to_latex, to_sympy
 from tests.symbolic.programs import (
     BOOLEANS,
     REALS,

@@ -11,7 +11,7 @@ import numpy as np
 from optpy.energy.check.at_point import AtPoint
 from optpy.symbolic.derivative import local_partials
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 _CURES: Final = {
     "hypot": "Write op.sqrt(x**2 + y**2 + 1e-12)",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optpy.energy.manifolds.kind import Kind
+from optpy.energy.language.manifold import Manifold
 from optpy.errors import PrecisionWarning, warn
 from optpy.ir import REAL, Field, Scalar
 
@@ -58,7 +58,7 @@ def warn_of_lost_values(f: Field, wide: Any, narrow: Any, xp: Any) -> None:
     if narrow.dtype != np.float32 or wide.dtype.kind != "f" or wide.dtype.itemsize <= 4 or not wide.size:
         return
     rounded = narrow.reshape(-1, f.channels)
-    first = f.channels - f.manifold.translation if isinstance(f.manifold, Kind) else 0
+    first = f.channels - f.manifold.translation if isinstance(f.manifold, Manifold) else 0
     channels = range(first, f.channels)
     if not _crowded(_bounds(rounded[:: _stride(rounded, SAMPLE)], channels)):
         return

@@ -10,9 +10,8 @@ from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.vectors import vector
-from optpy.energy.language.graph import slot_read
 from optpy.energy.language.naming import shown
-from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled
+from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled, slot_read
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024

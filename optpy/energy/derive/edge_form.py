@@ -14,13 +14,13 @@ from itertools import product
 from typing import final
 
 from optpy.energy.derive.gather import MultiIndex
-from optpy.energy.derive.linearised import LinearisedResidual, along, is_unknown
-from optpy.energy.language.graph import graphs_of
-from optpy.ir import REAL, Access, Field, Residual, Role, Routine, Store, graphs_in, point
+from optpy.energy.derive.linearised import LinearisedResidual, along
+from optpy.ir import REAL, Access, Field, Residual, Role, Routine, Store, graphs_in, graphs_of, is_unknown, point
 from optpy.symbolic.count import EXPENSIVE, count
 from optpy.symbolic.expr import ONE, Call, Expr, Var, add, const, mul, split_content, var
 from optpy.symbolic.factor import factor
-from optpy.symbolic.traverse import rebuild, topological, transform, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import rebuild, transform, variables
 
 VERTEX, EDGE = 8, 24
 """Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (measured; vertices are

@@ -23,7 +23,7 @@ from optpy.energy.derive.routines import (
 )
 from optpy.energy.derive.scatter import apply_jtj, best_scatter_form, eval_jtf, free_masks, prefer_scatter
 from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
-from optpy.ir import Coupling, Field, NormalMatrix, Residual, Routine, Uncoupled, tangent
+from optpy.ir import Coupling, Field, NormalMatrix, Problem, Routine, Uncoupled, tangent
 
 AT_UNKNOWNS = frozenset(
     f"{name}{preconditioner}"
@@ -77,9 +77,7 @@ def _form(source: LinearisedResidual, form: EdgeForm | None, scattered: bool) ->
 
 
 def problem_routines(
-    residuals: Sequence[Residual],
-    unknowns: Sequence[Field],
-    fixed: Fixed,
+    problem: Problem,
     form: EdgeForm | None = None,
     scatter: Scatter = False,
 ) -> ProblemRoutines:
@@ -89,12 +87,13 @@ def problem_routines(
     (``..._multigrid``) only where it applies.
 
     Args:
-        residuals, unknowns, fixed: of the energy.
+        problem: what is minimised.
         form: of all residuals over graphs, in place of the one that costs each of them least. Of those that are
             scattered it says whether J is stored; J p never is, as each edge needs it once.
         scatter: whether residuals over graphs may add to what they read by atomic additions, so that sums depend on
             their order by rounding: those that cost less that way (True), or "all".
     """
+    residuals, unknowns = problem.residuals, problem.unknowns
     exact = linearised(residuals)
     edges = [s for s in exact if over_edges(s.residual)]
     labels = {s.residual.label for s in edges if scatter == "all" or (scatter and prefer_scatter(s))}
@@ -103,7 +102,7 @@ def problem_routines(
     gathered = [s for s in sources if s.residual.label not in labels]
     scattered = [s for s in sources if s.residual.label in labels]
     coordinates = [tangent(u) for u in unknowns]
-    fixed = {tangent(u): condition for u, condition in fixed.items()}
+    fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     groups: dict[str, list[Routine]] = {
         "cost": cost(residuals),
         "cost_of_step": cost_of_step(residuals),

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from optpy.energy.derive.vectors import candidate
 from optpy.ir import Access, Role
 from optpy.symbolic.expr import Call, Expr, var
-from optpy.symbolic.traverse import substitute, topological, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import substitute, variables
 
 
 def stopped(roots: Iterable[Expr]) -> list[Expr]:

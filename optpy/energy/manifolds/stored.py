@@ -11,8 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.data.array_kinds import first_true
-from optpy.energy.manifolds.kind import Floats
+from optpy.energy.data.origin import first_true
+from optpy.energy.language.manifold import Floats
 from optpy.errors import DataError
 
 TOLERANCE = 1e-3

@@ -1,4 +1,4 @@
-/* Runs one kernel on a team of its own. */
+/* Runs kernels, each on a team of its own. */
 
 typedef struct {
     const Context *context;
@@ -15,9 +15,13 @@ static void kernel_body(void *argument, Team *team, int thread) {
     }
 }
 
-/* Runs a kernel `repeat` times and writes the totals of its reductions. */
-OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, int threads, int64_t repeat, double *total) {
-    KernelCall call = {c, &c->kernels[kernel], scalar, repeat};
-    team_run(threads, kernel_body, &call);
-    for (int n = 0; n < call.kernel->reductions; n++) total[n] = kernel_total(call.kernel, c, n);
+/* Runs kernels one after the other, each on its number of threads and `repeat` times, and writes the totals of all their
+ * reductions. */
+OPTPY_EXPORT void optpy_run(const Context *c, const int *kernels, const int *threads, int64_t count, const double *scalar,
+                            int64_t repeat, double *total) {
+    for (int64_t i = 0; i < count; i++) {
+        KernelCall call = {c, &c->kernels[kernels[i]], scalar, repeat};
+        team_run(threads[i], kernel_body, &call);
+        for (int n = 0; n < call.kernel->reductions; n++) *total++ = kernel_total(call.kernel, c, n);
+    }
 }

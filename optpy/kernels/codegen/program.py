@@ -8,11 +8,14 @@ from typing import final
 
 from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
+from optpy.kernels.codegen.functions import cpu_functions
 from optpy.kernels.codegen.kernel_header import kernel_header
+from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
-from optpy.kernels.codegen.printer import KernelPrinter
+from optpy.kernels.codegen.printer import CPrinter
+from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 
 
@@ -67,12 +70,16 @@ def build_program(
         slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     dialect = c_dialect(dtype)
     functions = tuple(
-        KernelPrinter(k, slots, _dialect(k, dialect), solver_scalars, n, r).source()
+        _printed(k, Target(slots, _dialect(k, dialect), CPU, solver_scalars), n, r)
         for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
     )
     source = _source(numbered, functions, dialect, normal)
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
     return Program(numbered, functions, source, dtype, coupling, normal, traffic)
+
+
+def _printed(kernel: Kernel, target: Target, segments: int, reduction: int) -> str:
+    return "\n\n".join(map(CPrinter(target).function, cpu_functions(kernel, target, segments, reduction)))
 
 
 def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:

@@ -28,7 +28,7 @@ from optpy.ir import (
     point,
 )
 from optpy.kernels.codegen.rewrite import map_routine
-from optpy.kernels.runtime.tables import incidences
+from optpy.kernels.codegen.tables import incidences
 from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.count import EXPENSIVE
 from optpy.symbolic.expr import (
@@ -46,7 +46,8 @@ from optpy.symbolic.expr import (
     power,
     var,
 )
-from optpy.symbolic.traverse import map_variables, rebuild, topological, transform, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import map_variables, rebuild, transform, variables
 
 
 @final

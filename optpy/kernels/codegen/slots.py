@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, final
 
 from optpy.ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
-from optpy.kernels.runtime.tables import TableKey, incidences, tables_of
+from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, Entry
 
 Dims = tuple[Dim, ...]

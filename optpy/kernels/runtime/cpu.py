@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, c_int, c_int64, c_void_p
+from ctypes import POINTER, c_int64, c_void_p
 from typing import final
 
 from optpy.kernels.codegen.dialect import c_dialect
@@ -58,7 +58,7 @@ class CpuLibrary:
         what = f"{count} kernel{'s' * (count != 1)}"
         self.kernels = self._take(compile_c(program.source, name="energy", what=what))
         self.loops = self._take(loops(self.scalars))
-        self.loops.optpy_run.argtypes = [POINTER(Context), c_int, c_void_p, c_int, c_int64, c_void_p]
+        self.loops.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
         self.loops.optpy_run.restype = None
 
     def companion(self, name: str, compiled: Callable[[], Compiled]) -> ctypes.CDLL:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from ctypes import c_char
+from ctypes import Array, c_char, c_double
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from optpy.ir import Field, Graph, Routine
 from optpy.kernels.codegen.slots import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
+from optpy.kernels.runtime.calls import GroupCall
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.segments import all_segments, solved_segments, weighted_segments
@@ -21,6 +23,29 @@ from optpy.kernels.runtime.tables import Connectivity
 
 _ACCESSES_PER_THREAD = 2**16
 """Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where fields stand: tables for native code, and their addresses.
+
+    Attributes:
+        memory: see ``Buffers``.
+        field, plane: of each field, in the order of the slots, the address and the elements from channel to channel.
+    """
+
+    memory: dict[Field, NDArray[Any]]
+    field: NDArray[np.int64]
+    plane: NDArray[np.int64]
+    addresses: tuple[int, int]
+
+    @classmethod
+    def of(cls, memory: dict[Field, NDArray[Any]]) -> _Place:
+        arrays = memory.values()
+        field = np.array([array.ctypes.data for array in arrays], np.int64)
+        plane = np.array([array.strides[0] // array.itemsize for array in arrays], np.int64)
+        return cls(memory, field, plane, (field.ctypes.data, plane.ctypes.data))
 
 
 @final
@@ -45,8 +70,6 @@ class BoundProgram:
         self.threads = threads
         self._scalar_numbers = {name: n for n, name in enumerate(library.scalars)}
         slots = program.slots
-        self._field = np.zeros(len(slots.fields), np.int64)
-        self._plane = np.zeros(len(slots.fields), np.int64)
         self._size = np.array([buffers.sizes[d] for d in slots.sizes], np.int64)
         self._pitch = np.array([buffers.pitch[g] for g in slots.grids], np.int64)
         self._param = np.zeros(max(len(slots.params), 1))
@@ -55,28 +78,32 @@ class BoundProgram:
         self._count = np.zeros(len(slots.lists), np.int64)
         self._partials: list[NDArray[np.float64]] = [np.zeros(1)] * len(slots.reductions)
         self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
-        self._scalars = np.zeros(len(self._scalar_numbers))
-        self._totals = np.zeros(max((len(k.border.reductions) for k in program.kernels), default=0) + 1)
+        self._no_scalars = (c_double * len(self._scalar_numbers))()
         self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(slots.tables)
         self._table = np.zeros(max(len(slots.tables), 1), np.int64)
         context = (
-            self._field, self._plane, self._size, self._pitch, self._segments, self._count, self._param, self._partial,
+            self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
         )  # fmt: skip
         kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
-        self._context = Context(*(t.ctypes.data for t in context), kernels, len(slots.fields))
+        self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(slots.fields))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
+        self._places: list[_Place] = []
         self._located: dict[Field, NDArray[Any]] | None = None
+        self._calls: dict[str, GroupCall] = {}
+        self._run = library.loops.optpy_run
         self._kept: dict[str, dict[str, float]] = {}
 
     def _locate(self) -> None:
-        """Tell the native context where the fields stand now."""
+        """Tell the native context where the fields stand now: mostly where they did two exchanges ago."""
         memory = self.buffers.memory
         if memory is self._located:
             return
-        for n, array in enumerate(memory.values()):  # in the order of the slots
-            self._field[n] = array.ctypes.data
-            self._plane[n] = array.strides[0] // array.itemsize
+        place = next((place for place in self._places if place.memory is memory), None)
+        if place is None:
+            place = _Place.of(memory)
+            self._places = [*self._places[-1:], place]
+        self._context.field, self._context.plane = place.addresses
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
@@ -113,6 +140,7 @@ class BoundProgram:
 
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
+        self._calls.clear()  # another number of threads may be worth its while
         self._lists[number] = segments
         self._segments[number] = segments.ctypes.data
         self._count[number] = len(segments)
@@ -164,18 +192,18 @@ class BoundProgram:
             The totals of the group's reductions by name: sums, or largest magnitudes, over all its kernels.
         """
         self._locate()
-        values = self._scalar_array(scalars or {})
-        totals: dict[str, float] = {}
-        for kernel in self.program.groups.get(group, ()):
-            self.library.loops.optpy_run(
-                ctypes.byref(self._context), kernel, values.ctypes.data, self._threads_for(kernel), repeat,
-                self._totals.ctypes.data,
-            )  # fmt: skip
-            for n, reduction in enumerate(self.program.routine(kernel).reductions):
-                total = float(self._totals[n])
-                before = totals.get(reduction.name, 0.0)
-                totals[reduction.name] = _largest(before, total) if reduction.maximum else before + total
-        return totals
+        values = self._no_scalars if scalars is None else self._scalar_array(scalars)
+        call = self._calls.get(group) or self._call(group)
+        kernels, threads, totals = call.kernels, call.threads, call.totals
+        self._run(self._context, kernels, threads, len(kernels), values, repeat, totals)
+        return call.found()
+
+    def _call(self, group: str) -> GroupCall:
+        kernels = self.program.groups.get(group, ())
+        threads = [self._threads_for(kernel) for kernel in kernels]
+        call = GroupCall.of(kernels, threads, [self.program.routine(kernel) for kernel in kernels])
+        self._calls[group] = call
+        return call
 
     @property
     def context(self) -> Context:
@@ -184,9 +212,9 @@ class BoundProgram:
         return self._context
 
     @property
-    def no_scalars(self) -> int:
-        """The address of the run-time scalars, all 0."""
-        return int(self._scalar_array({}).ctypes.data)
+    def no_scalars(self) -> Array[c_double]:
+        """The run-time scalars, all 0."""
+        return self._no_scalars
 
     @property
     def product_threads(self) -> int:
@@ -203,12 +231,8 @@ class BoundProgram:
         accesses, loops = self.program.traffic[kernel]
         return accesses * max((math.prod(self.buffers.sizes[d] for d in dims) for dims in loops), default=1)
 
-    def _scalar_array(self, scalars: Mapping[str, float]) -> NDArray[np.float64]:
-        self._scalars[:] = 0
+    def _scalar_array(self, scalars: Mapping[str, float]) -> Array[c_double]:
+        values = (c_double * len(self._scalar_numbers))()
         for name, value in scalars.items():
-            self._scalars[self._scalar_numbers[name]] = value
-        return self._scalars
-
-
-def _largest(a: float, b: float) -> float:
-    return a if a > b or math.isnan(a) else b
+            values[self._scalar_numbers[name]] = value
+        return values

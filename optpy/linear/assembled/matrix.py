@@ -9,11 +9,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.energy.derive.normal_matrix import Places, nodes_read
 from optpy.ir import NormalMatrix
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.assembled.assembly import AssembledMatrix, places, sparsity
 from optpy.linear.assembled.native import matrix_solvers
+from optpy.linear.assembled.nodes import Places, nodes_read
 from optpy.linear.pcg.native import address
 from optpy.linear.system import System
 

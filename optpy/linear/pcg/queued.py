@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -16,7 +16,7 @@ from optpy.kernels.runtime.cuda.device import Mark
 from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
-from optpy.linear.safe_point import SafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _SLICE = 0.05
@@ -48,7 +48,7 @@ class QueuedLoop:
     def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
-        self.safe_point = SafePoint()
+        self.safe_work = SafeWork()
         self._progress, self._progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
 
     @property
@@ -118,8 +118,8 @@ class QueuedLoop:
         kernel = lines.kernel("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
-            left = _SLICE if limits.deadline is None else min(_SLICE, limits.deadline - time.perf_counter())
-            c.slice = max(int(left * 1e9), 1)
+            limits.safe_point.poll()
+            c.slice = max(int(min(_SLICE, limits.safe_point.seconds_left) * 1e9), 1)
             bound.launch(kernel, lines.points, together=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
@@ -132,7 +132,7 @@ class QueuedLoop:
             if state.k >= most < limits.max_iterations:
                 lines.queue("pcg_flush")
                 return True
-            if self.safe_point.is_late:
+            if limits.safe_point.is_late:
                 lines.queue("pcg_flush")  # the last step, which a further slice would have taken
                 ahead()
                 _end_by_time(state, limits)
@@ -166,7 +166,7 @@ class QueuedLoop:
         k, batch = int(state.k), 0
         batches = _BATCHES if lines.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
-        while self._progress[0] >= 0 and k < most and not (batch and self.safe_point.is_late):
+        while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
                 lines.iterate(reset=bool(period) and k % period == 0)
@@ -186,6 +186,6 @@ class QueuedLoop:
 
 def _end_by_time(state: PcgState, limits: LinearLimits) -> None:
     """The device has not ended, and nothing more is queued."""
-    if limits.deadline is None:
+    if math.isinf(limits.safe_point.deadline):
         raise InternalError(f"conjugate gradients have stopped after {state.k} iterations without an ending")
     state.status = Ending.TIME

@@ -118,7 +118,7 @@ def test_the_gradient_check_finds_a_wrong_derivative(monkeypatch: pytest.MonkeyP
     def wrong(kind: Any, stored: Any, delta: Any) -> Any:
         return op.SO3._of(stored, 2 * delta, 0 * delta)
 
-    monkeypatch.setattr(type(op.SO3.kind), "read", wrong)
+    monkeypatch.setattr(type(op.SO3.manifold), "read", wrong)
     energy = op.Energy(r=R3[n] @ [1, 2, 3])
     report = op.check_gradients(energy, data_for(energy))
     assert not report

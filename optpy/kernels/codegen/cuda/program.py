@@ -9,11 +9,14 @@ from typing import final
 
 from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases
 from optpy.kernels.codegen.cuda.context import structures_source
-from optpy.kernels.codegen.cuda.printer import DevicePrinter
+from optpy.kernels.codegen.cuda.functions import device_function
+from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.endings import endings_source
+from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
@@ -158,7 +161,7 @@ def build_cuda_program(
     numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False, in_order=True)
     if isinstance(coupling, Coupling):
         numbered.slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
-    dialect = cuda_dialect(dtype)
+    target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
     functions: dict[int, str] = {}
@@ -173,8 +176,7 @@ def build_cuda_program(
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
                 mask = masks.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
-                printer = DevicePrinter(kernel, numbered.slots, dialect, solver_scalars, n, own, mask)
-                functions[n] = printer.source()
+                functions[n] = CudaPrinter(target).function(device_function(kernel, target, n, own, mask))
         phases[group] = tuple(found)
     ordered = tuple(functions[n] for n in range(len(numbered.kernels)))
     return CudaProgram(numbered, phases, ordered, totals, dtype, solver_scalars, coupling)

@@ -22,16 +22,16 @@ _ON_GPU = (2, 13)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Which library an array came from, and where it lay."""
+class Origin:
+    """Where an array came from: the library, and the device that it lay on."""
 
     library: str
     device: Any = None
 
     def give(self, array: Any) -> Any:
-        """An array of this kind with the values of a NumPy or CuPy array (which it may share memory with).
+        """An array of this origin with the values of a NumPy or CuPy array (which it may share memory with).
 
-        Nothing is copied where the array lies on this kind's device already.
+        Nothing is copied where the array lies on this device already.
         """
         if self.library == "numpy":
             return to_host(array)
@@ -49,8 +49,8 @@ class Kind:
             return module.asarray(array)
 
 
-NUMPY = Kind("numpy")
-ROTATION = Kind("scipy")
+NUMPY = Origin("numpy")
+ROTATION = Origin("scipy")
 """``scipy.spatial.transform.Rotation``, of one rotation or of a grid of them; its numbers are quaternions."""
 
 
@@ -66,7 +66,7 @@ def _rotation_type() -> Any:
 _ROTATIONS = "scipy.spatial.transform"
 
 
-def to_array(name: str, value: Any, xp: Any) -> tuple[Any, Kind]:
+def to_array(name: str, value: Any, xp: Any) -> tuple[Any, Origin]:
     """The values as an array of ``xp``, without a copy where that is possible.
 
     On a GPU, arrays that lie there stay there: CuPy's, PyTorch's, and others of DLPack or the CUDA array interface.
@@ -100,16 +100,16 @@ def first_true(mask: Any) -> tuple[int, ...]:
 # -- into main memory ------------------------------------------------------------------------------------------------
 
 
-def _in_main_memory(value: Any) -> tuple[NDArray[Any], Kind]:
+def _in_main_memory(value: Any) -> tuple[NDArray[Any], Origin]:
     if isinstance(value, np.ndarray):
         return np.asarray(value), NUMPY  # memory maps and other subclasses: their methods may be their own
     if is_rotation(value):
         return np.asarray(value.as_quat()), ROTATION
     library = _library(value)
     if library == "torch":
-        return value.detach().cpu().numpy(), Kind("torch", value.device)
+        return value.detach().cpu().numpy(), Origin("torch", value.device)
     if library == "cupy":
-        return value.get(), Kind("cupy", value.device.id)
+        return value.get(), Origin("cupy", value.device.id)
     return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value), NUMPY
 
 
@@ -122,33 +122,33 @@ def _library(value: Any) -> str:
 # -- onto a GPU ------------------------------------------------------------------------------------------------------
 
 
-def _on_gpu(name: str, value: Any, xp: Any) -> tuple[Any, Kind]:
+def _on_gpu(name: str, value: Any, xp: Any) -> tuple[Any, Origin]:
     gpu = int(xp.cuda.Device().id)
     if isinstance(value, xp.ndarray):
         _check_gpu(name, value.device.id, gpu, f"with cupy.cuda.Device({gpu}): a = cupy.array(a)")
-        return xp.asarray(value), Kind("cupy", gpu)
+        return xp.asarray(value), Origin("cupy", gpu)
     if _library(value) == "torch":
         return _tensor_on_gpu(name, value, gpu, xp)
     if hasattr(value, "__dlpack_device__"):
         place, number = value.__dlpack_device__()
         if place in _ON_GPU:
             _check_gpu(name, number, gpu, "move it there")
-            return xp.from_dlpack(value), Kind("cupy", gpu)
+            return xp.from_dlpack(value), Origin("cupy", gpu)
     elif hasattr(value, "__cuda_array_interface__"):
         array = xp.asarray(value)
         _check_gpu(name, array.device.id, gpu, "move it there")
-        return array, Kind("cupy", gpu)
-    host, kind = _in_main_memory(value)
-    return _uploaded(host, xp), kind
+        return array, Origin("cupy", gpu)
+    host, origin = _in_main_memory(value)
+    return _uploaded(host, xp), origin
 
 
-def _tensor_on_gpu(name: str, value: Any, gpu: int, xp: Any) -> tuple[Any, Kind]:
-    kind = Kind("torch", value.device)
+def _tensor_on_gpu(name: str, value: Any, gpu: int, xp: Any) -> tuple[Any, Origin]:
+    origin = Origin("torch", value.device)
     if value.device.type != "cuda":
-        return _uploaded(value.detach().cpu().numpy(), xp), kind
+        return _uploaded(value.detach().cpu().numpy(), xp), origin
     _check_gpu(name, value.device.index, gpu, f'a.to("cuda:{gpu}")')
     # A view that says "negated" or "conjugated" has no memory of those values; DLPack refuses it, and gradients.
-    return xp.from_dlpack(value.detach().resolve_conj().resolve_neg()), kind
+    return xp.from_dlpack(value.detach().resolve_conj().resolve_neg()), origin
 
 
 def _check_gpu(name: str, number: int, gpu: int, cure: str) -> None:

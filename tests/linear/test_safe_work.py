@@ -20,12 +20,13 @@ from optpy.kernels.runtime import library
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.native import compiled_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.safe_point import OutOfTime, SafePoint, Stop
+from optpy.linear.safe_work import OutOfTime, SafeWork, Stop
 from optpy.solver.protocol import LinearLimits, LinearStatus
+from optpy.solver.safe_point import SafePoint
 from tests.linear.test_assembled import prepared, step, uneven, uneven_data
 from tests.multigrid_cases import bending, values_of
 
-LATE = SafePoint(0.0)
+LATE = SafeWork(SafePoint(0.0))
 
 
 def wide(n: int, seed: int = 0) -> Any:
@@ -68,10 +69,10 @@ def test_control_c_and_time_cut_a_factorisation_short(threads: int) -> None:
 
     timer = interrupt_after(0.2)
     with pytest.raises(KeyboardInterrupt):
-        SafePoint().finish(work)
+        SafeWork().finish(work)
     timer.join()
     assert len(ended) == 1  # out of the call itself, not of what follows it
-    assert SafePoint(time.perf_counter() + 0.1).run(work) is Stop.LATE
+    assert SafeWork(SafePoint(time.perf_counter() + 0.1)).run(work) is Stop.LATE
     with pytest.raises(OutOfTime):
         LATE.finish(work)
     assert len(ended) == 3
@@ -99,7 +100,7 @@ def test_what_is_not_made_in_time_leaves_an_iteration_without_it(
     grid = name == "multigrid of a grid"
     energy, data = (bending(), values_of(bending(), (9, 11))) if grid else (uneven(), uneven_data(60, 150))
     problem = prepared(energy, data, "multigrid" if grid else name, threads)
-    late = problem.solve_linear(LinearLimits(200, r_tolerance=1e-10, deadline=0.0))
+    late = problem.solve_linear(LinearLimits(200, r_tolerance=1e-10, safe_point=SafePoint(0.0)))
     assert (late.status, late.iterations) == (LinearStatus.TIME_LIMIT, 1)
     other = prepared(energy, data, "jacobi" if grid else "block_jacobi", threads)
     other.solve_linear(LinearLimits(1))

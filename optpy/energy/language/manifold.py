@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.language.expression import Expression, as_expression
-from optpy.energy.language.refusal import Refusal, Refusing, missing_attribute
+from optpy.energy.language.refusal import Refusal, Symbol, missing_attribute
 from optpy.errors import EnergyError, InternalError, Location
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Kind(ir.Manifold, ABC):
+class Manifold(ir.Manifold, ABC):
     """A manifold that unknowns and arrays may live on."""
 
     matrix_size: ClassVar[int | None] = None
     """Elements may be given as matrices of this size, too."""
     translation: ClassVar[int] = 0
     """So many channels at the end, and coordinates of the tangent, are a translation."""
+    scipy: ClassVar[bool] = False
+    """Elements may be given as SciPy's ``Rotation``, too."""
     layout: ClassVar[str]
     """What the stored channels are, for messages."""
 
@@ -70,11 +72,11 @@ class Kind(ir.Manifold, ABC):
         raise InternalError(f"elements of {self} are no matrices")
 
 
-class Element(metaclass=Refusing):
+class Element(Symbol):
     """A rotation or a pose in a formula: no number, but it acts on vectors, and composes, by ``@``."""
 
     __slots__ = ()
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size: ClassVar[int]
     """Of the vectors that it acts on."""
     _compose: Callable[[Any], Any]
@@ -125,7 +127,7 @@ class Element(metaclass=Refusing):
         return f"an element of {type(self).__name__}"
 
 
-_NOT_OF_FORMULAS: Final = ("exp", "kind", "number_message", "size")
+_NOT_OF_FORMULAS: Final = ("exp", "manifold", "number_message", "size")
 """What elements have, but nobody writes in a formula: ``exp`` is called on the class."""
 
 _OF_OTHER_LIBRARIES: Final = {
@@ -137,11 +139,11 @@ _OF_OTHER_LIBRARIES: Final = {
 }  # fmt: skip
 
 
-def as_kind(value: object) -> Kind | None:
+def as_manifold(value: object) -> Manifold | None:
     """The manifold that ``op.SO3`` or ``op.UnitVector(3)`` in a declaration means; None if it is something else."""
-    if isinstance(value, Kind):
+    if isinstance(value, Manifold):
         return value
-    return value.kind if isinstance(value, type) and issubclass(value, Element) else None
+    return value.manifold if isinstance(value, type) and issubclass(value, Element) else None
 
 
 def zeros(n: int) -> Expression:
