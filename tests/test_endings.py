@@ -17,7 +17,7 @@ import optpy as op
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.multigrid import solve as multigrid
 from optpy.linear.multigrid.grid import GridMultigrid
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 
@@ -156,7 +156,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
     """Ctrl-C, so many seconds from now; not while garbage is collected, where Python itself would lose it."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     gc.disable()
@@ -170,14 +170,14 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def interrupts(group: str, at: int) -> Callable[..., Any]:
-    """``BoundProgram.run`` with a Ctrl-C during the call number ``at`` of a group."""
+    """``BoundProgram.run`` with a Ctrl-C during the call number ``at`` of a group: heard when the call has returned."""
     run, calls = BoundProgram.run, []
 
     def interrupted(self: BoundProgram, name: str, *args: Any, **options: Any) -> Any:
         totals = run(self, name, *args, **options)
         calls.extend([name] * (name == group))
         if name == group and len(calls) == at:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return totals
 
     return interrupted
@@ -254,11 +254,11 @@ def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> 
 def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     build, calls = GridMultigrid.build, []
 
-    def interrupted(self: GridMultigrid, damped: bool, safe_point: NativeSafePoint) -> None:
+    def interrupted(self: GridMultigrid, damped: bool, safe_work: SafeWork) -> None:
         calls.append(build)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        build(self, damped, safe_point)
+        build(self, damped, safe_work)
 
     monkeypatch.setattr(GridMultigrid, "build", interrupted)
     solver = op.compile(SQUARES, device="cpu", dtype=np.float64)

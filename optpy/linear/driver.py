@@ -15,7 +15,7 @@ from optpy.linear.pcg.state import PcgState
 from optpy.linear.record import Form, Record
 from optpy.linear.registry import REGISTRY, applies, check, named
 from optpy.linear.right_hand_side import RightHandSide
-from optpy.linear.safe_point import NativeSafePoint, OutOfTime
+from optpy.linear.safe_work import OutOfTime, SafeWork
 from optpy.linear.system import System
 from optpy.solver.options import Preconditioner, refuse_on_gpu
 from optpy.solver.pcg import PCGScalars
@@ -142,7 +142,7 @@ class LinearSolver:
             damped: whether A = J^T J + D, or J^T J alone.
             ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
-        self._executor.safe_point = NativeSafePoint(limits.safe_point)
+        self._executor.safe_work = SafeWork(limits.safe_point)
         rows, address = (None, None) if self.trace is None else self._executor.trace(limits.max_iterations)
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 from optpy.ir import Field
 from optpy.linear.pcg.state import PcgState
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 
 class Executor(Protocol):
     """Runs conjugate gradients on a device: ``NativeLoop`` on the CPU, ``QueuedLoop`` on a GPU."""
 
-    safe_point: NativeSafePoint
+    safe_work: SafeWork
     """Of the present solve: where its work may be cut short."""
 
     @property

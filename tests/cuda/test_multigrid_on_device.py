@@ -18,7 +18,7 @@ from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
 from optpy.linear.multigrid.record import MULTIGRID, PATIENCE
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_lines
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.multigrid_cases import H, W, poisson, quads, values_of
@@ -213,9 +213,9 @@ def test_old_levels_serve_while_they_are_good(gpu: Device, monkeypatch: pytest.M
     builds: list[bool] = []
     build = CudaGridMultigrid.build
 
-    def counted(own: CudaGridMultigrid, damped: bool, safe_point: NativeSafePoint) -> None:
+    def counted(own: CudaGridMultigrid, damped: bool, safe_work: SafeWork) -> None:
         builds.append(damped)
-        build(own, damped, safe_point)
+        build(own, damped, safe_work)
 
     monkeypatch.setattr(CudaGridMultigrid, "build", counted)
     energy, data = poisson(40)

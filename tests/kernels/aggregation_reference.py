@@ -16,7 +16,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import aggregation
 from optpy.linear.aggregation.aggregation import Aggregation, aggregation_source
 from optpy.linear.aggregation.structures import AggregationLevel
-from optpy.linear.safe_point import safe_point_source
+from optpy.linear.safe_work import safe_work_source
 
 Real = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ void cycle(Aggregation *g, int threads) { team_run(threads, cycle_body, g); }
 
 def native(block: int, dtype: str) -> ctypes.CDLL:
     dialect = c_dialect(dtype)
-    shared = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), safe_point_source()]
+    shared = [native_header("kernels/c/prelude.h"), native_header("kernels/c/team.h"), safe_work_source()]
     source = "\n\n".join([*shared, precision_source(dtype), aggregation_source(block, dialect), RUN])
     return compile_c(source, name="aggregation", werror=True).library
 

@@ -22,7 +22,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.cholesky import factorisation as cholesky
 from optpy.linear.cholesky.factorisation import Factorisation, cholesky_source
 from optpy.linear.cholesky.structures import FactorState
-from optpy.linear.safe_point import safe_point_source
+from optpy.linear.safe_work import safe_work_source
 from tests.kernels.test_team import COMPILERS
 
 Real = NDArray[np.float64]
@@ -64,7 +64,7 @@ def native(block: int) -> ctypes.CDLL:
         native_header("kernels/c/team.h"),
         precision_source("float64"),
     ]
-    parts = [*headers, safe_point_source(), cholesky_source(block), WRAPPERS]
+    parts = [*headers, safe_work_source(), cholesky_source(block), WRAPPERS]
     library = compile_c("\n".join(parts), name="cholesky_test", werror=True).library
     library.state_size.restype = c_int64
     assert library.state_size() == ctypes.sizeof(FactorState)

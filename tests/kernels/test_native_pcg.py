@@ -21,10 +21,10 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime import library
-from optpy.linear import safe_point
+from optpy.linear import safe_work
 from optpy.linear.ending import _ENDINGS
 from optpy.linear.pcg.native import conjugate_gradients_source
-from optpy.linear.safe_point import NativeSafePoint, Stop
+from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -201,25 +201,25 @@ def test_control_c_after_any_iteration_is_heard_and_the_loop_may_go_on(
 ) -> None:
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
-    monkeypatch.setattr(safe_point, "PERIOD", 0.0)  # after every iteration
-    monkeypatch.setattr(safe_point, "_polls", interrupts)
-    run, heard = NativeSafePoint.run, []
+    monkeypatch.setattr(safe_work, "SLICE", 0.0)  # after every iteration
+    monkeypatch.setattr(safe_work, "_polls", interrupts)
+    run, heard = SafeWork.run, []
 
-    def interrupted(self: NativeSafePoint, work: Callable[[int], object]) -> Stop:
+    def interrupted(self: SafeWork, work: Callable[[int], object]) -> Stop:
         while True:
             try:
                 return run(self, work)
             except KeyboardInterrupt:
                 heard.append(work)
 
-    monkeypatch.setattr(NativeSafePoint, "run", interrupted)
+    monkeypatch.setattr(SafeWork, "run", interrupted)
     cut, other, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     assert len(heard) == other.iterations - 1 == 29
     assert (one, whole.trace) == (other, cut.trace)
     np.testing.assert_array_equal(delta_of(whole), delta_of(cut))
 
 
-def interrupts(caught: list[BaseException], _: Callable[[], None]) -> Iterator[int]:
+def interrupts(_: Callable[[], None], caught: list[BaseException]) -> Iterator[int]:
     """Every poll is an interrupt."""
     yield 0
     caught.append(KeyboardInterrupt())

@@ -24,7 +24,7 @@ from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
 from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
-from optpy.linear.safe_point import SAFE_POINT
+from optpy.linear.safe_work import SAFE_POINT
 
 NATIVE = [
     SAFE_POINT, SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL,

@@ -12,7 +12,7 @@ from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 
 _COARSEST = 200
 """Unknowns that are solved for directly."""
@@ -120,7 +120,7 @@ def _hubs(A: Any) -> NDArray[np.bool_]:
     return np.asarray(degree > max(_HUB[0], _HUB[1] * degree.mean()))
 
 
-def _aggregates(A: Any, hubs: NDArray[np.bool_], safe_point: NativeSafePoint) -> NDArray[np.int64]:
+def _aggregates(A: Any, hubs: NDArray[np.bool_], safe_work: SafeWork) -> NDArray[np.int64]:
     """The aggregate of each node; -1: none, it has no neighbour and the smoother solves it alone.
 
     Vanek, Mandel and Brezina 1996, algorithm 5.1: node by node, a root whose neighbours are all free takes them all;
@@ -129,7 +129,7 @@ def _aggregates(A: Any, hubs: NDArray[np.bool_], safe_point: NativeSafePoint) ->
     two nodes at least, so the next level is always smaller.
     """
     near = _without(A, hubs) if hubs.any() else A
-    aggregate = _roots(near, safe_point)
+    aggregate = _roots(near, safe_work)
     _join(aggregate, near)
     made = aggregate.max(initial=-1) + 1
     aggregate[hubs] = made + np.arange(np.count_nonzero(hubs))
@@ -145,7 +145,7 @@ def _without(A: Any, hubs: NDArray[np.bool_]) -> Any:
     return _csr((A.data[keep], A.indices[keep], indptr), A.shape)
 
 
-def _roots(A: Any, safe_point: NativeSafePoint) -> NDArray[np.int64]:
+def _roots(A: Any, safe_work: SafeWork) -> NDArray[np.int64]:
     """The neighbourhoods of nodes that have a neighbour, as many as fit without meeting."""
     start, columns = A.indptr.tolist(), A.indices.tolist()
     aggregate = np.full(A.shape[0], -1)
@@ -154,7 +154,7 @@ def _roots(A: Any, safe_point: NativeSafePoint) -> NDArray[np.int64]:
     sizes: list[int] = []
     root = taken.find(0)
     while root >= 0:
-        safe_point.check()
+        safe_work.check()
         around = columns[start[root] : start[root + 1]]
         taken[root] = 1
         for node in around:
@@ -176,17 +176,17 @@ def _join(aggregate: NDArray[np.int64], A: Any) -> None:
     aggregate[rows[first]] = beside[first]
 
 
-def _coarsening(A: Any, safe_point: NativeSafePoint) -> tuple[_Coarsening, Any]:
+def _coarsening(A: Any, safe_work: SafeWork) -> tuple[_Coarsening, Any]:
     """One step, and the pattern of the next level: P smoothed, unless that would fill the next level."""
     hubs = _hubs(A)
-    aggregate = _aggregates(A, hubs, safe_point)
+    aggregate = _aggregates(A, hubs, safe_work)
     inside = np.flatnonzero(aggregate >= 0)
     T = _csr(
         (np.ones(len(inside), bool), aggregate[inside], np.append(0, np.cumsum(aggregate >= 0))),
         (A.shape[0], int(aggregate.max(initial=-1)) + 1),
     )
     for plain in (hubs, np.ones_like(hubs)):
-        safe_point.check()
+        safe_work.check()
         P = _smoothed(A, T, plain)
         if not plain.all() and np.diff(P.indptr)[A.indices].sum() > _DENSE * A.nnz:
             continue
@@ -206,11 +206,11 @@ def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
     return _csr((~plain, (np.arange(len(plain)),) * 2), (len(plain),) * 2) @ A @ T + T
 
 
-def _levels(A: Any, block: int, safe_point: NativeSafePoint) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
+def _levels(A: Any, block: int, safe_work: SafeWork) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
     """All steps, the pattern of the coarsest level, and the order of the finest."""
     steps: list[_Coarsening] = []
     while A.shape[0] * block > _COARSEST and A.nnz > A.shape[0]:
-        step, A = _coarsening(A, safe_point)
+        step, A = _coarsening(A, safe_work)
         steps.append(step)
     order = np.arange(A.shape[0])
     A = _renumbered(A, order, order)
@@ -233,7 +233,7 @@ class Aggregation:
         pattern: (n, n), symmetric, with the whole diagonal; its values do not matter.
         block: m.
         dtype: of the numbers, "float32" or "float64".
-        safe_point: of the analysis; None: only Ctrl-C cuts it short.
+        safe_work: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         order: (n,) the node of the caller that stands at each row of the finest level.
@@ -248,7 +248,7 @@ class Aggregation:
         InternalError: the diagonal is not in the pattern.
     """
 
-    def __init__(self, pattern: Any, block: int, dtype: str, safe_point: NativeSafePoint | None = None) -> None:
+    def __init__(self, pattern: Any, block: int, dtype: str, safe_work: SafeWork | None = None) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
         self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
@@ -257,7 +257,7 @@ class Aggregation:
         n = A.shape[0]
         if A.shape != (n, n) or not A.diagonal().all():
             raise InternalError(f"a pattern of {A.shape} has to be square, with its whole diagonal")
-        steps, coarsest, self.order = _levels(A, block, safe_point or NativeSafePoint())
+        steps, coarsest, self.order = _levels(A, block, safe_work or SafeWork())
         patterns = [*(step.A for step in steps), coarsest]
         arrays = [self._level(p) for p in patterns]
         self.sizes = [int(p.shape[0]) for p in patterns]

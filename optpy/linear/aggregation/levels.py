@@ -17,7 +17,7 @@ from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.pcg.native import address, lines
 from optpy.linear.pcg.state import PcgKernels
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
 """The planes of infinitesimal rotations of places with so many coordinates."""
@@ -28,11 +28,11 @@ _NO_PLACE = range(0)
 class AlgebraicMultigrid:
     """Smoothed aggregation on the assembled matrix (see ``Aggregation``)."""
 
-    def __init__(self, assembly: Assembly, safe_point: NativeSafePoint | None = None) -> None:
+    def __init__(self, assembly: Assembly, safe_work: SafeWork | None = None) -> None:
         self._assembly = assembly
         self._places = dict(_places(assembly.unknowns))
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
-        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype, safe_point)
+        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype, safe_work)
         self._levels = levels
         values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
         self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, values)
@@ -58,7 +58,7 @@ class AlgebraicMultigrid:
         found.keeps = (solve, matrix, levels)
         return found
 
-    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for the matrix as it now is."""
         self._assembly.assemble(self.matrix, damped)
         if self._levels.matrix is not self.matrix.values:
@@ -70,7 +70,7 @@ class AlgebraicMultigrid:
             state.safe = safe
             matrix_solvers(bound.library).optpy_aggregate(ctypes.byref(state), bound.product_threads)
 
-        safe_point.finish(work)
+        safe_work.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """See ``Assembly.residual_norms``."""

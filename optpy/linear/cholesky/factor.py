@@ -13,7 +13,7 @@ from optpy.linear.assembled.assembly import AssembledMatrix
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 
 
 @final
@@ -24,11 +24,11 @@ class CholeskyFactor:
     that of a product with J is rounded to the vectors' precision. See ``LinearOperator``.
     """
 
-    def __init__(self, assembly: Assembly, safe_point: NativeSafePoint) -> None:
+    def __init__(self, assembly: Assembly, safe_work: SafeWork) -> None:
         self._assembly = assembly
         self._rows = assembly.pattern.indptr.astype(np.int64)
         self._columns = assembly.pattern.indices.astype(np.int32)
-        self._factor = Factorisation(self._rows, self._columns, assembly.channels, safe_point)
+        self._factor = Factorisation(self._rows, self._columns, assembly.channels, safe_work)
         self._matrix: AssembledMatrix | None = None
 
     @property
@@ -60,7 +60,7 @@ class CholeskyFactor:
             self._matrix = self._assembly.in_order(order, self._rows, self._columns, values)
         return self._matrix
 
-    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Factorise the matrix as it now is.
 
         Raises:
@@ -76,7 +76,7 @@ class CholeskyFactor:
             state.safe = safe
             factorise(ctypes.byref(state), self.matrix.state.matrix, bound.product_threads)
 
-        safe_point.finish(work)
+        safe_work.finish(work)
         self._product = self.matrix.as_scipy()
 
     def apply(self, p: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from optpy.errors import InternalError
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.cholesky.structures import CHOLESKY, PANELS, FactorState, Panels
-from optpy.linear.safe_point import NativeSafePoint, safe_point_source
+from optpy.linear.safe_work import SafeWork, safe_work_source
 
 _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
     source = "\n".join(
         [
             native_header("kernels/c/prelude.h"),
-            safe_point_source(),
+            safe_work_source(),
             native_header("linear/cholesky/ordering.h"),
             PANELS.text,
             native_header("linear/cholesky/symbolic.h"),
@@ -65,7 +65,7 @@ def _addresses(*arrays: NDArray[Any]) -> list[Any]:
     return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
-def _minimum_degree(rows: Offsets, columns: Indices, safe_point: NativeSafePoint) -> Indices:
+def _minimum_degree(rows: Offsets, columns: Indices, safe_work: SafeWork) -> Indices:
     """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
 
     Args:
@@ -84,7 +84,7 @@ def _minimum_degree(rows: Offsets, columns: Indices, safe_point: NativeSafePoint
     def work(safe: int) -> None:
         done.append(_library().optpy_order(c_int32(n), *_addresses(rows, columns, order), c_void_p(safe)))
 
-    safe_point.finish(work)
+    safe_work.finish(work)
     if not done[0]:
         raise MemoryError(f"no memory for an order of elimination of {n} nodes")
     return order
@@ -137,7 +137,7 @@ class Factorisation:
     Args:
         rows: (n + 1,) and columns: (nnz,), CSR of A over its nodes: symmetric, all of the diagonal, columns ascending.
         block: 1 to MAX_BLOCK.
-        safe_point: of the analysis; None: only Ctrl-C cuts it short.
+        safe_work: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         operations: multiply-adds of one factorisation.
@@ -151,7 +151,7 @@ class Factorisation:
         MemoryError: there is not enough.
     """
 
-    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_point: NativeSafePoint | None = None) -> None:
+    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_work: SafeWork | None = None) -> None:
         rows = np.ascontiguousarray(rows, np.int64)
         columns = np.ascontiguousarray(columns, np.int32)
         _check(rows, columns, block)
@@ -160,7 +160,7 @@ class Factorisation:
         self._memory: list[NDArray[Any]] = []
         self._allocated = False
         self.state = FactorState()
-        self._safe_point = safe_point or NativeSafePoint()
+        self._safe_work = safe_work or SafeWork()
         self._analyse(rows, columns)
 
     def _keep(self, state: ctypes.Structure, **arrays: NDArray[Any]) -> None:
@@ -178,13 +178,13 @@ class Factorisation:
 
     def _analyse(self, rows: Offsets, columns: Indices) -> None:
         n, library = self.nodes, _library()
-        order = _minimum_degree(rows, columns, self._safe_point)
+        order = _minimum_degree(rows, columns, self._safe_work)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
         A = _Ordered(rows, columns, order, place)
         scratch = np.empty(5 * (n + 1), np.int32)
         library.optpy_elimination_tree(c_int32(n), *A.addresses, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
-        self._safe_point.check()
+        self._safe_work.check()
         supernodes = library.optpy_supernodes(
             c_int32(n), *_addresses(parent, count), c_int32(self.block), *_addresses(first, np.empty(n, np.int64))
         )
@@ -201,7 +201,7 @@ class Factorisation:
             c_int32(supernodes),
             *_addresses(above, supernode, start, row, scratch, scratch64),
         )
-        self._safe_point.check()
+        self._safe_work.check()
         self._keep(self.state, order=order)
         self.blocks = int(count.sum(dtype=np.int64))
         self._cut(A, _Supernodes(first, start, row, above))
@@ -235,7 +235,7 @@ class Factorisation:
         library, pattern = _library(), self.state.pattern
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
         self._keep(pattern, update=update, entry=entry)
-        self._safe_point.check()
+        self._safe_work.check()
         library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.place))
         np.cumsum(update, out=update)
         np.cumsum(entry, out=entry)
@@ -245,7 +245,7 @@ class Factorisation:
         self._keep(pattern, **{name: np.empty(entries, np.int64) for name in ("block_of", "target")})
         used = library.optpy_panel_updates(byref(pattern), *_addresses(panel, np.empty(pattern.panels, np.int64)))
         self._keep(pattern, position=np.empty(used, np.int32))
-        self._safe_point.check()
+        self._safe_work.check()
         library.optpy_panel_positions(byref(pattern), *A.addresses, *_addresses(np.empty(self.nodes, np.int32)))
 
     # -- work ----------------------------------------------------------------------------------------------------------

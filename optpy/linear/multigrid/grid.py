@@ -15,7 +15,7 @@ from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.structures import MultigridState
 from optpy.linear.pcg.native import address, ints, lines
 from optpy.linear.pcg.state import PcgKernels
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 
 
 @final
@@ -63,7 +63,7 @@ class GridMultigrid:
             omega=state + MultigridState.omega.offset,
         )
 
-    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for J^T J (+ D) as it now is."""
         bound, state = self._bound, self.levels.state
         build, lines = grid_multigrid(bound.library).optpy_multigrid, self.kernels(damped)
@@ -72,7 +72,7 @@ class GridMultigrid:
             state.safe = safe
             build(byref(bound.context), byref(lines), byref(state), bound.no_scalars, bound.product_threads)
 
-        safe_point.finish(work)
+        safe_work.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""

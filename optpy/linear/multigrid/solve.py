@@ -9,7 +9,7 @@ from optpy.kernels.codegen.endings import Ending
 from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _BUILDING = 12
@@ -33,7 +33,7 @@ class Levels(Protocol):
     def kernels(self, damped: bool) -> Any:
         """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
 
-    def build(self, damped: bool, safe_point: NativeSafePoint) -> None:
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for A = J^T J (+ D) as it now is.
 
         Raises:
@@ -162,7 +162,7 @@ class MultigridSolve(Method):
 
     def _build(self, damped: bool) -> None:
         self._first_iterations = None  # first, so that levels which are cut short are built again
-        self._levels.build(damped, self._executor.safe_point)
+        self._levels.build(damped, self._executor.safe_work)
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""

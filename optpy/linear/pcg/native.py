@@ -21,7 +21,7 @@ from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
-from optpy.linear.safe_point import NativeSafePoint, safe_point_source
+from optpy.linear.safe_work import SafeWork, safe_work_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 
@@ -50,7 +50,7 @@ def conjugate_gradients_source(scalars: Sequence[str]) -> str:
 
 def lines_source(scalars: Sequence[str]) -> list[str]:
     """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
-    return [*team_source(scalars), safe_point_source(), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
+    return [*team_source(scalars), safe_work_source(), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -111,7 +111,7 @@ class NativeLoop:
     def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
-        self.safe_point = NativeSafePoint()
+        self.safe_work = SafeWork()
         self._lines: dict[tuple[bool, str], PcgKernels] = {}
         self._precision = float(np.finfo(bound.program.dtype).eps)
 
@@ -140,14 +140,14 @@ class NativeLoop:
         state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
         state.precision = self._precision
         if state.status == 0:
-            self.safe_point.run(partial(self._call, lines, state))
+            self.safe_work.run(partial(self._call, lines, state))
         if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
             state.status = 0
             return None
         return linear_summary(state, limits)
 
-    def _call(self, lines: PcgKernels, state: PcgState, safe_point: int) -> None:
-        state.safe = safe_point
+    def _call(self, lines: PcgKernels, state: PcgState, safe_work: int) -> None:
+        state.safe = safe_work
         context, threads = byref(self.bound.context), self.bound.product_threads
         pcg = self.bound.library.loops.optpy_pcg
         pcg(context, byref(lines), byref(state), self.bound.no_scalars, threads)

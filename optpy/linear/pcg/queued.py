@@ -16,7 +16,7 @@ from optpy.kernels.runtime.cuda.device import Mark
 from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
-from optpy.linear.safe_point import NativeSafePoint
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 _SLICE = 0.05
@@ -48,7 +48,7 @@ class QueuedLoop:
     def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
         self.bound = bound
         self.unknowns = unknowns
-        self.safe_point = NativeSafePoint()
+        self.safe_work = SafeWork()
         self._progress, self._progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
 
     @property
@@ -132,7 +132,7 @@ class QueuedLoop:
             if state.k >= most < limits.max_iterations:
                 lines.queue("pcg_flush")
                 return True
-            if self.safe_point.is_late:
+            if limits.safe_point.is_late:
                 lines.queue("pcg_flush")  # the last step, which a further slice would have taken
                 ahead()
                 _end_by_time(state, limits)
@@ -166,7 +166,7 @@ class QueuedLoop:
         k, batch = int(state.k), 0
         batches = _BATCHES if lines.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
-        while self._progress[0] >= 0 and k < most and not (batch and self.safe_point.is_late):
+        while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
                 lines.iterate(reset=bool(period) and k % period == 0)

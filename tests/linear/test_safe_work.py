@@ -20,13 +20,13 @@ from optpy.kernels.runtime import library
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.native import compiled_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.safe_point import NativeSafePoint, OutOfTime, Stop
+from optpy.linear.safe_work import OutOfTime, SafeWork, Stop
 from optpy.solver.protocol import LinearLimits, LinearStatus
 from optpy.solver.safe_point import SafePoint
 from tests.linear.test_assembled import prepared, step, uneven, uneven_data
 from tests.multigrid_cases import bending, values_of
 
-LATE = NativeSafePoint(SafePoint(0.0))
+LATE = SafeWork(SafePoint(0.0))
 
 
 def wide(n: int, seed: int = 0) -> Any:
@@ -69,10 +69,10 @@ def test_control_c_and_time_cut_a_factorisation_short(threads: int) -> None:
 
     timer = interrupt_after(0.2)
     with pytest.raises(KeyboardInterrupt):
-        NativeSafePoint().finish(work)
+        SafeWork().finish(work)
     timer.join()
     assert len(ended) == 1  # out of the call itself, not of what follows it
-    assert NativeSafePoint(SafePoint(time.perf_counter() + 0.1)).run(work) is Stop.LATE
+    assert SafeWork(SafePoint(time.perf_counter() + 0.1)).run(work) is Stop.LATE
     with pytest.raises(OutOfTime):
         LATE.finish(work)
     assert len(ended) == 3

@@ -1,9 +1,8 @@
-"""Safe points: where long linear work hears Ctrl-C, and ends when its time is up."""
+"""Long linear work with safe points in it, where it hears Ctrl-C, and ends when its time is up."""
 
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Generator
 from ctypes import CFUNCTYPE, c_int, c_void_p
 from enum import IntEnum
@@ -11,17 +10,14 @@ from typing import final
 
 from optpy.kernels.codegen.structures import Structure, enumeration
 from optpy.kernels.toolchain.headers import native_header
-from optpy.solver.safe_point import UNDISTURBED, SafePoint
-
-PERIOD = 0.05
-"""Seconds from one time that native code asks for Ctrl-C to the next."""
+from optpy.solver.safe_point import SLICE, UNDISTURBED, SafePoint
 
 SAFE_POINT = Structure(
     "SafePoint",
     """
     int (*poll)(void);        /* of the host, which hears Ctrl-C there; not 0: the work is to stop */
     double period;            /* seconds from one poll to the next */
-    double time_left;         /* seconds, when the work begins; negative: no limit */
+    double time_left;         /* seconds, when the work begins; may be infinite */
     double next, deadline;    /* of the clock: the next poll, and the end of the time */
     atomic_int stopped;       /* SAFE_... */
 """,
@@ -43,10 +39,10 @@ class _State(ctypes.Structure):
     _fields_ = SAFE_POINT.fields
 
 
-def safe_point_source() -> str:
+def safe_work_source() -> str:
     """The C text of safe points; goes after team.h where there is a team."""
     includes = "#include <stdatomic.h>\n#include <time.h>"
-    texts = [includes, enumeration("SAFE_", Stop), SAFE_POINT.text, native_header("linear/safe_point.h")]
+    texts = [includes, enumeration("SAFE_", Stop), SAFE_POINT.text, native_header("linear/safe_work.h")]
     return "\n\n".join(texts)
 
 
@@ -55,32 +51,26 @@ class OutOfTime(Exception):
 
 
 @final
-class NativeSafePoint:
-    """Lets long work be cut short, by Ctrl-C and when a deadline has passed.
+class SafeWork:
+    """Does work, native or in Python, that a safe point cuts short: where Ctrl-C has come, and at its deadline.
 
     Args:
-        solve: the safe point of the solve that the work is part of.
+        safe_point: of the solve.
     """
 
-    def __init__(self, solve: SafePoint = UNDISTURBED) -> None:
-        self._solve = solve
+    def __init__(self, safe_point: SafePoint = UNDISTURBED) -> None:
+        self._safe_point = safe_point
         self._caught: list[BaseException] = []
         self._state: _State | None = None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the deadline has passed."""
-        return self._solve.is_late
 
     def check(self) -> None:
         """A safe point of work in Python.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C has come.
             OutOfTime: the deadline has passed.
         """
-        self._solve.poll()
-        if self.is_late:
+        self._safe_point.poll()
+        if self._safe_point.is_late:
             raise OutOfTime
 
     def finish(self, work: Callable[[int], object]) -> None:
@@ -103,8 +93,9 @@ class NativeSafePoint:
         Args:
             work: called with the address of the native structure.
         """
+        self._safe_point.poll()
         state = self._native()
-        state.time_left = -1.0 if math.isinf(self._solve.deadline) else self._solve.seconds_left
+        state.time_left = self._safe_point.seconds_left
         work(ctypes.addressof(state))
         if self._caught:
             self._state = None  # which would be interrupted forever
@@ -113,10 +104,10 @@ class NativeSafePoint:
 
     def _native(self) -> _State:
         if self._state is None:
-            polls = _polls(self._caught, self._solve.poll)
+            polls = _polls(self._safe_point.poll, self._caught)
             next(polls)
             poll = _POLL(polls.__next__)
-            self._state = _State(poll=ctypes.cast(poll, c_void_p).value, period=PERIOD)
+            self._state = _State(poll=ctypes.cast(poll, c_void_p).value, period=SLICE)
             self._state.keeps = poll
         return self._state
 
@@ -124,8 +115,8 @@ class NativeSafePoint:
 _POLL = CFUNCTYPE(c_int)
 
 
-def _polls(caught: list[BaseException], poll: Callable[[], None]) -> Generator[int, None, None]:
-    """0 again and again, and 1 when a handler of signals has raised: Python calls these when this goes on.
+def _polls(poll: Callable[[], None], caught: list[BaseException]) -> Generator[int, None, None]:
+    """0 again and again, and 1 when a poll has raised, or a handler of signals: Python calls these when this goes on.
 
     A generator, since in a function they would be called before it has entered a try statement.
     """

@@ -25,7 +25,7 @@ SAFE_FN int safe_stopped(const SafePoint *s) { return s ? atomic_load_explicit(&
 SAFE_FN int safe_point(SafePoint *s) {
     if (!s || safe_stopped(s)) return safe_stopped(s);
     const double now = safe_now();
-    if (s->time_left >= 0 && now >= s->deadline) {
+    if (now >= s->deadline) {
         atomic_store(&s->stopped, SAFE_LATE);
     } else if (now >= s->next) {
         s->next = now + s->period;
