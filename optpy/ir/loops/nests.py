@@ -253,16 +253,19 @@ def walk(block: Block) -> Iterator[Statement]:
     """Every statement of a block, and of the blocks inside; each before what is inside it."""
     for statement in block:
         yield statement
-        for inner in blocks_of(statement).values():
-            yield from walk(inner)
+        if type(statement) in _BLOCKS:
+            for inner in blocks_of(statement).values():
+                yield from walk(inner)
 
 
 def rewrite(block: Block, rule: Callable[[Any], Block]) -> Block:
     """The block with every statement, its inner blocks rewritten before, replaced by ``rule(statement)``."""
     found: list[Statement] = []
     for statement in block:
-        inner = {name: rewrite(b, rule) for name, b in blocks_of(statement).items()}
-        found += rule(with_blocks(statement, inner))
+        if type(statement) in _BLOCKS:
+            inner = {name: rewrite(b, rule) for name, b in blocks_of(statement).items()}
+            statement = with_blocks(statement, inner)
+        found += rule(statement)
     return tuple(found)
 
 

@@ -17,15 +17,11 @@ def guard_reads(function: loops.Function) -> loops.Function:
     everywhere, unless the data was when it was bound.
     """
 
-    def rule(s: loops.Statement) -> loops.Block:
-        if not isinstance(s, loops.Points):
-            return (s,)
-        interior, border = (
-            _guarded(b, s.domain, (), checked) for b, checked in ((s.interior, False), (s.border, True))
-        )
-        return (replace(s, interior=interior, border=border),)
-
-    return replace(function, body=loops.rewrite(function.body, rule))
+    (points,) = function.body
+    assert isinstance(points, loops.Points)
+    interior = _guarded(points.interior, points.domain, (), checked=False)
+    border = _guarded(points.border, points.domain, (), checked=True)
+    return replace(function, body=(replace(points, interior=interior, border=border),))
 
 
 def _guarded(block: loops.Block, domain: Domain, inner: Domain, checked: bool) -> loops.Block:

@@ -16,13 +16,11 @@ def look_up(function: loops.Function, slots: Slots) -> loops.Function:
     """Define every entry that the function's indices mention: at the point, or in a loop that its row needs."""
     names = _Names(slots)
 
-    def rule(s: loops.Statement) -> loops.Block:
-        if not isinstance(s, loops.Points):
-            return (s,)
-        border = _defined(s.border, {*s.domain}, set(), {}, names)
-        return (replace(s, interior=_defined(s.interior, {*s.domain}, set(), {}, names), border=border),)
-
-    return replace(function, body=loops.rewrite(function.body, rule))
+    (points,) = function.body
+    assert isinstance(points, loops.Points)
+    border = _defined(points.border, {*points.domain}, set(), {}, names)
+    interior = _defined(points.interior, {*points.domain}, set(), {}, names)
+    return replace(function, body=(replace(points, interior=interior, border=border),))
 
 
 @final
