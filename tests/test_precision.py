@@ -13,7 +13,8 @@ from scipy.sparse import csr_matrix, eye_array
 from scipy.sparse.linalg import spsolve
 
 import optpy as op
-from optpy.api.backend import Backend, cpu_backend
+from optpy.api.backend import Backend
+from optpy.api.pipeline import cpu_backend
 from optpy.energy.energy import Energy
 
 N = op.dims("N")

@@ -14,13 +14,14 @@ import optpy as op
 from optpy import ir
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.energy.derive.edge_form import FORMS, EdgeForm, over_edges
-from optpy.energy.derive.problem_routines import ProblemRoutines, Scatter, problem_routines
+from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from tests import test_manifold_graphs as manifolds
 from tests.interpret_routines import Interpreter
 from tests.operator_checks import Real, near, stacked
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.schedules import SCATTERS, Way, routines_of
 from tests.test_graph_operators import (
     EXAMPLES,
     SIZES,
@@ -36,8 +37,8 @@ v, e, o = op.indices(V, E, N)
 i, j = op.indices(H, W)
 
 
-def derive(energy: op.Energy, form: EdgeForm | None = None, scatter: Scatter = "all") -> ProblemRoutines:
-    return problem_routines(energy.problem, form, scatter)
+def derive(energy: op.Energy, way: Way = "scatter", target: ir.Target = ir.Target.GPU) -> ProblemRoutines:
+    return routines_of(energy, way, target)
 
 
 class Scattered:
@@ -121,20 +122,18 @@ def check_products(found: Scattered, J: Real, epsilon: float) -> None:
 
 
 @EXAMPLES
-@given(random_graph_energies(), st.sampled_from([None, *FORMS]))
-def test_scatters_of_random_energies_agree_with_the_dense_jacobian(
-    random: RandomGraphEnergy, form: EdgeForm | None
-) -> None:
-    routines = derive(random.energy, form)
+@given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
+def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
+    routines = derive(random.energy, way)
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_scatters(random.energy, random.data(**sizes), routines)
 
 
 @EXAMPLES
-@given(random_graph_energies(), st.sampled_from([False, True]))
-def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, scatter: bool) -> None:
-    routines = derive(random.energy, scatter=scatter)
+@given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
+def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
+    routines = derive(random.energy, None, target)
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_scatters(random.energy, random.data(**sizes), routines)
@@ -143,18 +142,18 @@ def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, scatte
 # -- single energies ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_bundle_adjustment(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", ["scatter", *SCATTERS])
+def test_bundle_adjustment(way: Way) -> None:
     energy = bundle_adjustment()
-    routines = derive(energy, form)
+    routines = derive(energy, way)
     for sizes in ((1, 1, 1), (3, 10, 40)):
         check_scatters(energy, data_of_bundle_adjustment(*sizes), routines)
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_edges_triangles_wedges_and_pixels(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", ["scatter", *SCATTERS])
+def test_edges_triangles_wedges_and_pixels(way: Way) -> None:
     energy = mesh_energy()
-    routines = derive(energy, form)
+    routines = derive(energy, way)
     for sizes in ((3, 1), (20, 50)):
         check_scatters(energy, data_of_mesh(*sizes), routines)
 
@@ -205,7 +204,7 @@ def test_one_index_may_point_into_two_grids() -> None:
     rng = np.random.default_rng(6)
     data = dict(X=rng.normal(size=5), U=rng.normal(size=9), g=rng.integers(0, 5, (9, 1)))
     check_scatters(energy, data)
-    check_scatters(energy, data, derive(energy, scatter=False))
+    check_scatters(energy, data, derive(energy, None, ir.Target.DETERMINISTIC_GPU))
 
 
 def test_a_term_may_have_other_indices_beside_the_edge() -> None:
@@ -256,12 +255,12 @@ def test_all_or_none_or_those_that_cost_less() -> None:
     energy = mesh_energy()
     edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
-    def scattered(scatter: Scatter) -> set[ir.Domain]:
-        return {r.domain for r in derive(energy, scatter=scatter).groups["applyJTJ"] if r.accumulates}
+    def scattered(way: Way, target: ir.Target = ir.Target.GPU) -> set[ir.Domain]:
+        return {r.domain for r in derive(energy, way, target).groups["applyJTJ"] if r.accumulates}
 
-    assert scattered(False) == set()
-    assert scattered("all") == edges
-    assert scattered(True) <= edges
+    assert scattered(None, ir.Target.DETERMINISTIC_GPU) == set()
+    assert scattered("scatter") == edges
+    assert scattered(None) <= edges
 
 
 def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:

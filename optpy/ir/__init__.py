@@ -4,7 +4,8 @@ What users write as an energy is a ``Problem``. The builders in ``energy/`` turn
 index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``schedule`` (what is stored, and
+how), ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.leaves import (
@@ -25,6 +26,7 @@ from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, No
 from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
+from optpy.ir.schedule import ChannelOrder, Decision, Layout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
     DTYPES,
     REAL,
@@ -51,7 +53,9 @@ __all__ = [
     "Access",
     "Accumulate",
     "BlockEntry",
+    "ChannelOrder",
     "Coupling",
+    "Decision",
     "Dim",
     "Domain",
     "EdgeCoupling",
@@ -63,6 +67,7 @@ __all__ = [
     "Index",
     "IndexCondition",
     "IndexValue",
+    "Layout",
     "Leaf",
     "LocalName",
     "LocalSum",
@@ -73,11 +78,16 @@ __all__ = [
     "Problem",
     "Reduce",
     "Residual",
+    "ResidualSchedule",
     "Role",
     "Routine",
     "Scalar",
     "Scale",
+    "Schedule",
+    "Split",
     "Store",
+    "StoredValue",
+    "Target",
     "Uncoupled",
     "affines_of",
     "atoms_of",

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.check.evaluation import slabs
-from optpy.energy.derive.edge_form import passes
 from optpy.energy.derive.gather import MultiIndex, shift
 from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import passes
 from optpy.energy.derive.routines import Fixed
 from optpy.energy.derive.vectors import vector
 from optpy.ir import (

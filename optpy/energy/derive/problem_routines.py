@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import final
 
 from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.damping import damping
-from optpy.energy.derive.edge_form import EdgeForm, best_form, over_edges
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.normal_matrix import normal_matrix
 from optpy.energy.derive.routines import (
@@ -17,13 +16,12 @@ from optpy.energy.derive.routines import (
     cost_of_step,
     eval_f,
     fixed_masks,
-    linearised,
     model_cost,
     stored_jacobians,
 )
-from optpy.energy.derive.scatter import apply_jtj, best_scatter_form, eval_jtf, free_masks, prefer_scatter
+from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
 from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
-from optpy.ir import Coupling, Field, NormalMatrix, Problem, Routine, Uncoupled, tangent
+from optpy.ir import Coupling, Field, NormalMatrix, Problem, ResidualSchedule, Routine, Target, Uncoupled, tangent
 
 AT_UNKNOWNS = frozenset(
     f"{name}{preconditioner}"
@@ -50,10 +48,6 @@ AT_LINEARISATION = ("jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJT
 """Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
 
 
-Scatter = bool | Literal["all"]
-"""Which residuals over graphs are scattered: none, those that cost less that way (True), or all of them."""
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class ProblemRoutines:
@@ -69,17 +63,20 @@ class ProblemRoutines:
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
 
+    def on(self, target: Target) -> ProblemRoutines:
+        """Those that run on a target."""
+        if not target.gpu:
+            return self
+        return replace(self, groups={name: found for name, found in self.groups.items() if _runs_on_gpus(name)})
 
-def _form(source: LinearisedResidual, form: EdgeForm | None, scattered: bool) -> EdgeForm:
-    if scattered:
-        return replace(form, product=False) if form else best_scatter_form(source)
-    return form or best_form(source)
+
+def _runs_on_gpus(group: str) -> bool:
+    """Preconditioners on an assembled matrix are native code."""
+    return group != "normal" and not group.endswith("_stored")
 
 
 def problem_routines(
-    problem: Problem,
-    form: EdgeForm | None = None,
-    scatter: Scatter = False,
+    problem: Problem, sources: Sequence[LinearisedResidual], schedules: Sequence[ResidualSchedule] = ()
 ) -> ProblemRoutines:
     """Derive all routines.
 
@@ -88,17 +85,14 @@ def problem_routines(
 
     Args:
         problem: what is minimised.
-        form: of all residuals over graphs, in place of the one that costs each of them least. Of those that are
-            scattered it says whether J is stored; J p never is, as each edge needs it once.
-        scatter: whether residuals over graphs may add to what they read by atomic additions, so that sums depend on
-            their order by rounding: those that cost less that way (True), or "all".
+        sources: its linearised residuals.
+        schedules: of residuals over graphs, whether J and J p are stored and whether their edges add to what they read.
+            Those without one are gathered, and nothing of them is stored.
     """
     residuals, unknowns = problem.residuals, problem.unknowns
-    exact = linearised(residuals)
-    edges = [s for s in exact if over_edges(s.residual)]
-    labels = {s.residual.label for s in edges if scatter == "all" or (scatter and prefer_scatter(s))}
-    forms = {s.residual.label: _form(s, form, s.residual.label in labels) for s in edges}
-    sources, jacobians = stored_jacobians(exact, forms)
+    by_label = {s.label: s for s in schedules}
+    labels = {label for label, s in by_label.items() if s.scatter}
+    sources, jacobians = stored_jacobians(sources, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
     scattered = [s for s in sources if s.residual.label in labels]
     coordinates = [tangent(u) for u in unknowns]
@@ -111,7 +105,7 @@ def problem_routines(
         "solved": fixed_masks(coordinates, fixed),
         "jacobian": jacobians + free_masks(scattered, fixed),
         **eval_jtf(gathered, scattered, coordinates, fixed),
-        **apply_jtj(gathered, scattered, coordinates, fixed, forms),
+        **apply_jtj(gathered, scattered, coordinates, fixed, by_label),
         "damp": damping(coordinates, blocks=False),
         "step": step(unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
-from optpy.energy.derive.edge_form import EdgeForm, passes, store_jacobian, store_product
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
+from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
 from optpy.ir import (
@@ -26,6 +26,7 @@ from optpy.ir import (
     Field,
     Reduce,
     Residual,
+    ResidualSchedule,
     Role,
     Routine,
     Store,
@@ -37,10 +38,10 @@ from optpy.symbolic.factor import factor
 
 HALF = const(Fraction(1, 2))
 
-Forms = Mapping[str, EdgeForm]
-"""By label, the form of each residual that reads unknowns through a graph."""
+ResidualSchedules = Mapping[str, ResidualSchedule]
+"""By label, the schedules of residuals that read unknowns through a graph; where there is none, nothing is stored."""
 
-NO_FORMS: Forms = {}
+NO_SCHEDULES: ResidualSchedules = {}
 
 Fixed = Mapping[Field, Expr]
 """For each unknown, where its elements keep their value."""
@@ -136,10 +137,10 @@ def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
 
 
 def stored_jacobians(
-    sources: Sequence[LinearisedResidual], forms: Forms
+    sources: Sequence[LinearisedResidual], schedules: ResidualSchedules
 ) -> tuple[list[LinearisedResidual], list[Routine]]:
-    """The residuals with J read from memory where their form says so, and the routines that put it there."""
-    stored = {label for label, form in forms.items() if form.jacobian}
+    """The residuals with J read from memory where their schedule says so, and the routines that put it there."""
+    stored = {label for label, s in schedules.items() if s.jacobian}
     read, stores = _stored(sources, stored, store_jacobian)
     return read, passes("jacobian", stores, prepares=True)
 
@@ -238,13 +239,16 @@ def gradient_and_blocks(
 
 
 def apply_jtj(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, forms: Forms = NO_FORMS
+    sources: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    schedules: ResidualSchedules = NO_SCHEDULES,
 ) -> dict[str, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
     Passes that store J p of residuals over edges come first.
     """
-    gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
+    gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
     routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, times_tangent)

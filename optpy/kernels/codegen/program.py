@@ -1,15 +1,15 @@
-"""Routines to one C source: the kernels of an energy alone; ``solvers`` has what runs them, compiled once for all."""
+"""Kernels to one C source: the kernels of an energy alone; ``solvers`` has what runs them, compiled once for all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.lower import Kernel
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.codegen.printer import KernelPrinter
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.assembled.assembly import row_source
@@ -40,33 +40,25 @@ class Program(AbstractProgram):
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
 
-def build_program(
-    groups: Mapping[str, Sequence[Routine]],
+def c_program(
+    numbered: Numbered,
     dtype: str,
     solver_scalars: tuple[str, ...],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
     coupling: Coupling | Uncoupled,
     normal: NormalMatrix | Uncoupled,
 ) -> Program:
-    """Print all routines into one source.
+    """Print all kernels into one source.
 
     Args:
-        groups: routines by name.
+        numbered: the kernels, with their numbers.
         dtype: the solver's precision: "float32" or "float64".
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
-        at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
-        solved_only: groups that visit only the points where something is solved for.
         coupling: of the unknowns, for the multigrid of their grid.
         normal: where there is one, the source has the function that adds up its rows.
     """
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=True, in_order=False)
-    slots = numbered.slots
-    if isinstance(coupling, Coupling):
-        slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     dialect = c_dialect(dtype)
     functions = tuple(
-        KernelPrinter(k, slots, _dialect(k, dialect), solver_scalars, n, r).source()
+        KernelPrinter(k, numbered.slots, _dialect(k, dialect), solver_scalars, n, r).source()
         for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
     )
     source = _source(numbered, functions, dialect, normal)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases
+from optpy.ir import Coupling, Incidence, Uncoupled, affines_of, in_phases
 from optpy.kernels.codegen.cuda.printer import DevicePrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
@@ -143,18 +143,10 @@ class CudaProgram(AbstractProgram):
         return "\n".join([head, *calls, "}"])
 
 
-def build_cuda_program(
-    groups: Mapping[str, Sequence[Routine]],
-    dtype: str,
-    solver_scalars: tuple[str, ...],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
-    coupling: Coupling | Uncoupled,
+def cuda_program(
+    numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
-    """Print all routines as device functions; the arguments are those of ``build_program``."""
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False, in_order=True)
-    if isinstance(coupling, Coupling):
-        numbered.slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
+    """Print all kernels as device functions; the arguments are those of ``c_program``."""
     dialect = cuda_dialect(dtype)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
