@@ -13,9 +13,9 @@ from scipy.sparse import csr_matrix, eye_array
 from scipy.sparse.linalg import spsolve
 
 import optpy as op
+from optpy import ir
 from optpy.api.backend import Backend
 from optpy.api.pipeline import cpu_backend
-from optpy.energy.energy import Energy
 
 N = op.dims("N")
 n = op.indices(N)
@@ -93,9 +93,9 @@ def test_what_is_asked_for_is_done_whatever_comes(asked: Any, given: Any) -> Non
 def test_a_solver_compiles_each_precision_when_it_is_first_met(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
 
-    def recording(energy: Energy, dtype: str, *arguments: Any) -> Backend:
+    def recording(problem: ir.Problem, dtype: str, *arguments: Any) -> Backend:
         compiled.append(dtype)
-        return cpu_backend(energy.problem, dtype, *arguments)
+        return cpu_backend(problem, dtype, *arguments)
 
     monkeypatch.setattr("optpy.api.compiled.cpu_backend", recording)
     energy = fit()
@@ -116,10 +116,10 @@ def test_a_solver_compiles_each_precision_when_it_is_first_met(monkeypatch: pyte
 def test_threads_that_solve_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
 
-    def slowly(energy: Energy, dtype: str, *arguments: Any) -> Backend:
+    def slowly(problem: ir.Problem, dtype: str, *arguments: Any) -> Backend:
         compiled.append(dtype)
         time.sleep(0.05)
-        return cpu_backend(energy.problem, dtype, *arguments)
+        return cpu_backend(problem, dtype, *arguments)
 
     monkeypatch.setattr("optpy.api.compiled.cpu_backend", slowly)
     solver = op.compile(fit(), device="cpu")

@@ -225,7 +225,8 @@ def test_two_graphs_may_share_their_edges() -> None:
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=3), g=rng.integers(0, 5, (9, 2)),
                 h=np.stack([rng.integers(0, 3, 9), rng.integers(0, 5, 9)], axis=1))  # fmt: skip
     check_scatters(energy, data)
-    assert [len(r.accumulates) for r in derive(energy).groups["applyJTJ"] if r.accumulates] == [4]  # a, b, c, d once
+    (edges,) = (r for r in derive(energy).groups[ir.Group.PRODUCT] if r.accumulates)
+    assert len(edges.accumulates) == 4  # a, b, c, d once
 
 
 def test_nothing_is_added_to_what_is_fixed() -> None:
@@ -244,7 +245,7 @@ def test_nothing_is_added_to_what_is_fixed() -> None:
 def test_ends_of_an_edge_are_compared_once() -> None:
     X = op.Unknown("X", (V,), 2)
     a, b = op.Graph("g", E, (V, V))[e]
-    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups["evalJTF"] if r.accumulates)
+    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups[ir.Group.GRADIENT] if r.accumulates)
     assert len({k for k in edges.keys if isinstance(k, ir.IndexCondition)}) == 1
 
 
@@ -256,7 +257,7 @@ def test_all_or_none_or_those_that_cost_less() -> None:
     edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
     def scattered(way: Way, target: ir.Target = ir.Target.GPU) -> set[ir.Domain]:
-        return {r.domain for r in derive(energy, way, target).groups["applyJTJ"] if r.accumulates}
+        return {r.domain for r in derive(energy, way, target).groups[ir.Group.PRODUCT] if r.accumulates}
 
     assert scattered(None, ir.Target.DETERMINISTIC_GPU) == set()
     assert scattered("scatter") == edges
@@ -265,32 +266,31 @@ def test_all_or_none_or_those_that_cost_less() -> None:
 
 def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:
     groups = derive(mesh_energy()).groups
-    names = [r.name for r in groups["applyJTJ"]]
+    names = [r.name for r in groups[ir.Group.PRODUCT]]
     assert names == ["applyJTJ_0", "applyJTJ_1", *(f"applyJTJ_scatter_{n}" for n in range(4))]
-    assert [r.prepares for r in groups["applyJTJ"]] == [False, True, *([False] * 4)]
-    assert [r.prepares for r in groups["evalJTF"]] == [False, True, False, False, False, True, False, False]
-    assert [r.name for r in groups["evalJTF"]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
+    assert [r.prepares for r in groups[ir.Group.PRODUCT]] == [False, True, *([False] * 4)]
+    assert [r.prepares for r in groups[ir.Group.GRADIENT]] == [False, True, False, False, False, True, False, False]
+    assert [r.name for r in groups[ir.Group.GRADIENT]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
 
 
 @pytest.mark.parametrize("energy", [mesh_energy, bundle_adjustment])
 def test_products_take_two_phases_and_gradients_three(energy: Callable[[], op.Energy]) -> None:
     groups = derive(energy()).groups
-    assert {name: len(ir.in_phases(groups[name])) for name in ("applyJTJ", "applyJTJ_damped", "evalJTF")} == {
-        "applyJTJ": 2, "applyJTJ_damped": 2, "evalJTF": 3,
-    }  # fmt: skip
+    phases = {group: len(ir.in_phases(groups[group])) for group in groups}
+    assert (phases[ir.Group.PRODUCT], phases[ir.Group.PRODUCT_DAMPED], phases[ir.Group.GRADIENT]) == (2, 2, 3)
 
 
 def test_a_grid_that_no_edge_reaches_is_as_it_is_without_scatters() -> None:
     X, Z = op.Unknown("X", (V,)), op.Unknown("Z", (H, W))
     a, b = op.Graph("g", E, (V, V))[e]
     groups = derive(op.Energy(r=X[a] - X[b], s=Z[i, j] - Z[i, j + 1])).groups
-    gradient = {r.name: r for r in groups["evalJTF"]}
+    gradient = {r.name: r for r in groups[ir.Group.GRADIENT]}
     assert list(gradient) == ["evalJTF_0", "evalJTF_1", "evalJTF_scatter_0", "evalJTF_max_0"]
     assert [bool(r.reductions) for r in gradient.values()] == [False, True, False, True]
 
 
 def test_the_channels_of_an_element_are_added_side_by_side() -> None:
-    (edges,) = (r for r in derive(bundle_adjustment()).groups["applyJTJ"] if r.accumulates)
+    (edges,) = (r for r in derive(bundle_adjustment()).groups[ir.Group.PRODUCT] if r.accumulates)
     targets = [x.target for x in edges.accumulates]
     assert [(t.field.name, t.channel) for t in targets] == [
         *(("Ap.Camera", n) for n in range(7)), *(("Ap.Point", n) for n in range(3)),

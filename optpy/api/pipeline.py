@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from optpy.api.backend import CpuBackend, CudaBackend
 from optpy.energy.derive.coupling import coupling
-from optpy.energy.derive.problem_routines import AT_UNKNOWNS, ProblemRoutines, problem_routines
+from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.routines import linearised
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import EnergyError
@@ -66,7 +66,7 @@ def compile_problem(
         routines = problem_routines(problem, residuals, over_graphs).on(target)
         schedule = schedule_routines(routines, over_graphs, target, given)
         scheduled = apply_schedule(routines.groups, schedule)
-        kernels = numbered_kernels(scheduled, schedule.interleaved, AT_UNKNOWNS)
+        kernels = numbered_kernels(scheduled, schedule.interleaved)
         program = printed(kernels, routines, dtype)
     return loaded(Derived(routines, schedule, program))
 

@@ -19,14 +19,17 @@ from optpy.energy.derive.tangent import at_zero
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Problem, Residual, Role, Routine, Schedule
+from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule
 from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
 
-FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+FROM_THE_RESIDUALS = (
+    Group.COST, Group.RESIDUALS, Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT,
+    Group.MODEL_COST,
+)  # fmt: skip
 """The groups of routines that the energy decides; the others are vector updates, the same for all."""
 
 
@@ -161,7 +164,7 @@ def _simplification(problem: Problem) -> Table:
     return table
 
 
-def _operations(derived: dict[str, list[Routine]], program: Program) -> Table:
+def _operations(derived: dict[Group, list[Routine]], program: Program) -> Table:
     table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in program.groups:

@@ -4,10 +4,11 @@ What users write as an energy is a ``Problem``. The builders in ``energy/`` turn
 index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``schedule`` (what is stored, and
-how), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``group`` (when, and
+where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
 """
 
+from optpy.ir.group import LINES, Group, Sweeps, Task, When
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -49,6 +50,7 @@ from optpy.ir.spaces import (
 
 __all__ = [
     "DTYPES",
+    "LINES",
     "REAL",
     "Access",
     "Accumulate",
@@ -62,6 +64,7 @@ __all__ = [
     "Element",
     "Field",
     "Graph",
+    "Group",
     "InBounds",
     "Incidence",
     "Index",
@@ -87,8 +90,11 @@ __all__ = [
     "Split",
     "Store",
     "StoredValue",
+    "Sweeps",
     "Target",
+    "Task",
     "Uncoupled",
+    "When",
     "affines_of",
     "atoms_of",
     "canonical_domain",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optpy.ir import Access, ChannelOrder, Coupling, Dim, Field, Layout, Role, Routine, Uncoupled
+from optpy.ir import Access, ChannelOrder, Coupling, Dim, Field, Group, Layout, Role, Routine, Task, Uncoupled
 from optpy.kernels.codegen.slots import gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
@@ -45,21 +45,21 @@ def _grids(routines: Iterable[Routine]) -> list[Dims]:
 # -- the order of channels ---------------------------------------------------------------------------------------------
 
 
-def channel_orders(groups: Mapping[str, Sequence[Routine]]) -> tuple[ChannelOrder, ...]:
+def channel_orders(groups: Mapping[Group, Sequence[Routine]]) -> tuple[ChannelOrder, ...]:
     """The channels of what is stored on edges and points, in the order in which graphs read them.
 
     What is gathered together should stand together, so that few vector loads bring it: of the derivatives stored on an
     edge, those that belong to one of its ends. Before, channels are in the order in which expressions were met.
 
     Args:
-        groups: all routines, by name; what products with J^T J read counts most.
+        groups: all routines; what products with J^T J read counts most.
     """
     stored = {f for f in gathered_fields(r for found in groups.values() for r in found) if f.role is Role.STORED}
     together: dict[Field, dict[frozenset[int], bool]] = {f: {} for f in stored}
-    for name, found in groups.items():
+    for group, found in groups.items():
         for f, channels in (x for r in found for roots in _bodies(r) for x in _records(roots)):
             if f in stored:
-                together[f][channels] = together[f].get(channels, False) or name.startswith("applyJTJ")
+                together[f][channels] = together[f].get(channels, False) or group.task is Task.PRODUCT
     orders = (_order(f, together[f]) for f in sorted(stored, key=str))
     return tuple(x for x in orders if list(x.places) != sorted(x.places))
 

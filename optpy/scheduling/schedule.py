@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import over_edges
-from optpy.energy.derive.problem_routines import AT_LINEARISATION, ProblemRoutines
+from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import Incidence, ResidualSchedule, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.slots import gathered_grids
@@ -49,7 +49,7 @@ def schedule_routines(
     if isinstance(given, Schedule):
         return given
     routines = [r for found in derived.groups.values() for r in found]
-    repeated = [r for name, found in derived.groups.items() if name in AT_LINEARISATION for r in found]
+    repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
     decided = Schedule(
         residuals=residuals,
         values=stored_values(repeated, gathered_grids(routines)),

@@ -88,11 +88,11 @@ def test_only_unknowns_read_through_a_graph_make_a_residual_one_over_edges() -> 
 def test_the_schedule_decides_which_routines_there_are(way: ir.ResidualSchedule) -> None:
     energy = op.Energy(reg=op.sin(X[a] - X[b]), fit=X[v] - A[v])
     groups = routines_of(energy, way).groups
-    assert ("jacobian" in groups) == way.jacobian
-    for name in ("applyJTJ", "applyJTJ_damped"):
+    assert (ir.Group.JACOBIAN in groups) == way.jacobian
+    for name in (ir.Group.PRODUCT, ir.Group.PRODUCT_DAMPED):
         assert [r.prepares for r in groups[name]] == [True] * way.product + [False]
         assert [r.domain[0].dim.name for r in groups[name]] == ["E"] * way.product + ["V"]
-    (product,) = (r for r in groups["applyJTJ"] if not r.prepares)
+    (product,) = (r for r in groups[ir.Group.PRODUCT] if not r.prepares)
     assert len(product.locals) == 2  # one loop for each slot, whatever many contributions
     assert [type(k) for x in product.locals for k in x.loops] == [ir.Incidence, ir.Incidence]
 
@@ -100,5 +100,5 @@ def test_the_schedule_decides_which_routines_there_are(way: ir.ResidualSchedule)
 def test_terms_share_the_loop_over_a_slot() -> None:
     energy = op.Energy(one=X[a] - X[b], two=[op.sin(X[a][0]), Angle[a] * X[b][1]], fit=Angle[v])
     groups = routines_of(energy, GATHERS[0]).groups
-    (product,) = groups["applyJTJ"]
+    (product,) = groups[ir.Group.PRODUCT]
     assert len(product.locals) == 2

@@ -7,7 +7,6 @@ import pytest
 import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive
-from optpy.energy.derive.problem_routines import AT_UNKNOWNS
 from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
 from optpy.kernels.codegen.lower import lower
@@ -27,13 +26,13 @@ a, b = op.Graph("g", E, (V, V))[e]
 ENERGY = op.Energy(r=U[e] * op.sin(X[a][0]) - X[b][1], s=U[e + 1] * X[a][1], fixed={U: op.value(e) == 0})
 
 
-def edges(energy: op.Energy = ENERGY, group: str = "applyJTJ") -> ir.Routine:
+def edges(energy: op.Energy = ENERGY, group: ir.Group = ir.Group.PRODUCT) -> ir.Routine:
     (found,) = (r for r in routines_of(energy, SCATTERS[0]).groups[group] if r.accumulates)
     return found
 
 
 def test_every_edge_is_visited_also_where_its_own_unknown_is_fixed() -> None:
-    assert "applyJTJ" in AT_UNKNOWNS
+    assert ir.Task.PRODUCT.over_unknowns
     assert not segment_list(edges(), solved_only=True).solved_only
 
 
@@ -72,7 +71,8 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
     assert same == routine
     apart, packed = (stored_values([routine], grids) for grids in ((), gathered_grids([routine])))
     assert {v.memory.field.dims[0].name for v in packed} == {"V"}  # sin(X) and cos(X), at the vertices
-    (scheduled,), (moved,) = (store_values({"r": [routine]}, values)["r"] for values in (apart, packed))
+    group = ir.Group.PRODUCT
+    (scheduled,), (moved,) = (store_values({group: [routine]}, values)[group] for values in (apart, packed))
     assert [x.target for x in scheduled.accumulates] == [x.target for x in routine.accumulates]
 
     def read(routine: ir.Routine) -> set[str]:

@@ -14,7 +14,6 @@ import pytest
 import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive
-from optpy.energy.derive.problem_routines import AT_UNKNOWNS
 from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.numbering import numbered_kernels
@@ -114,7 +113,7 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
     lists = list(p.slots.lists)
     for group, numbers in p.groups.items():
         for n in numbers:
-            assert lists[p.numbered.lists[n]].solved_only == (group in AT_UNKNOWNS)
+            assert lists[p.numbered.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
 
 
 def test_reductions_have_slots_of_their_own() -> None:
@@ -160,7 +159,7 @@ def access(offset: int) -> ir.Access:
 )
 def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routine, message: str) -> None:
     with pytest.raises(InternalError, match=message):
-        numbered_kernels({"r": [routine]}, (), ())
+        numbered_kernels({ir.Group.COST: [routine]}, ())
 
 
 def test_dumps_show_every_stage() -> None:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optpy.api.pipeline import derive, derive_cuda
-from optpy.ir import Access, Field, Role, Routine, Target
+from optpy.ir import Access, Field, Group, Role, Routine, Target
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.scheduling.layouts import _places, channel_orders
 from tests.cuda.applications import ENERGIES
 from tests.schedules import routines_of
 
-Groups = Mapping[str, Sequence[Routine]]
+Groups = Mapping[Group, Sequence[Routine]]
 
 
 def groups_of(name: str) -> Groups:
@@ -38,7 +38,7 @@ def accesses(groups: Groups) -> Iterator[Access]:
 def gathered(groups: Groups, field: str) -> set[frozenset[int]]:
     """The channels of a field that each loop over the edges at a point reads, in the product with J^T J."""
     found = set()
-    for x in (x for r in groups["applyJTJ"] for x in r.locals):
+    for x in (x for r in groups[Group.PRODUCT] for x in r.locals):
         leaves = Routine("one", (), locals=(x,)).accesses()
         found.add(frozenset(a.channel for a in leaves if a.field.name == field))
     return {f for f in found if f}

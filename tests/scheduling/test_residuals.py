@@ -9,7 +9,7 @@ import pytest
 import optpy as op
 from optpy.energy.derive.linearised import LinearisedResidual, linearise
 from optpy.energy.derive.materialised import store_jacobian, store_product
-from optpy.ir import ResidualSchedule, Target
+from optpy.ir import Group, ResidualSchedule, Target
 from optpy.scheduling.residuals import ATOMIC, STREAMED, VERTEX, cheapest, costs, gathers, scatter_cost, scatters
 from optpy.scheduling.schedule import schedule_residuals
 from tests.schedules import GATHERS, SCATTERS, Way, routines_of
@@ -128,7 +128,7 @@ def test_stored_derivatives_are_read_in_the_order_of_the_edges_or_out_of_it() ->
 
 def test_each_residual_is_chosen_for_itself() -> None:
     energy = op.Energy(cheap=X[a] - X[b], dear=(X[a] - X[b]) - op.rotate3d(Angle[a], A[a] - A[b]))
-    vertices, edges = routines_of(energy, None, Target.GPU).groups["applyJTJ"]
+    vertices, edges = routines_of(energy, None, Target.GPU).groups[Group.PRODUCT]
     assert vertices.prepares
     assert vertices.locals
     assert len(edges.accumulates) == 9  # X at both ends, Angle at one
@@ -141,7 +141,7 @@ def test_what_is_fixed_is_stored_once_and_only_where_edges_need_it() -> None:
 
     def stored(way: Way) -> set[str]:
         groups = routines_of(energy, way).groups
-        return {s.target.field.name for r in groups.get("jacobian", ()) for s in r.stores}
+        return {s.target.field.name for r in groups.get(Group.JACOBIAN, ()) for s in r.stores}
 
     assert stored(GATHERS[0]) == set()
     assert stored(SCATTERS[0]) == {"free.X"}

@@ -17,7 +17,7 @@ ENERGY = op.Energy(match=Z[pixel] - X[vertex], smooth=Z[i, j] - Z[i, j + 1], fit
 
 def product(dims: tuple[str, ...]) -> ir.Routine:
     groups = routines_of(ENERGY).groups
-    return next(r for r in groups["applyJTJ"] if tuple(k.dim.name for k in r.domain) == dims)
+    return next(r for r in groups[ir.Group.PRODUCT] if tuple(k.dim.name for k in r.domain) == dims)
 
 
 def test_a_grid_s_loop_reads_the_sums_over_its_edges_from_memory() -> None:
@@ -42,7 +42,7 @@ def test_vertices_go_through_their_edges_at_once() -> None:
 
 
 def test_a_grid_without_edges_stays_as_it_is() -> None:
-    assert splits(routines_of(op.Energy(smooth=Z[i, j] - Z[i, j + 1])).groups["applyJTJ"]) == ()
+    assert splits(routines_of(op.Energy(smooth=Z[i, j] - Z[i, j + 1])).groups[ir.Group.PRODUCT]) == ()
 
 
 def test_a_split_names_its_routine_and_its_grid() -> None:

@@ -30,7 +30,7 @@ from optpy.energy.derive.routines import (
     times_tangent,
 )
 from optpy.energy.derive.vectors import at, here, vector
-from optpy.ir import Access, Accumulate, Dim, Field, Reduce, Role, Routine, Store, canonical_domain
+from optpy.ir import Access, Accumulate, Dim, Field, Group, Reduce, Role, Routine, Store, canonical_domain
 from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
@@ -51,7 +51,7 @@ def apply_jtj(
     unknowns: Sequence[Field],
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
-) -> dict[str, list[Routine]]:
+) -> dict[Group, list[Routine]]:
     """As ``routines.apply_jtj``, by scatters for some residuals.
 
     In the order of the routines: Ap = what is gathered (+ D p), or 0; then ``Ap += J^T (J p)`` from each edge. The dot
@@ -70,7 +70,7 @@ def eval_jtf(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
-) -> dict[str, list[Routine]]:
+) -> dict[Group, list[Routine]]:
     """As ``routines.eval_jtf``, by scatters for some residuals.
 
     In the order of the routines: g and C = what is gathered, or 0; then what each edge adds to them; then the largest
@@ -79,7 +79,7 @@ def eval_jtf(
     blocks = any(_couples_channels(s) for s in scattered)
     result = {}
     for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks).items():
-        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name == "evalJTF_block").items()}
+        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
         reached = {x.target.field.dims for r in edges for x in r.accumulates}

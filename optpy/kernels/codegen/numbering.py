@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Dim, Field, Routine
+from optpy.ir import Dim, Field, Group, Routine
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.slots import Slots, gathered_fields, segment_list
 
@@ -17,7 +17,7 @@ class Numbered:
     """All kernels of an energy.
 
     Attributes:
-        groups: the numbers of the kernels of each group of routines.
+        groups: the numbers of the kernels of each ``Group`` of routines, which users and sources know by its name.
         kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
         reductions: the slot of each kernel's first reduction.
@@ -33,7 +33,7 @@ class Numbered:
     @property
     def solved(self) -> dict[tuple[Dim, ...], Field]:
         """Of each grid on which not everything is solved for, where it is."""
-        stores = [s for n in self.groups.get("solved", ()) for s in self.kernels[n].border.stores]
+        stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.stores]
         return {s.target.field.dims: s.target.field for s in stores}
 
 
@@ -60,27 +60,24 @@ class AbstractProgram:
         return self.kernels[kernel].border
 
 
-def numbered_kernels(
-    groups: Mapping[str, Sequence[Routine]], interleaved: Collection[tuple[Dim, ...]], solved_only: Collection[str]
-) -> Numbered:
+def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Collection[tuple[Dim, ...]]) -> Numbered:
     """Lower every routine, and give numbers to the kernels and to all that they use.
 
     Args:
-        groups: scheduled routines by name.
+        groups: scheduled routines.
         interleaved: grids whose fields keep the channels of a point side by side.
-        solved_only: groups that visit only the points where something is solved for.
     """
     slots = Slots(interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found))
     numbers: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []
-    for name, found in groups.items():
-        numbers[name] = tuple(range(len(kernels), len(kernels) + len(found)))
+    for group, found in groups.items():
+        numbers[group] = tuple(range(len(kernels), len(kernels) + len(found)))
         for routine in found:
             reductions.append(len(slots.reductions))
-            slots.add(routine, name in solved_only)
-            lists.append(slots.lists[segment_list(routine, name in solved_only)])
+            slots.add(routine, group.task.over_unknowns)
+            lists.append(slots.lists[segment_list(routine, group.task.over_unknowns)])
             kernels.append(lower(routine))
     names = {f.name for f in slots.gathered}
     slots.gathered |= {f for f in slots.fields if _stand_in(f) in names}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from optpy.ir import Routine, Schedule
+from optpy.ir import Group, Routine, Schedule
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.kernels.codegen.split import split_edges
 from optpy.kernels.codegen.store import store_values
 
 
-def apply_schedule(groups: Mapping[str, Sequence[Routine]], schedule: Schedule) -> dict[str, list[Routine]]:
+def apply_schedule(groups: Mapping[Group, Sequence[Routine]], schedule: Schedule) -> dict[Group, list[Routine]]:
     """The routines as the schedule has them.
 
     Args:
-        groups: as they were derived, by name.
+        groups: as they were derived.
         schedule: what is stored and how.
 
     Returns:
-        The groups; "precompute" computes stored values, if there are any.
+        The groups; ``Group.PRECOMPUTE`` computes stored values, if there are any.
     """
     split = {s.routine for s in schedule.splits}
     return {

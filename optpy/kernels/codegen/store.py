@@ -14,6 +14,7 @@ from optpy.ir import (
     Access,
     Dim,
     Domain,
+    Group,
     InBounds,
     Index,
     Role,
@@ -140,10 +141,12 @@ class Homes:
 # -- reading what is stored --------------------------------------------------------------------------------------------
 
 
-def store_values(groups: Mapping[str, Sequence[Routine]], values: Sequence[StoredValue]) -> dict[str, list[Routine]]:
+def store_values(
+    groups: Mapping[Group, Sequence[Routine]], values: Sequence[StoredValue]
+) -> dict[Group, list[Routine]]:
     """The groups of routines, in which the readers of stored values read them in place of computing them.
 
-    The group "precompute" computes what is stored, if there is anything.
+    ``Group.PRECOMPUTE`` computes what is stored, if there is anything.
     """
     by_reader: dict[str, list[StoredValue]] = {}
     for value in values:
@@ -154,7 +157,7 @@ def store_values(groups: Mapping[str, Sequence[Routine]], values: Sequence[Store
         name: [_Reader(r, by_reader[r.name], homes).routine() if r.name in by_reader else r for r in routines]
         for name, routines in groups.items()
     }
-    return stored | ({"precompute": _precompute(values)} if values else {})
+    return stored | ({Group.PRECOMPUTE: _precompute(values)} if values else {})
 
 
 def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
@@ -163,7 +166,7 @@ def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
     for v in values:
         groups.setdefault(v.memory.field.dims, []).append(Store(v.memory, v.value))
     return [
-        Routine(f"precompute_{n}", canonical_domain(dims), tuple(stores))
+        Routine(f"{Group.PRECOMPUTE}_{n}", canonical_domain(dims), tuple(stores))
         for n, (dims, stores) in enumerate(groups.items())
     ]
 
