@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optpy import ir
-from optpy.api.backend import Derived
+from optpy.api.pipeline import Derived
 from optpy.energy.data.binding import Bound
 from optpy.energy.derive.routines import solved_field
 from optpy.ir import loops

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.data.binding import Bound
-from optpy.energy.derive.problem_routines import AT_UNKNOWNS
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.slots import segment_list
 from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
@@ -73,11 +72,11 @@ class Interpreter:
     """The memory of an energy's routines at some data.
 
     Args:
-        groups: routines by name.
+        groups: all routines.
         bound: the data.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[ir.Routine]], bound: Bound) -> None:
+    def __init__(self, groups: Mapping[ir.Group, Sequence[ir.Routine]], bound: Bound) -> None:
         self._groups = groups
         self._bound = bound
         self._memory: dict[ir.Field, Real] = {}
@@ -100,14 +99,14 @@ class Interpreter:
         totals: dict[str, float] = {}
         stored: set[ir.Field] = set()
         added: set[ir.Field] = set()
-        for routine in self._groups.get(group, ()):
+        for routine in self._groups.get(ir.Group.named(group), ()):
             ir.verify(routine)
             own = {s.target.field for s in routine.stores}
             adds = {x.target.field for x in routine.accumulates}
             early = (stored | added) & ({a.field for a in routine.accesses()} | own) | stored & adds
             assert not early, f"{routine.name} does not wait for {early}"
             stored, added = (set(), set()) if routine.prepares else (stored | own, added | adds)
-            for reduction, value in self._run(routine, group in AT_UNKNOWNS):
+            for reduction, value in self._run(routine, ir.Group.named(group).task.over_unknowns):
                 before = totals.get(reduction.name, 0.0)
                 totals[reduction.name] = max(before, value) if reduction.maximum else before + value
         return totals

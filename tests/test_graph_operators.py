@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
-from optpy.energy.derive.problem_routines import problem_routines
 from optpy.energy.gradients import check_gradients
+from optpy.ir import Group
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.schedules import GATHERS, Way, by_hand, routines_of
 from tests.test_operators import COMPILERS
 
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -43,11 +43,9 @@ def possible(energy: op.Energy, sizes: dict[str, int]) -> bool:
 
 
 @settings(EXAMPLES, max_examples=20)
-@given(random_graph_energies(), st.sampled_from(FORMS))
-def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(
-    random: RandomGraphEnergy, form: EdgeForm
-) -> None:
-    solver = build(random.energy, "float64", form)
+@given(random_graph_energies(), st.sampled_from(GATHERS))
+def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
+    solver = build(random.energy, "float64", by_hand(random.energy, way))
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_everything(random.energy, random.data(**sizes), solver=solver)
@@ -86,24 +84,24 @@ def data_of_bundle_adjustment(cameras: int, points: int, observations: int) -> d
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_bundle_adjustment(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", [None, *GATHERS])
+def test_bundle_adjustment(way: Way) -> None:
     energy = bundle_adjustment()
-    solver = build(energy, "float64", form)
+    solver = build(energy, "float64", by_hand(energy, way))
     for sizes in ((1, 1, 1), (3, 10, 40)):
         check_everything(energy, data_of_bundle_adjustment(*sizes), solver=solver)
 
 
 def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
     energy = bundle_adjustment()
-    routines = problem_routines(energy.problem).groups
-    assert "J.reprojection" in {a.field.name for r in routines["applyJTJ"] for a in r.accesses()}
+    routines = routines_of(energy).groups
+    assert "J.reprojection" in {a.field.name for r in routines[Group.PRODUCT] for a in r.accesses()}
     X, A = op.Unknown("X", (V,), 3), op.Array("A", (V,), 3)
     a, b = op.Graph("edges", E, (V, V))[e]
     smoothing = op.Energy(fit=X[v] - A[v], reg=X[a] - X[b])
-    routines = problem_routines(smoothing.problem).groups
-    assert "jacobian" not in routines
-    assert len(routines["applyJTJ"]) == 1
+    routines = routines_of(smoothing).groups
+    assert Group.JACOBIAN not in routines
+    assert len(routines[Group.PRODUCT]) == 1
 
 
 def mesh_energy() -> op.Energy:
@@ -141,10 +139,10 @@ def data_of_mesh(vertices: int, edges: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_edges_triangles_wedges_and_pixels(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", [None, *GATHERS])
+def test_edges_triangles_wedges_and_pixels(way: Way) -> None:
     energy = mesh_energy()
-    solver = build(energy, "float64", form)
+    solver = build(energy, "float64", by_hand(energy, way))
     for sizes in ((3, 1), (20, 50)):
         check_everything(energy, data_of_mesh(*sizes), solver=solver)
 
@@ -159,8 +157,8 @@ def test_edges_that_loop_and_repeat_add_up() -> None:
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
     data = dict(X=np.array([0.5, -1.5, 2.0, 7.0]), g=edges)
-    for form in FORMS:
-        check_everything(energy, data, solver=build(energy, "float64", form))
+    for way in GATHERS:
+        check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
     # At the loop d/dx (x^2 - 2x) = 2x - 2.
     J = energy.jacobian(data).toarray()
     np.testing.assert_allclose(J[0], [0, 2 * -1.5 - 2, 0, 0])
@@ -175,8 +173,8 @@ def test_two_graphs_may_share_their_edges() -> None:
     rng = np.random.default_rng(0)
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=3), g=rng.integers(0, 5, (9, 2)),
                 h=np.stack([rng.integers(0, 3, 9), rng.integers(0, 5, 9)], axis=1))  # fmt: skip
-    for form in FORMS:
-        check_everything(energy, data, solver=build(energy, "float64", form))
+    for way in GATHERS:
+        check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
 def test_a_term_may_have_other_indices_beside_the_edge() -> None:
@@ -186,29 +184,29 @@ def test_a_term_may_have_other_indices_beside_the_edge() -> None:
     energy = op.Energy(r=X[a] * Y[k][0] - X[b] * Y[k][1], s=X[v] - 1)
     rng = np.random.default_rng(1)
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=(3, 2)), g=rng.integers(0, 5, (9, 2)))
-    for form in FORMS:
-        check_everything(energy, data, solver=build(energy, "float64", form))
+    for way in GATHERS:
+        check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_edges_may_be_robust(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS)
+def test_edges_may_be_robust(way: Way) -> None:
     X, A, s = op.Unknown("X", (V,), 2), op.Array("A", (E,), 2), op.params("s")
     a, b = op.Graph("g", E, (V, V))[e]
     energy = op.Energy(huber=op.robust(X[a] - X[b] - A[e], "huber", scale=s),
                        cauchy=op.robust(op.sin(X[a][0]) * X[b][1], "cauchy"))  # fmt: skip
     rng = np.random.default_rng(2)
     data = dict(X=rng.normal(size=(6, 2)), A=rng.normal(size=(15, 2)), g=rng.integers(0, 6, (15, 2)), s=0.7)
-    check_everything(energy, data, solver=build(energy, "float64", form))
+    check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_poses_may_be_joined_by_edges(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS)
+def test_poses_may_be_joined_by_edges(way: Way) -> None:
     Pose, Measured = op.Unknown("Pose", (V,), op.SE2), op.Array("Measured", (E,), op.SE2)
     a, b = op.Graph("g", E, (V, V))[e]
     energy = op.Energy(odometry=(Measured[e].inverse() @ (Pose[a].inverse() @ Pose[b])).log())
     rng = np.random.default_rng(2)
     data = dict(Pose=se2(rng, 6), Measured=se2(rng, 15), g=rng.integers(0, 6, (15, 2)))
-    check_everything(energy, data, solver=build(energy, "float64", form))
+    check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
 def se2(rng: np.random.Generator, n: int) -> Any:
@@ -227,22 +225,22 @@ def test_what_is_fixed_may_depend_on_edges() -> None:
     energy = op.Energy(r=U[e] * (X[a] - X[b]) - 1, fixed={U: M[a], X: M[v]})
     rng = np.random.default_rng(1)
     data = dict(U=rng.normal(size=300), X=rng.normal(size=9), M=np.arange(9) < 7, g=rng.integers(0, 9, (300, 2)))
-    for form in FORMS:
-        check_everything(energy, data, solver=build(energy, "float64", form))
+    for way in GATHERS:
+        check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_results_do_not_depend_on_the_number_of_threads(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS)
+def test_results_do_not_depend_on_the_number_of_threads(way: Way) -> None:
     energy = mesh_energy()
     data = data_of_mesh(30, 9000)
-    solver = build(energy, "float32", form)
+    solver = build(energy, "float32", by_hand(energy, way))
     one, two, three = (outcomes(Operators(energy, data, np.float32, n, solver)) for n in (1, 2, 3))
     assert one == two == three
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", GATHERS)
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_generated_code_has_no_warnings(compiler: str, form: EdgeForm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_code_has_no_warnings(compiler: str, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
         pytest.skip(f"no {compiler} on this machine")
     X, U, A = op.Unknown("X", (V,), 2), op.Unknown("U", (E,)), op.Array("A", (E,))
@@ -252,13 +250,13 @@ def test_generated_code_has_no_warnings(compiler: str, form: EdgeForm, monkeypat
     energy = op.Energy(
         reg=A[e] * op.sin(X[a]) - U[e] * X[b], match=Image[pixel] * X[p][0] - Image[pixel[0] + 1, pixel[1]]
     )
-    source = build(energy, "float32", form).source()
+    source = build(energy, "float32", by_hand(energy, way)).source()
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
     assert compile_c(source, name="energy", werror=True).path.exists()
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_slots_point_into_volumes(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", [None, *GATHERS])
+def test_slots_point_into_volumes(way: Way) -> None:
     """Points of a volume held together by edges, and pulled by single ones, next to its grid."""
     D = op.dims("D")
     k = op.indices(D)
@@ -273,4 +271,4 @@ def test_slots_point_into_volumes(form: EdgeForm | None) -> None:
     data = dict(
         Z=rng.normal(size=(3, 4, 5, 2)), A=rng.normal(size=9), ties=corners, pins=rng.integers(0, (3, 4, 5), (6, 3))
     )
-    check_everything(energy, data, solver=build(energy, "float64", form))
+    check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))

@@ -9,12 +9,12 @@ import pytest
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.energy.gradients import check_gradients
 from optpy.ir import Dim, Graph, Incidence, Index
 from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, Entry
 from tests.operator_checks import check_everything
+from tests.schedules import GATHERS, Way, by_hand
 
 V, E, F = op.dims("V E F")
 v, e, f, k = op.indices(V, E, F, E)
@@ -63,10 +63,10 @@ def test_what_stands_on_other_edges_agrees_with_the_dense_jacobian(name: str) ->
     check_all_sizes(energy, op.compile(energy, "cpu", np.float64))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_agrees_with_the_dense_jacobian(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS)
+def test_every_form_agrees_with_the_dense_jacobian(way: Way) -> None:
     energy = ENERGIES["both graphs"]
-    check_all_sizes(energy, build(energy, "float64", form))
+    check_all_sizes(energy, build(energy, "float64", by_hand(energy, way)))
 
 
 def check_all_sizes(energy: op.Energy, solver: op.Solver) -> None:

@@ -10,11 +10,11 @@ from scipy.optimize import least_squares
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.kernels.codegen.tables import TableKey
 from optpy.kernels.runtime import library
 from optpy.kernels.runtime.tables import Connectivity
 from tests.meshes import mesh_arap_data, mesh_arap_energy
+from tests.schedules import GATHERS, Way, by_hand
 
 V, E = op.dims("V E")
 v, e = op.indices(V, E)
@@ -78,11 +78,13 @@ def test_mesh_deformation_reaches_scipy_s_minimum(
     assert sum(result.cost_by_term.values()) == pytest.approx(result.cost)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_solves_alike(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS)
+def test_every_form_solves_alike(way: Way) -> None:
     d = mesh_arap_data(6, 7)
     chosen = op.compile(mesh_arap_energy(), "cpu", np.float64).solve(d, method="lm", max_iterations=8)
-    forced = build(mesh_arap_energy(), "float64", form).solve(d, method="lm", max_iterations=8)
+    forced = build(mesh_arap_energy(), "float64", by_hand(mesh_arap_energy(), way)).solve(
+        d, method="lm", max_iterations=8
+    )
     np.testing.assert_allclose([r.cost for r in forced.iterations], [r.cost for r in chosen.iterations], rtol=1e-6)
 
 
@@ -133,21 +135,23 @@ def test_a_hundred_graphs_without_compiling(monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_allclose(op.solve(SMOOTHING, d, "cpu", np.float64, **TIGHT).x["X"], expected(d), atol=1e-8)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", GATHERS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_residual_may_be_computed_afresh_in_every_form(
-    form: EdgeForm, threads: int, monkeypatch: pytest.MonkeyPatch
+    way: Way, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A is applied to delta in the place of p: also in the passes that store J p."""
     monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
     d = data(40, 120)
-    found = build(SMOOTHING, "float64", form).solve(d, residual_reset_period=2, threads=threads, **TIGHT)
+    found = build(SMOOTHING, "float64", by_hand(SMOOTHING, way)).solve(
+        d, residual_reset_period=2, threads=threads, **TIGHT
+    )
     np.testing.assert_allclose(found.x["X"], expected(d), atol=1e-10)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", GATHERS)
 @pytest.mark.parametrize("rank", [1, 2])
-def test_multigrid_preconditions_grids_that_graphs_point_into(form: EdgeForm, rank: int) -> None:
+def test_multigrid_preconditions_grids_that_graphs_point_into(way: Way, rank: int) -> None:
     """Observations at scattered points of a signal, or of an image, that is smooth."""
     H, W = op.dims("H W")
     i, j = op.indices(H, W)
@@ -163,7 +167,7 @@ def test_multigrid_preconditions_grids_that_graphs_point_into(form: EdgeForm, ra
         where=np.stack([rng.integers(0, n, 30) for n in shape], axis=1),
     )  # fmt: skip
     options: dict[str, Any] = dict(eta=1e-12, gradient_tolerance=1e-12, method="gn")
-    solver = build(energy, "float64", form)
+    solver = build(energy, "float64", by_hand(energy, way))
     jacobi = solver.solve(d, preconditioner="jacobi", **options)
     multigrid = solver.solve(d, preconditioner="multigrid", **options)
     np.testing.assert_allclose(multigrid.x["Z"], jacobi.x["Z"], atol=1e-7)

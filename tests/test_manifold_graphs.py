@@ -9,10 +9,10 @@ import pytest
 
 import optpy as op
 from optpy.api.plan import build
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.energy.gradients import check_gradients
 from tests.manifold_data import Real, plane_poses, pose_matrices, poses, unit_vectors
 from tests.operator_checks import check_everything
+from tests.schedules import GATHERS, Way, by_hand
 
 V, P, E, N = op.dims("V P E N")
 e, n = op.indices(E, N)
@@ -50,9 +50,9 @@ def data(V: int, P: int, E: int, N: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_every_routine_agrees_with_the_dense_jacobian(form: EdgeForm | None) -> None:
-    solver = build(mixed(), "float64", form)
+@pytest.mark.parametrize("way", [None, *GATHERS])
+def test_every_routine_agrees_with_the_dense_jacobian(way: Way) -> None:
+    solver = build(mixed(), "float64", by_hand(mixed(), way))
     for sizes in SIZES:
         check_everything(mixed(), data(**sizes), epsilon=1e-10, solver=solver)
 

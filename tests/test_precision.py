@@ -14,7 +14,8 @@ from scipy.sparse.linalg import spsolve
 
 import optpy as op
 from optpy import ir
-from optpy.api.backend import Backend, cpu_backend
+from optpy.api.backend import Backend
+from optpy.api.pipeline import cpu_backend
 
 N = op.dims("N")
 n = op.indices(N)

@@ -14,13 +14,14 @@ import optpy as op
 from optpy import ir
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.energy.derive.edge_form import FORMS, EdgeForm, over_edges
-from optpy.energy.derive.problem_routines import ProblemRoutines, Scatter, problem_routines
+from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from tests import test_manifold_graphs as manifolds
 from tests.interpret_routines import Interpreter
 from tests.operator_checks import Real, near, stacked
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.schedules import SCATTERS, Way, routines_of
 from tests.test_graph_operators import (
     EXAMPLES,
     SIZES,
@@ -36,8 +37,8 @@ v, e, o = op.indices(V, E, N)
 i, j = op.indices(H, W)
 
 
-def derive(energy: op.Energy, form: EdgeForm | None = None, scatter: Scatter = "all") -> ProblemRoutines:
-    return problem_routines(energy.problem, form, scatter)
+def derive(energy: op.Energy, way: Way = "scatter", target: ir.Target = ir.Target.GPU) -> ProblemRoutines:
+    return routines_of(energy, way, target)
 
 
 class Scattered:
@@ -121,20 +122,18 @@ def check_products(found: Scattered, J: Real, epsilon: float) -> None:
 
 
 @EXAMPLES
-@given(random_graph_energies(), st.sampled_from([None, *FORMS]))
-def test_scatters_of_random_energies_agree_with_the_dense_jacobian(
-    random: RandomGraphEnergy, form: EdgeForm | None
-) -> None:
-    routines = derive(random.energy, form)
+@given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
+def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
+    routines = derive(random.energy, way)
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_scatters(random.energy, random.data(**sizes), routines)
 
 
 @EXAMPLES
-@given(random_graph_energies(), st.sampled_from([False, True]))
-def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, scatter: bool) -> None:
-    routines = derive(random.energy, scatter=scatter)
+@given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
+def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
+    routines = derive(random.energy, None, target)
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_scatters(random.energy, random.data(**sizes), routines)
@@ -143,18 +142,18 @@ def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, scatte
 # -- single energies ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_bundle_adjustment(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", ["scatter", *SCATTERS])
+def test_bundle_adjustment(way: Way) -> None:
     energy = bundle_adjustment()
-    routines = derive(energy, form)
+    routines = derive(energy, way)
     for sizes in ((1, 1, 1), (3, 10, 40)):
         check_scatters(energy, data_of_bundle_adjustment(*sizes), routines)
 
 
-@pytest.mark.parametrize("form", [None, *FORMS])
-def test_edges_triangles_wedges_and_pixels(form: EdgeForm | None) -> None:
+@pytest.mark.parametrize("way", ["scatter", *SCATTERS])
+def test_edges_triangles_wedges_and_pixels(way: Way) -> None:
     energy = mesh_energy()
-    routines = derive(energy, form)
+    routines = derive(energy, way)
     for sizes in ((3, 1), (20, 50)):
         check_scatters(energy, data_of_mesh(*sizes), routines)
 
@@ -205,7 +204,7 @@ def test_one_index_may_point_into_two_grids() -> None:
     rng = np.random.default_rng(6)
     data = dict(X=rng.normal(size=5), U=rng.normal(size=9), g=rng.integers(0, 5, (9, 1)))
     check_scatters(energy, data)
-    check_scatters(energy, data, derive(energy, scatter=False))
+    check_scatters(energy, data, derive(energy, None, ir.Target.DETERMINISTIC_GPU))
 
 
 def test_a_term_may_have_other_indices_beside_the_edge() -> None:
@@ -226,7 +225,8 @@ def test_two_graphs_may_share_their_edges() -> None:
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=3), g=rng.integers(0, 5, (9, 2)),
                 h=np.stack([rng.integers(0, 3, 9), rng.integers(0, 5, 9)], axis=1))  # fmt: skip
     check_scatters(energy, data)
-    assert [len(r.accumulates) for r in derive(energy).groups["applyJTJ"] if r.accumulates] == [4]  # a, b, c, d once
+    (edges,) = (r for r in derive(energy).groups[ir.Group.PRODUCT] if r.accumulates)
+    assert len(edges.accumulates) == 4  # a, b, c, d once
 
 
 def test_nothing_is_added_to_what_is_fixed() -> None:
@@ -245,7 +245,7 @@ def test_nothing_is_added_to_what_is_fixed() -> None:
 def test_ends_of_an_edge_are_compared_once() -> None:
     X = op.Unknown("X", (V,), 2)
     a, b = op.Graph("g", E, (V, V))[e]
-    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups["evalJTF"] if r.accumulates)
+    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups[ir.Group.GRADIENT] if r.accumulates)
     assert len({k for k in edges.keys if isinstance(k, ir.IndexCondition)}) == 1
 
 
@@ -256,42 +256,41 @@ def test_all_or_none_or_those_that_cost_less() -> None:
     energy = mesh_energy()
     edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
-    def scattered(scatter: Scatter) -> set[ir.Domain]:
-        return {r.domain for r in derive(energy, scatter=scatter).groups["applyJTJ"] if r.accumulates}
+    def scattered(way: Way, target: ir.Target = ir.Target.GPU) -> set[ir.Domain]:
+        return {r.domain for r in derive(energy, way, target).groups[ir.Group.PRODUCT] if r.accumulates}
 
-    assert scattered(False) == set()
-    assert scattered("all") == edges
-    assert scattered(True) <= edges
+    assert scattered(None, ir.Target.DETERMINISTIC_GPU) == set()
+    assert scattered("scatter") == edges
+    assert scattered(None) <= edges
 
 
 def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:
     groups = derive(mesh_energy()).groups
-    names = [r.name for r in groups["applyJTJ"]]
+    names = [r.name for r in groups[ir.Group.PRODUCT]]
     assert names == ["applyJTJ_0", "applyJTJ_1", *(f"applyJTJ_scatter_{n}" for n in range(4))]
-    assert [r.prepares for r in groups["applyJTJ"]] == [False, True, *([False] * 4)]
-    assert [r.prepares for r in groups["evalJTF"]] == [False, True, False, False, False, True, False, False]
-    assert [r.name for r in groups["evalJTF"]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
+    assert [r.prepares for r in groups[ir.Group.PRODUCT]] == [False, True, *([False] * 4)]
+    assert [r.prepares for r in groups[ir.Group.GRADIENT]] == [False, True, False, False, False, True, False, False]
+    assert [r.name for r in groups[ir.Group.GRADIENT]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
 
 
 @pytest.mark.parametrize("energy", [mesh_energy, bundle_adjustment])
 def test_products_take_two_phases_and_gradients_three(energy: Callable[[], op.Energy]) -> None:
     groups = derive(energy()).groups
-    assert {name: len(ir.in_phases(groups[name])) for name in ("applyJTJ", "applyJTJ_damped", "evalJTF")} == {
-        "applyJTJ": 2, "applyJTJ_damped": 2, "evalJTF": 3,
-    }  # fmt: skip
+    phases = {group: len(ir.in_phases(groups[group])) for group in groups}
+    assert (phases[ir.Group.PRODUCT], phases[ir.Group.PRODUCT_DAMPED], phases[ir.Group.GRADIENT]) == (2, 2, 3)
 
 
 def test_a_grid_that_no_edge_reaches_is_as_it_is_without_scatters() -> None:
     X, Z = op.Unknown("X", (V,)), op.Unknown("Z", (H, W))
     a, b = op.Graph("g", E, (V, V))[e]
     groups = derive(op.Energy(r=X[a] - X[b], s=Z[i, j] - Z[i, j + 1])).groups
-    gradient = {r.name: r for r in groups["evalJTF"]}
+    gradient = {r.name: r for r in groups[ir.Group.GRADIENT]}
     assert list(gradient) == ["evalJTF_0", "evalJTF_1", "evalJTF_scatter_0", "evalJTF_max_0"]
     assert [bool(r.reductions) for r in gradient.values()] == [False, True, False, True]
 
 
 def test_the_channels_of_an_element_are_added_side_by_side() -> None:
-    (edges,) = (r for r in derive(bundle_adjustment()).groups["applyJTJ"] if r.accumulates)
+    (edges,) = (r for r in derive(bundle_adjustment()).groups[ir.Group.PRODUCT] if r.accumulates)
     targets = [x.target for x in edges.accumulates]
     assert [(t.field.name, t.channel) for t in targets] == [
         *(("Ap.Camera", n) for n in range(7)), *(("Ap.Point", n) for n in range(3)),

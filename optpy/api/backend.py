@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar, final
-from weakref import WeakKeyDictionary
+from typing import Any, Protocol, final
 
 import numpy as np
 
 from optpy.api.problem import CompiledProblem
-from optpy.energy.derive.coupling import coupling
-from optpy.energy.derive.edge_form import EdgeForm
-from optpy.energy.derive.problem_routines import (
-    AT_LINEARISATION,
-    AT_UNKNOWNS,
-    ProblemRoutines,
-    Scatter,
-    problem_routines,
-)
-from optpy.energy.derive.routines import linearised, residual_field
-from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
-from optpy.errors import DeviceMemoryError, EnergyError
-from optpy.ir import Coupling, Dim, Problem, Routine, loops, tangent
-from optpy.kernels.codegen.cuda.program import CudaProgram, build_cuda_program
+from optpy.errors import DeviceMemoryError
+from optpy.ir import Dim, Problem, Routine, loops
+from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
-from optpy.kernels.codegen.program import Program, build_program
+from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
-from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.runtime.tables import table_bytes
 from optpy.linear.driver import LinearSolver
-from optpy.linear.pcg.native import NativeLoop, conjugate_gradients
+from optpy.linear.pcg.native import NativeLoop
 from optpy.linear.pcg.queued import QueuedLoop
-from optpy.linear.registry import compile_with_energy
-
-_P = TypeVar("_P")
 
 
 @final
@@ -189,119 +173,3 @@ class CudaBackend:
                 raise memory_error(needs, sizes, program.dtype, free, device.name) from error
             needed = f"the solve needs {needs(sizes, program.dtype):,} bytes"
             raise DeviceMemoryError(f"{needed}, and though more seem free on {device.name}: {error}") from error
-
-
-_ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
-"""What `on_one_grid` has found: it differentiates."""
-
-
-def on_one_grid(problem: Problem) -> bool:
-    """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
-
-    Raises:
-        EnergyError: as ``derive``.
-    """
-    known = _ON_ONE_GRID.get(problem)
-    if known is None:
-        with _at_the_energy(problem):
-            found = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
-        known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
-    return known
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Derived(Generic[_P]):
-    """What becomes of an energy before any compiler runs: its routines, and the program printed from them."""
-
-    routines: ProblemRoutines
-    program: _P
-
-
-def derive(problem: Problem, dtype: str, form: EdgeForm | None = None) -> Derived[Program]:
-    """Differentiate, schedule and print an energy for the CPU.
-
-    Args:
-        problem: what to minimise.
-        dtype: "float32" or "float64".
-        form: what all residuals over graphs store, in place of what is cheapest for each.
-
-    Raises:
-        EnergyError: a constant in the energy or in its derivatives is too large.
-    """
-
-    def printed(r: ProblemRoutines) -> Program:
-        return build_program(r.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling, r.normal)
-
-    return _derived(problem, form, printed)
-
-
-def derive_cuda(
-    problem: Problem, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False
-) -> Derived[CudaProgram]:
-    """Differentiate, schedule and print an energy for GPUs.
-
-    Args:
-        problem, dtype, form: see ``derive``.
-        scatter: whether residuals over graphs may be added up by atomics (see ``problem_routines``).
-    """
-
-    def printed(r: ProblemRoutines) -> CudaProgram:
-        groups = {name: routines for name, routines in r.groups.items() if _runs_on_gpus(name)}
-        return build_cuda_program(groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, r.coupling)
-
-    return _derived(problem, form, printed, scatter)
-
-
-def _runs_on_gpus(group: str) -> bool:
-    """Preconditioners on an assembled matrix are native code."""
-    return group != "normal" and not group.endswith("_stored")
-
-
-def _derived(
-    problem: Problem, form: EdgeForm | None, printed: Callable[[ProblemRoutines], _P], scatter: Scatter = False
-) -> Derived[_P]:
-    with _at_the_energy(problem):
-        routines = problem_routines(problem, form, scatter)
-        return Derived(routines, printed(routines))
-
-
-@contextmanager
-def _at_the_energy(problem: Problem) -> Iterator[None]:
-    """What goes wrong with the derivatives is told with the energy's own line."""
-    try:
-        yield
-    except EnergyError as error:
-        raise EnergyError(str(error), problem.location) if error.location is None else error from None
-    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
-        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", problem.location) from error
-
-
-def cpu_backend(problem: Problem, dtype: str, form: EdgeForm | None = None) -> CpuBackend:
-    """Compile an energy for the CPU; the arguments are those of ``derive``.
-
-    Raises:
-        EnergyError, CompileError
-    """
-    started = time.perf_counter()
-    program = derive(problem, dtype, form).program
-    seconds = time.perf_counter() - started
-    library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
-    compile_with_energy(library)
-    return CpuBackend(library, seconds)
-
-
-def cuda_backend(
-    problem: Problem, dtype: str, device: Device, form: EdgeForm | None = None, scatter: Scatter = False
-) -> CudaBackend:
-    """Compile an energy for a GPU; the other arguments are those of ``derive_cuda``.
-
-    Raises:
-        EnergyError, CompileError
-    """
-    started = time.perf_counter()
-    program = derive_cuda(problem, dtype, form, scatter).program
-    seconds = time.perf_counter() - started
-    library = CudaLibrary(program, device)
-    library.prepare("int")  # what the compiler refuses should be told now
-    return CudaBackend(library, seconds)

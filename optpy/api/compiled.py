@@ -10,15 +10,15 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optpy.api.backend import Backend, CompileTiming, cpu_backend, cuda_backend
+from optpy.api.backend import Backend, CompileTiming
+from optpy.api.pipeline import cpu_backend, cuda_backend
 from optpy.api.place import Place
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import Bound
-from optpy.energy.derive.edge_form import EdgeForm
-from optpy.energy.derive.problem_routines import Scatter
-from optpy.ir import Graph, Problem
+from optpy.ir import Graph, Problem, Target
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.tables import Connectivity
+from optpy.scheduling.schedule import Given
 
 
 @final
@@ -88,22 +88,19 @@ class Compiled:
             self._connectivity = graphs
 
 
-def build_backend(
-    problem: Problem, dtype: str, place: Place, form: EdgeForm | None = None, scatter: Scatter | None = None
-) -> Backend:
+def build_backend(problem: Problem, dtype: str, place: Place, schedule: Given = ()) -> Backend:
     """Compile a problem in one precision.
 
     Args:
         problem: what to minimise.
         dtype: "float32" or "float64".
         place: where it shall run.
-        form: what all residuals over graphs store, in place of what is cheapest for each.
-        scatter: on a GPU, which residuals over graphs are added up by atomics, in place of what the place allows.
+        schedule: what is stored and how, by hand; what it leaves open is decided by the costs.
 
     Raises:
         EnergyError, CompileError
     """
     if place.gpu is None:
-        return cpu_backend(problem, dtype, form)
-    chosen = not place.deterministic if scatter is None else scatter
-    return cuda_backend(problem, dtype, place.gpu, form, chosen)
+        return cpu_backend(problem, dtype, schedule)
+    target = Target.DETERMINISTIC_GPU if place.deterministic else Target.GPU
+    return cuda_backend(problem, dtype, place.gpu, schedule, target)

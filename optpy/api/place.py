@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from optpy.api.backend import on_one_grid
+from optpy.api.pipeline import on_one_grid
 from optpy.energy.language.index import describe
 from optpy.errors import OptionError
 from optpy.ir import Problem

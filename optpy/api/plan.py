@@ -16,14 +16,13 @@ from optpy.api.compiled import Compiled, build_backend
 from optpy.api.place import CPU, DeviceName, Place, place_of
 from optpy.api.session import Session
 from optpy.energy.data.binding import Bound, bind
-from optpy.energy.derive.edge_form import EdgeForm
-from optpy.energy.derive.problem_routines import Scatter
 from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
 from optpy.ir import Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.toolchain.progress import telling
+from optpy.scheduling.schedule import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
 
@@ -301,22 +300,19 @@ def solve(
     return _solver(energy, name, place)._solve(request)
 
 
-def build(
-    energy: Energy, dtype: str, form: EdgeForm | None = None, place: Place = CPU, scatter: Scatter | None = None
-) -> Solver:
+def build(energy: Energy, dtype: str, schedule: Given = (), place: Place = CPU) -> Solver:
     """A new solver of an energy.
 
     Args:
         energy: what to minimise.
         dtype: "float32" or "float64".
-        form: what all residuals over graphs store, in place of what is cheapest for each.
+        schedule: what is stored and how, by hand; what it leaves open is decided by the costs.
         place: where it shall run.
-        scatter: on a GPU, which residuals over graphs are added up by atomics, in place of what the place allows.
 
     Raises:
         EnergyError, CompileError
     """
-    backends = {dtype: build_backend(energy.problem, dtype, place, form, scatter)}
+    backends = {dtype: build_backend(energy.problem, dtype, place, schedule)}
     return Solver(Compiled(energy.problem, place, dtype, backends))
 
 

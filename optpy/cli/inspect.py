@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optpy.api.backend import derive
+from optpy.api.pipeline import derive
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
@@ -18,14 +18,17 @@ from optpy.energy.check.evaluation import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Problem, Residual, Role, Routine, at_zero
+from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
 from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
 
-FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+FROM_THE_RESIDUALS = (
+    Group.COST, Group.RESIDUALS, Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT,
+    Group.MODEL_COST,
+)  # fmt: skip
 """The groups of routines that the energy decides; the others are vector updates, the same for all."""
 
 
@@ -36,8 +39,11 @@ FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "eva
     metavar="ROUTINE",
     help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
+@click.option(
+    "--schedule", is_flag=True, help="Print what is stored, where and in which layout, and why; nothing else."
+)
 @click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
-def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
+def inspect(energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         problem = load_energy(energy_file, energy_name).problem
@@ -45,6 +51,9 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtyp
     program = derived.program
     if source is not None:
         click.echo(_source(program, source))
+        return
+    if schedule:
+        click.echo("\n".join(_schedule_lines(derived.schedule)))
         return
     console = new_console()
     for table in (
@@ -66,6 +75,13 @@ def _source(program: Program, routine: str) -> str:
         names = ", ".join(program.groups)
         raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
     return "\n\n".join(program.functions[n] for n in program.groups[routine])
+
+
+def _schedule_lines(schedule: Schedule) -> Iterator[str]:
+    """One line for each decision, and one below it for its reason."""
+    for kind, decision in schedule.decisions:
+        yield f"{kind} {decision}"
+        yield f"    {decision.reason}"
 
 
 def _print_hint(console: Console, program: Program) -> None:
@@ -147,7 +163,7 @@ def _simplification(problem: Problem) -> Table:
     return table
 
 
-def _operations(derived: dict[str, list[Routine]], program: Program) -> Table:
+def _operations(derived: dict[Group, list[Routine]], program: Program) -> Table:
     table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in program.groups:

@@ -4,10 +4,12 @@ What users write as an energy is a ``Problem``. The builders in ``energy/`` turn
 index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``group`` (when, and
+where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.group import LINES, Group, Sweeps, Task, When
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -29,6 +31,7 @@ from optpy.ir.points import Bindings, Slab, slabs
 from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
+from optpy.ir.schedule import ChannelOrder, Decision, Layout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
     DTYPES,
     REAL,
@@ -51,23 +54,28 @@ from optpy.ir.spaces import (
 
 __all__ = [
     "DTYPES",
+    "LINES",
     "REAL",
     "Access",
     "Accumulate",
     "Bindings",
     "BlockEntry",
+    "ChannelOrder",
     "Coupling",
+    "Decision",
     "Dim",
     "Domain",
     "EdgeCoupling",
     "Element",
     "Field",
     "Graph",
+    "Group",
     "InBounds",
     "Incidence",
     "Index",
     "IndexCondition",
     "IndexValue",
+    "Layout",
     "Leaf",
     "LocalName",
     "LocalSum",
@@ -78,13 +86,21 @@ __all__ = [
     "Problem",
     "Reduce",
     "Residual",
+    "ResidualSchedule",
     "Role",
     "Routine",
     "Scalar",
     "Scale",
+    "Schedule",
     "Slab",
+    "Split",
     "Store",
+    "StoredValue",
+    "Sweeps",
+    "Target",
+    "Task",
     "Uncoupled",
+    "When",
     "affines_of",
     "at_zero",
     "atoms_of",

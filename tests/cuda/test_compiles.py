@@ -17,13 +17,14 @@ from typing import Literal
 
 import pytest
 
-from optpy.api.backend import derive_cuda
-from optpy.ir import Coupling
+from optpy.api.pipeline import derive_cuda
+from optpy.ir import Coupling, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 from optpy.linear.multigrid.cuda_levels import multigrid_source
 from tests.cuda.applications import ENERGIES
+from tests.schedules import by_hand
 from tests.test_operators import exact_functions
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -50,7 +51,8 @@ class Source:
 
 @functools.cache
 def program(name: str, form: Form, dtype: str) -> CudaProgram:
-    return derive_cuda(ENERGIES[name].problem, dtype, None, "all" if form == "scatter" else False).program
+    way = by_hand(ENERGIES[name], "scatter" if form == "scatter" else None)
+    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.DETERMINISTIC_GPU).program
 
 
 def sources(
@@ -125,5 +127,5 @@ def test_every_energy_is_compiled_in_every_form_and_precision_and_these_for_ever
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_functions_of_vecmath_compile(dtype: str) -> None:
-    made = derive_cuda(exact_functions().problem, dtype, None, False).program
+    made = derive_cuda(exact_functions().problem, dtype, target=Target.DETERMINISTIC_GPU).program
     check(iter([Source("functions", made.routines_source("int"))]), FULL)

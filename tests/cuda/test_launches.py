@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.api.backend import derive_cuda
-from optpy.ir import Coupling
+from optpy.api.pipeline import derive_cuda
+from optpy.ir import Coupling, Target
 from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.linear.pcg import cuda_lines, queued
 from tests.cuda.applications import ENERGIES
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
 from tests.meshes import mesh_arap_data, mesh_arap_energy
+from tests.schedules import by_hand
 from tests.warping import arap_data, arap_energy
 
 WARP, MESH = arap_energy(), mesh_arap_energy()
@@ -100,12 +101,14 @@ def test_no_result_depends_on_the_order_of_blocks_if_it_shall_not(emulated: Emul
 @pytest.mark.parametrize("name", ENERGIES)
 def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
     for dtype in ("float32", "float64"):
-        program = derive_cuda(ENERGIES[name].problem, dtype, None, False).program
+        program = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).program
         for source in sources_of(program):
             assert "atomicAdd(&f" not in source
             assert source.count("atomicAdd(") == source.count("atomicAdd(&c->sync->")
     over_edges = bool(ENERGIES[name].graphs)
-    scattered = "".join(sources_of(derive_cuda(ENERGIES[name].problem, "float32", None, "all").program))
+    scattered = "".join(
+        sources_of(derive_cuda(ENERGIES[name].problem, "float32", by_hand(ENERGIES[name], "scatter")).program)
+    )
     assert ("atomicAdd(&f" in scattered) == over_edges
 
 

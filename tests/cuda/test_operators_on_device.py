@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.api.place import Place
 from optpy.api.plan import Solver, build
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
-from optpy.energy.derive.problem_routines import Scatter
 from optpy.kernels.runtime.cuda import bound
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.schedules import GATHERS, SCATTERS, Way, by_hand
 from tests.test_graph_operators import SIZES as GRAPH_SIZES
 from tests.test_graph_operators import data_of_mesh, mesh_energy, possible
 from tests.test_graph_rows import ENERGIES, check_all_sizes
@@ -38,15 +37,18 @@ EXAMPLES = settings(
 )
 EVERY_FUNCTION = every_function()
 MESH = mesh_energy()
-SCATTERS: tuple[Scatter, ...] = (False, True, "all")
 
 N, H, W, K, L = op.dims("N H W K L")
 n, i, j, k, m = op.indices(N, H, W, K, L)
 
 
-def solver_on(gpu: Device, energy: op.Energy, dtype: str, form: EdgeForm | None = None, scatter: Any = None) -> Solver:
-    """One of its own, in a certain form."""
-    return build(energy, dtype, form, Place(gpu, "as asked"), scatter)
+WAYS: tuple[Way, ...] = (None, *GATHERS, "scatter", *SCATTERS)
+"""Of residuals over graphs."""
+
+
+def solver_on(gpu: Device, energy: op.Energy, dtype: str, way: Way = None, deterministic: bool = False) -> Solver:
+    """One of its own, by a certain schedule."""
+    return build(energy, dtype, by_hand(energy, way), Place(gpu, "as asked", deterministic))
 
 
 def machine(ops: Operators) -> BoundCuda:
@@ -142,14 +144,14 @@ def test_unknowns_of_no_dims_alone(gpu: Device) -> None:
     check_everything(energy, dict(s=np.array([0.5, 2, -1]), t=np.array(0.7)), solver=solver_on(gpu, energy, "float64"))
 
 
-@pytest.mark.parametrize("scatter", [False, True])
-def test_indices_of_64_bits(gpu: Device, scatter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_indices_of_64_bits(gpu: Device, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound, "_SMALL", 0)
     for energy, data in (
         (STENCILS, data_of_stencils(33, 3, 40, 2)),
         (TIES, data_of_ties(20, 50)),
     ):
-        solver = solver_on(gpu, energy, "float64", scatter=scatter)
+        solver = solver_on(gpu, energy, "float64", deterministic=deterministic)
         assert machine(Operators(energy, data, np.float64, 1, solver)).index == "long long"
         check_everything(energy, data, solver=solver)
 
@@ -227,7 +229,7 @@ def test_edges_around_a_point_by_threads_warps_and_blocks(
     gpu: Device, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everywhere(lanes, monkeypatch)
-    solver = solver_on(gpu, TIES, "float64", scatter=False)
+    solver = solver_on(gpu, TIES, "float64", deterministic=True)
     for sizes in ((3, 1), (12, 90)):
         check_everything(TIES, data_of_ties(*sizes), solver=solver)
 
@@ -249,34 +251,33 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
 
 
 @settings(EXAMPLES, max_examples=8)
-@given(random_graph_energies(), st.sampled_from([None, *FORMS]), st.sampled_from(SCATTERS))
+@given(random_graph_energies(), st.sampled_from(WAYS), st.booleans())
 def test_every_form_of_random_graphs_agrees_with_the_dense_jacobian(
-    gpu: Device, random: RandomGraphEnergy, form: EdgeForm | None, scatter: Scatter
+    gpu: Device, random: RandomGraphEnergy, way: Way, deterministic: bool
 ) -> None:
-    solver = solver_on(gpu, random.energy, "float64", form, scatter)
+    solver = solver_on(gpu, random.energy, "float64", way, deterministic)
     for sizes in GRAPH_SIZES:
         if possible(random.energy, sizes):
             check_everything(random.energy, random.data(**sizes), solver=solver)
 
 
-@pytest.mark.parametrize("scatter", SCATTERS)
-@pytest.mark.parametrize("form", [None, *FORMS], ids=str)
-def test_every_form_of_edges(gpu: Device, form: EdgeForm | None, scatter: Scatter) -> None:
-    solver = solver_on(gpu, TIES, "float64", form, scatter)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_form_of_edges(gpu: Device, way: Way) -> None:
+    solver = solver_on(gpu, TIES, "float64", way)
     for sizes in ((3, 1), (20, 50)):
         check_everything(TIES, data_of_ties(*sizes), solver=solver)
 
 
-@pytest.mark.parametrize("scatter", [False, "all"])
-def test_edges_triangles_wedges_and_pixels(gpu: Device, scatter: Scatter) -> None:
-    solver = solver_on(gpu, MESH, "float64", None, scatter)
+@pytest.mark.parametrize("way", [GATHERS[0], "scatter"], ids=str)
+def test_edges_triangles_wedges_and_pixels(gpu: Device, way: Way) -> None:
+    solver = solver_on(gpu, MESH, "float64", way)
     for sizes in ((3, 1), (20, 50)):
         check_everything(MESH, data_of_mesh(*sizes), solver=solver)
 
 
-@pytest.mark.parametrize("scatter", [False, "all"])
-def test_float32_over_edges_is_as_close_as_its_precision(gpu: Device, scatter: Scatter) -> None:
-    solver = solver_on(gpu, TIES, "float32", scatter=scatter)
+@pytest.mark.parametrize("way", [GATHERS[0], "scatter"], ids=str)
+def test_float32_over_edges_is_as_close_as_its_precision(gpu: Device, way: Way) -> None:
+    solver = solver_on(gpu, TIES, "float32", way)
     check_everything(TIES, data_of_ties(20, 50), np.float32, 3e-5, solver)
 
 
@@ -285,8 +286,8 @@ def test_edges_that_loop_and_repeat_add_up(gpu: Device) -> None:
     a, b, c = op.Graph("g", L, (N, N, N))[m]
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
-    for scatter in (False, "all"):
-        solver = solver_on(gpu, energy, "float64", scatter=scatter)
+    for way in (GATHERS[0], "scatter"):
+        solver = solver_on(gpu, energy, "float64", way)
         check_everything(energy, dict(X=np.array([0.5, -1.5, 2.0, 7.0]), g=edges), solver=solver)
 
 
@@ -294,8 +295,8 @@ def test_without_edges_nothing_is_added(gpu: Device) -> None:
     X = op.Unknown("X", (N,))
     a, b = op.Graph("g", L, (N, N))[m]
     energy = op.Energy(r=X[a] - X[b], fit=0.5 * X[n] - 1)
-    for scatter in (False, "all"):
-        solver = solver_on(gpu, energy, "float64", scatter=scatter)
+    for way in (GATHERS[0], "scatter"):
+        solver = solver_on(gpu, energy, "float64", way)
         check_everything(energy, dict(X=np.array([0.5, -1.5]), g=np.zeros((0, 2), int)), solver=solver)
 
 
@@ -316,12 +317,12 @@ def test_without_atomics_the_same_bits_come_out_every_time(gpu: Device) -> None:
         (TIES, data_of_ties(30, 3000)),
         (STENCILS, data_of_stencils(600, 17, 65, 1)),
     ):
-        solver = solver_on(gpu, energy, "float32", scatter=False)
+        solver = solver_on(gpu, energy, "float32", deterministic=True)
         first, second = (outcomes(Operators(energy, data, np.float32, 1, solver)) for _ in range(2))
         assert first == second
 
 
-@pytest.mark.parametrize("scatter", [False, "all"])
+@pytest.mark.parametrize("way", [GATHERS[0], "scatter"], ids=str)
 @pytest.mark.parametrize("name", ["vertices by edges", "both graphs", "far outside"])
-def test_edges_may_read_what_stands_on_other_edges(gpu: Device, name: str, scatter: Scatter) -> None:
-    check_all_sizes(ENERGIES[name], solver_on(gpu, ENERGIES[name], "float64", scatter=scatter))
+def test_edges_may_read_what_stands_on_other_edges(gpu: Device, name: str, way: Way) -> None:
+    check_all_sizes(ENERGIES[name], solver_on(gpu, ENERGIES[name], "float64", way))

@@ -17,7 +17,6 @@ from optpy.api.place import Place
 from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
-from optpy.energy.derive.edge_form import EdgeForm
 from optpy.energy.derive.vectors import vector
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
@@ -30,6 +29,7 @@ from optpy.solver.safe_point import SafePoint
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.kernels import test_native_pcg as on_cpu
 from tests.kernels.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace
+from tests.schedules import GATHERS, by_hand
 
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
@@ -136,17 +136,14 @@ def hub_linearised() -> tuple[Real, csr_array]:
 
 
 @pytest.mark.parametrize("reset", [0, 2])
-@pytest.mark.parametrize(
-    "form", [EdgeForm(jacobian=True, product=True), None, "scatter"], ids=["two passes", "one", "scatter"]
-)
+@pytest.mark.parametrize("schedule", [GATHERS[3], None, "scatter"], ids=["two passes", "one", "scatter"])
 @pytest.mark.parametrize("preconditioner", Preconditioners[1:])
-def test_every_iteration_on_graphs(gpu: Device, way: str, form: Any, preconditioner: Any, reset: int) -> None:
-    place = Place(gpu, "as asked")
-    solver = build(HUB, "float64", None, place, "all") if form == "scatter" else build(HUB, "float64", form, place)
+def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, preconditioner: Any, reset: int) -> None:
+    solver = build(HUB, "float64", by_hand(HUB, schedule), Place(gpu, "as asked"))
     problem = compiled(HUB, HUB_DATA, solver)
     machine = problem._bound
     assert isinstance(machine, BoundCuda)
-    assert form != EdgeForm(jacobian=True, product=True) or len(machine.program.phases["applyJTJ"]) == 2
+    assert schedule != GATHERS[3] or len(machine.program.phases["applyJTJ"]) == 2
     limits = LinearLimits(max_iterations=9, residual_reset_period=reset)
     ours = solved(problem, preconditioner, DAMPED, limits)
     F, J = hub_linearised()

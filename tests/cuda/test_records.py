@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.api.backend import derive_cuda
-from optpy.energy.derive.edge_form import FORMS, EdgeForm
-from optpy.energy.derive.problem_routines import Scatter
+from optpy.api.pipeline import derive_cuda
 from optpy.energy.derive.vectors import candidate, vector
-from optpy.ir import Field
+from optpy.ir import Field, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CPU, CUDA, record_length, storage_dtype, widest_load
 from optpy.kernels.codegen.passes.pack_records import windows
@@ -26,8 +24,9 @@ from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.bound import _largest_index
 from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.applications import ENERGIES
-from tests.cuda.test_operators_on_device import SCATTERS, solver_on
+from tests.cuda.test_operators_on_device import WAYS, solver_on
 from tests.operator_checks import check_everything
+from tests.schedules import GATHERS, SCATTERS, Way, by_hand
 
 N, L = op.dims("N L")
 n, m = op.indices(N, L)
@@ -60,8 +59,9 @@ def data_of_chain(channels: int, points: int, edges: int) -> dict[str, Any]:
 
 
 @functools.cache
-def program(channels: int, dtype: str, form: EdgeForm | None = None, scatter: Scatter = False) -> CudaProgram:
-    return derive_cuda(chain(channels).problem, dtype, form, scatter).program
+def program(channels: int, dtype: str, way: Way = None) -> CudaProgram:
+    energy = chain(channels)
+    return derive_cuda(energy.problem, dtype, by_hand(energy, way), Target.DETERMINISTIC_GPU).program
 
 
 # -- how long they are -----------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_windows_by_hand(used: Any, record: int, widest: int, expected: list[tup
 
 
 def product_source(name: str, dtype: str) -> str:
-    made = derive_cuda(ENERGIES[name].problem, dtype).program
+    made = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).program
     return "\n".join(made.functions[k] for phase in made.phases["applyJTJ_damped"] for k in phase.kernels)
 
 
@@ -197,7 +197,7 @@ def loads_in_ptx(text: str, kernel: str) -> Counter[str]:
 )
 def test_the_compiler_keeps_the_vector_loads(dtype: str, wide: str, narrow: str, scalars: int) -> None:
     nvrtc = pytest.importorskip("cupy", reason="CuPy is not installed").cuda.nvrtc
-    made = derive_cuda(ENERGIES["mesh_deformation euler"].problem, dtype).program
+    made = derive_cuda(ENERGIES["mesh_deformation euler"].problem, dtype, target=Target.DETERMINISTIC_GPU).program
     compiled = nvrtc.createProgram(made.routines_source("int"), "kernels.cu", (), ())
     nvrtc.compileProgram(compiled, ("-arch=compute_90", "-std=c++17"))
     loads = loads_in_ptx(nvrtc.getPTX(compiled).decode(), "run_applyJTJ_damped_0")
@@ -214,15 +214,13 @@ def test_the_compiler_keeps_the_vector_loads(dtype: str, wide: str, narrow: str,
 )
 def test_records_of_every_length_agree_with_the_dense_jacobian(gpu: Device, dtype: str, channels: int) -> None:
     epsilon = 5e-5 if dtype == "float32" else 1e-11
-    turn = CHANNELS.index(channels) + (dtype == "float64")  # every form and every scatter in both precisions
-    form, scatter = (None, *FORMS)[turn % 5], SCATTERS[turn % 3]
-    solver = solver_on(gpu, chain(channels), dtype, form, scatter)
+    turn = CHANNELS.index(channels) + (dtype == "float64")  # nearly every way in both precisions
+    solver = solver_on(gpu, chain(channels), dtype, WAYS[turn % len(WAYS)])
     for points, edges in ((3, 1), (20, 50)):
         data = data_of_chain(channels, points, edges)
         check_everything(chain(channels), data, np.dtype(dtype).type, epsilon, solver)
 
 
-@pytest.mark.parametrize("scatter", [False, "all"])
-@pytest.mark.parametrize("form", [FORMS[0], FORMS[-1]], ids=str)
-def test_padded_records_in_every_form(gpu: Device, form: EdgeForm, scatter: Scatter) -> None:
-    check_everything(chain(3), data_of_chain(3, 20, 50), solver=solver_on(gpu, chain(3), "float64", form, scatter))
+@pytest.mark.parametrize("way", [GATHERS[0], GATHERS[-1], *SCATTERS], ids=str)
+def test_padded_records_in_every_form(gpu: Device, way: Way) -> None:
+    check_everything(chain(3), data_of_chain(3, 20, 50), solver=solver_on(gpu, chain(3), "float64", way))

@@ -6,19 +6,18 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.derive.edge_form import EdgeForm
-from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.api.pipeline import derive
 from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
 from optpy.kernels.codegen.lower import lower
-from optpy.kernels.codegen.program import build_program
 from optpy.kernels.codegen.rewrite import map_routine
-from optpy.kernels.codegen.schedule import Storage, move_fields, store_intermediates
 from optpy.kernels.codegen.slots import Slots, gathered_grids, segment_list
+from optpy.kernels.codegen.store import store_values
 from optpy.kernels.codegen.tables import Column, tables_of
+from optpy.scheduling.values import stored_values
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
+from tests.schedules import SCATTERS, by_hand, routines_of
 
 V, E = op.dims("V E")
 v, e = op.indices(V, E)
@@ -27,15 +26,13 @@ a, b = op.Graph("g", E, (V, V))[e]
 ENERGY = op.Energy(r=U[e] * op.sin(X[a][0]) - X[b][1], s=U[e + 1] * X[a][1], fixed={U: op.value(e) == 0})
 
 
-def edges(energy: op.Energy = ENERGY, group: str = "applyJTJ") -> ir.Routine:
-    form = EdgeForm(jacobian=False, product=False)
-    groups = problem_routines(energy.problem, form, scatter="all").groups
-    (found,) = (r for r in groups[group] if r.accumulates)
+def edges(energy: op.Energy = ENERGY, group: ir.Group = ir.Group.PRODUCT) -> ir.Routine:
+    (found,) = (r for r in routines_of(energy, SCATTERS[0]).groups[group] if r.accumulates)
     return found
 
 
 def test_every_edge_is_visited_also_where_its_own_unknown_is_fixed() -> None:
-    assert "applyJTJ" in AT_UNKNOWNS
+    assert ir.Task.PRODUCT.over_unknowns
     assert not segment_list(edges(), solved_only=True).solved_only
 
 
@@ -72,12 +69,11 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
     routine = edges()
     same = map_routine(routine, lambda roots: roots)
     assert same == routine
-    storage = Storage()
-    (scheduled,) = store_intermediates([routine], storage)
+    apart, packed = (stored_values([routine], grids) for grids in ((), gathered_grids([routine])))
+    assert {v.memory.field.dims[0].name for v in packed} == {"V"}  # sin(X) and cos(X), at the vertices
+    group = ir.Group.PRODUCT
+    (scheduled,), (moved,) = (store_values({group: [routine]}, values)[group] for values in (apart, packed))
     assert [x.target for x in scheduled.accumulates] == [x.target for x in routine.accumulates]
-    (stored,) = {f.dims for f in storage.fields.values()}
-    assert [d.name for d in stored] == ["V"]  # sin(X) and cos(X), at the vertices
-    moved = move_fields(scheduled, storage.side_by_side(gathered_grids([scheduled])))
 
     def read(routine: ir.Routine) -> set[str]:
         roots: list[Expr] = [x.value for x in routine.accumulates]
@@ -90,8 +86,5 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
 
 
 def test_there_is_no_c_for_atomic_additions() -> None:
-    found = problem_routines(ENERGY.problem, scatter="all")
     with pytest.raises(InternalError, match="atomic"):
-        build_program(
-            found.groups, "float32", SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, found.coupling, found.normal
-        )
+        derive(ENERGY.problem, "float32", by_hand(ENERGY, SCATTERS[0]))

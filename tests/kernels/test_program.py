@@ -13,11 +13,11 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.api.pipeline import derive
 from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import c_dialect
-from optpy.kernels.codegen.program import Program, build_program
+from optpy.kernels.codegen.numbering import numbered_kernels
+from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, var
 from optpy.symbolic.operations import OPERATIONS
@@ -28,10 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(energy: op.Energy, dtype: str = "float32") -> Program:
-    derived = problem_routines(energy.problem)
-    return build_program(
-        derived.groups, dtype, SOLVER_SCALARS, AT_LINEARISATION, AT_UNKNOWNS, derived.coupling, derived.normal
-    )
+    return derive(energy.problem, dtype).program
 
 
 def digest(energy: op.Energy) -> str:
@@ -116,7 +113,7 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
     lists = list(p.slots.lists)
     for group, numbers in p.groups.items():
         for n in numbers:
-            assert lists[p.numbered.lists[n]].solved_only == (group in AT_UNKNOWNS)
+            assert lists[p.numbered.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
 
 
 def test_reductions_have_slots_of_their_own() -> None:
@@ -162,7 +159,7 @@ def access(offset: int) -> ir.Access:
 )
 def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routine, message: str) -> None:
     with pytest.raises(InternalError, match=message):
-        build_program({"r": [routine]}, "float32", (), (), (), ir.Uncoupled(""), ir.Uncoupled(""))
+        numbered_kernels({ir.Group.COST: [routine]}, ())
 
 
 def test_dumps_show_every_stage() -> None:

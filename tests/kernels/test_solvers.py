@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.api.backend import CpuBackend, derive
+from optpy.api.backend import CpuBackend
+from optpy.api.pipeline import derive
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.ir import Coupling
 from optpy.kernels.toolchain import toolchain

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
-from optpy.energy.derive.edge_form import passes
 from optpy.energy.derive.gather import MultiIndex, shift
 from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import passes
 from optpy.energy.derive.routines import Fixed
 from optpy.energy.derive.vectors import vector
 from optpy.ir import (

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
-from optpy.energy.derive.edge_form import EdgeForm, passes, store_jacobian, store_product
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
+from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
 from optpy.ir import (
@@ -24,8 +24,10 @@ from optpy.ir import (
     Domain,
     Element,
     Field,
+    Group,
     Reduce,
     Residual,
+    ResidualSchedule,
     Role,
     Routine,
     Store,
@@ -37,10 +39,10 @@ from optpy.symbolic.factor import factor
 
 HALF = const(Fraction(1, 2))
 
-Forms = Mapping[str, EdgeForm]
-"""By label, the form of each residual that reads unknowns through a graph."""
+ResidualSchedules = Mapping[str, ResidualSchedule]
+"""By label, the schedules of residuals that read unknowns through a graph; where there is none, nothing is stored."""
 
-NO_FORMS: Forms = {}
+NO_SCHEDULES: ResidualSchedules = {}
 
 Fixed = Mapping[Field, Expr]
 """For each unknown, where its elements keep their value."""
@@ -136,10 +138,10 @@ def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
 
 
 def stored_jacobians(
-    sources: Sequence[LinearisedResidual], forms: Forms
+    sources: Sequence[LinearisedResidual], schedules: ResidualSchedules
 ) -> tuple[list[LinearisedResidual], list[Routine]]:
-    """The residuals with J read from memory where their form says so, and the routines that put it there."""
-    stored = {label for label, form in forms.items() if form.jacobian}
+    """The residuals with J read from memory where their schedule says so, and the routines that put it there."""
+    stored = {label for label, s in schedules.items() if s.jacobian}
     read, stores = _stored(sources, stored, store_jacobian)
     return read, passes("jacobian", stores, prepares=True)
 
@@ -161,22 +163,22 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
 
 def eval_jtf(
     sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool = False
-) -> dict[str, list[Routine]]:
+) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
     by its form.
     """
-    routines: dict[str, list[Routine]] = {"evalJTF": [], "evalJTF_block": []}
+    routines: dict[Group, list[Routine]] = {Group.GRADIENT: [], Group.GRADIENT_BLOCKS: []}
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(sources, dims, gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
-        routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
-        routines["evalJTF_block"].append(
+        routines[Group.GRADIENT].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
+        routines[Group.GRADIENT_BLOCKS].append(
             _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
         )
-    return {"evalJTF": routines["evalJTF"]} if diagonal else routines
+    return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
 
 def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
@@ -238,21 +240,24 @@ def gradient_and_blocks(
 
 
 def apply_jtj(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, forms: Forms = NO_FORMS
-) -> dict[str, list[Routine]]:
+    sources: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    schedules: ResidualSchedules = NO_SCHEDULES,
+) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
     Passes that store J p of residuals over edges come first.
     """
-    gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
-    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
+    gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
+    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in (Group.PRODUCT, Group.PRODUCT_DAMPED)}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, times_tangent)
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
         damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
         damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
-        for name, values in (("applyJTJ", plain), ("applyJTJ_damped", damped)):
+        for name, values in ((Group.PRODUCT, plain), (Group.PRODUCT_DAMPED, damped)):
             routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
     return routines
 

@@ -1,8 +1,8 @@
-"""Routines to one C source: the kernels of an energy alone; what runs them is compiled once for all."""
+"""Kernels to one C source: the kernels of an energy alone; what runs them is compiled once for all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -13,7 +13,7 @@ from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.codegen.printer import CPrinter
 from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
@@ -46,35 +46,27 @@ class Program(AbstractProgram):
     traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
 
 
-def build_program(
-    groups: Mapping[str, Sequence[Routine]],
+def c_program(
+    numbered: Numbered,
     dtype: str,
     solver_scalars: tuple[str, ...],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
     coupling: Coupling | Uncoupled,
     normal: NormalMatrix | Uncoupled,
 ) -> Program:
-    """Print all routines into one source.
+    """Print all kernels into one source.
 
     Args:
-        groups: routines by name.
+        numbered: the kernels, with their numbers.
         dtype: the solver's precision: "float32" or "float64".
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
-        at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
-        solved_only: groups that visit only the points where something is solved for.
         coupling: of the unknowns, for the multigrid of their grid.
         normal: where there is one, the source has the function that adds up its rows.
     """
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=True, in_order=False)
-    slots = numbered.slots
-    if isinstance(coupling, Coupling):
-        slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
     dialect = c_dialect(dtype)
     found: list[tuple[loops.Function, ...]] = []
     functions: list[str] = []
     for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
-        target = Target(slots, _dialect(k, dialect), CPU, solver_scalars)
+        target = Target(numbered.slots, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, target, n, r))
         functions.append("\n\n".join(map(CPrinter(target).function, found[-1])))
     source = _source(numbered, functions, dialect, normal)

@@ -10,24 +10,25 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy import ir
-from optpy.api.backend import derive, derive_cuda
+from optpy.api.pipeline import derive, derive_cuda
 from optpy.energy.data.binding import bind
-from optpy.energy.derive.problem_routines import Scatter
 from optpy.energy.derive.vectors import vector
 from tests.interpret_loops import LoopInterpreter
 from tests.interpret_routines import Interpreter
 from tests.operator_checks import near
 from tests.random_energies import RandomEnergy, random_energies
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.schedules import Way, by_hand
 from tests.test_graph_operators import SIZES, possible
 
 EXAMPLES = settings(max_examples=8)
 GROUPS = ("cost", "evalF", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped")
 
 
-def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, scatter: Scatter = False) -> None:
+def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None) -> None:
     """Every vector and every total, after each group."""
-    derived = derive_cuda(energy.problem, "float64", scatter=scatter) if cuda else derive(energy.problem, "float64")
+    compiled = derive_cuda if cuda else derive
+    derived = compiled(energy.problem, "float64", by_hand(energy, way))
     bound = bind(energy.problem, data, np.float64)
     expected, found = Interpreter(derived.routines.groups, bound), LoopInterpreter(derived, bound)
     rng = np.random.default_rng(0)
@@ -58,8 +59,8 @@ def test_loops_over_grids(random: RandomEnergy, cuda: bool) -> None:
 
 
 @EXAMPLES
-@given(random_graph_energies(), st.sampled_from([(False, False), (True, False), (True, "all")]))
-def test_loops_over_graphs(random: RandomGraphEnergy, target: tuple[bool, Scatter]) -> None:
+@given(random_graph_energies(), st.sampled_from([(False, None), (True, None), (True, "scatter")]))
+def test_loops_over_graphs(random: RandomGraphEnergy, target: tuple[bool, Way]) -> None:
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_loops(random.energy, random.data(**sizes), *target)

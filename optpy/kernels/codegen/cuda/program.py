@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases, loops
+from optpy.ir import LINES, Coupling, Group, Incidence, Sweeps, Task, Uncoupled, affines_of, in_phases, loops
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
@@ -15,15 +15,13 @@ from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_h
 from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.endings import endings_source
 from optpy.kernels.codegen.layout import CUDA
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
 
-LINES = ("start", "direction", "update", "flush", "restart")
-"""Of conjugate gradients: the sweeps between two products with A."""
-_MULTIGRID_LINES = (*LINES, "smooth", "power")
+_MULTIGRID_LINES = (*LINES, Task.SMOOTH, Task.POWER)
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 _JACOBI_KERNELS = (*_KERNELS, "resume", "solve")
 _MULTIGRID_KERNELS = (*_KERNELS, "begin", "smooth_start", "smooth_update", "smooth_resume", "power")
@@ -87,8 +85,8 @@ class CudaProgram(AbstractProgram):
     @property
     def source(self) -> str:
         """The text: the groups' kernels, and conjugate gradients once, without multigrid."""
-        suffix = "_block" if "start_block" in self.phases else ""
-        return self.routines_source("int") + "\n" + self.pcg_source(suffix, True, "int")
+        sweeps = Sweeps.BLOCKS if Group.START_BLOCKS in self.phases else Sweeps.DIAGONAL
+        return self.routines_source("int") + "\n" + self.pcg_source(sweeps, True, "int")
 
     def routines_source(self, index: str) -> str:
         """The kernels of all groups but the sweeps of conjugate gradients.
@@ -96,21 +94,23 @@ class CudaProgram(AbstractProgram):
         Args:
             index: the type of indices, "int" or "long long".
         """
-        groups = {group: found for group, found in self.phases.items() if not _is_line(group)}
-        launchers = [_launcher(p, group.startswith("applyJTJ")) for group, found in groups.items() for p in found]
+        groups = {Group.named(name): found for name, found in self.phases.items()}
+        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_LINES}
+        launchers = [_launcher(p, group.task is Task.PRODUCT) for group, found in groups.items() for p in found]
         return self._text(index, [p for found in groups.values() for p in found], launchers)
 
-    def pcg_source(self, suffix: str, damped: bool, index: str) -> str:
+    def pcg_source(self, sweeps: str, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
 
         Args:
-            suffix: of its groups' names: "", "_block" or "_multigrid".
+            sweeps: of which kind: one of ``Sweeps``.
             damped: whether A = J^T J + D, or J^T J alone.
             index: the type of indices.
         """
-        products = self.phases["applyJTJ_damped" if damped else "applyJTJ"]
-        multigrid = suffix == "_multigrid"
-        lines = {n: self.phases[f"{n}{suffix}"] for n in (_MULTIGRID_LINES if multigrid else LINES)}
+        products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
+        multigrid = sweeps == Sweeps.MULTIGRID
+        tasks = _MULTIGRID_LINES if multigrid else LINES
+        lines = {task.text: self.phases[Group.of(task, Sweeps(sweeps))] for task in tasks}
         defined = []
         for name, phases in {**lines, "apply": products}.items():
             assert name == "apply" or len(phases) == 1
@@ -151,18 +151,10 @@ class CudaProgram(AbstractProgram):
         return "\n".join([head, *calls, "}"])
 
 
-def build_cuda_program(
-    groups: Mapping[str, Sequence[Routine]],
-    dtype: str,
-    solver_scalars: tuple[str, ...],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
-    coupling: Coupling | Uncoupled,
+def cuda_program(
+    numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
-    """Print all routines as device functions; the arguments are those of ``build_program``."""
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False, in_order=True)
-    if isinstance(coupling, Coupling):
-        numbered.slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
+    """Print all kernels as device functions; the arguments are those of ``c_program``."""
     target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
@@ -199,10 +191,6 @@ def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], 
 def _skips(numbered: Numbered, kernel: int) -> bool:
     """Whether a kernel may leave out points where nothing is solved for."""
     return list(numbered.slots.lists)[numbered.lists[kernel]].solved_only
-
-
-def _is_line(group: str) -> bool:
-    return group.removesuffix("_block").removesuffix("_multigrid") in _MULTIGRID_LINES
 
 
 def _launcher(phase: Phase, crowded: bool) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import optpy as op
 from optpy import ir
-from optpy.energy.derive.problem_routines import problem_routines
 from optpy.kernels.codegen.split import split_edges
+from optpy.scheduling.schedule import splits
+from tests.schedules import routines_of
 
 H, W, V, E = op.dims("H W V E")
 i, j, v, e = op.indices(H, W, V, E)
@@ -15,8 +16,8 @@ ENERGY = op.Energy(match=Z[pixel] - X[vertex], smooth=Z[i, j] - Z[i, j + 1], fit
 
 
 def product(dims: tuple[str, ...]) -> ir.Routine:
-    groups = problem_routines(ENERGY.problem).groups
-    return next(r for r in groups["applyJTJ"] if tuple(k.dim.name for k in r.domain) == dims)
+    groups = routines_of(ENERGY).groups
+    return next(r for r in groups[ir.Group.PRODUCT] if tuple(k.dim.name for k in r.domain) == dims)
 
 
 def test_a_grid_s_loop_reads_the_sums_over_its_edges_from_memory() -> None:
@@ -37,10 +38,15 @@ def test_a_grid_s_loop_reads_the_sums_over_its_edges_from_memory() -> None:
 def test_vertices_go_through_their_edges_at_once() -> None:
     whole = product(("V",))
     assert whole.locals
-    assert split_edges(whole) == [whole]
+    assert splits([whole]) == ()
 
 
 def test_a_grid_without_edges_stays_as_it_is() -> None:
-    energy = op.Energy(smooth=Z[i, j] - Z[i, j + 1])
-    (whole,) = problem_routines(energy.problem).groups["applyJTJ"]
-    assert split_edges(whole) == [whole]
+    assert splits(routines_of(op.Energy(smooth=Z[i, j] - Z[i, j + 1])).groups[ir.Group.PRODUCT]) == ()
+
+
+def test_a_split_names_its_routine_and_its_grid() -> None:
+    whole = product(("H", "W"))
+    (found,) = splits([whole, product(("V",))])
+    assert found.routine == whole.name
+    assert found.reason == "loops over edges would keep the loop over (H, W) from vector code"

@@ -9,10 +9,9 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.derive.problem_routines import AT_LINEARISATION, AT_UNKNOWNS, problem_routines
-from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.api.pipeline import derive
 from optpy.kernels.codegen.lower import Kernel
-from optpy.kernels.codegen.program import Program, build_program
+from optpy.kernels.codegen.program import Program
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.order import topological
@@ -28,12 +27,8 @@ s = op.Unknown("s", ())
 w = op.params("w")
 
 
-def program(energy: op.Energy, stored: bool = True) -> Program:
-    derived = problem_routines(energy.problem)
-    at_linearisation = AT_LINEARISATION if stored else ()
-    return build_program(
-        derived.groups, "float32", SOLVER_SCALARS, at_linearisation, AT_UNKNOWNS, derived.coupling, derived.normal
-    )
+def program(energy: op.Energy) -> Program:
+    return derive(energy.problem, "float32").program
 
 
 def kernels(p: Program, group: str) -> list[Kernel]:

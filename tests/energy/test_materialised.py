@@ -9,20 +9,12 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.energy.derive.edge_form import (
-    FORMS,
-    EdgeForm,
-    best_form,
-    over_edges,
-    passes,
-    store_jacobian,
-    store_product,
-)
 from optpy.energy.derive.linearised import LinearisedResidual, linearise
-from optpy.energy.derive.problem_routines import problem_routines
+from optpy.energy.derive.materialised import over_edges, passes, store_jacobian, store_product
 from optpy.symbolic.expr import Expr, Var
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.traverse import substitute, variables
+from tests.schedules import GATHERS, routines_of
 
 V, E, N = op.dims("V E N")
 v, e, n = op.indices(V, E, N)
@@ -85,12 +77,6 @@ def test_passes_come_one_for_each_domain() -> None:
     assert passes("p", [(CHEAP.residual, [])], prepares=True) == []
 
 
-def test_what_is_cheap_is_computed_again_and_what_is_dear_is_stored() -> None:
-    assert best_form(CHEAP) == EdgeForm(jacobian=False, product=False)
-    assert best_form(ARAP) == EdgeForm(jacobian=False, product=False)
-    assert best_form(DEAR).jacobian
-
-
 def test_only_unknowns_read_through_a_graph_make_a_residual_one_over_edges() -> None:
     grid = op.Unknown("U", (E,))
     assert over_edges(CHEAP.residual)
@@ -98,21 +84,21 @@ def test_only_unknowns_read_through_a_graph_make_a_residual_one_over_edges() -> 
     assert not over_edges(source(grid[e] - A[a][0]).residual)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_forms_decide_which_routines_there_are(form: EdgeForm) -> None:
+@pytest.mark.parametrize("way", GATHERS, ids=str)
+def test_the_schedule_decides_which_routines_there_are(way: ir.ResidualSchedule) -> None:
     energy = op.Energy(reg=op.sin(X[a] - X[b]), fit=X[v] - A[v])
-    groups = problem_routines(energy.problem, form).groups
-    assert ("jacobian" in groups) == form.jacobian
-    for name in ("applyJTJ", "applyJTJ_damped"):
-        assert [r.prepares for r in groups[name]] == [True] * form.product + [False]
-        assert [r.domain[0].dim.name for r in groups[name]] == ["E"] * form.product + ["V"]
-    (product,) = (r for r in groups["applyJTJ"] if not r.prepares)
+    groups = routines_of(energy, way).groups
+    assert (ir.Group.JACOBIAN in groups) == way.jacobian
+    for name in (ir.Group.PRODUCT, ir.Group.PRODUCT_DAMPED):
+        assert [r.prepares for r in groups[name]] == [True] * way.product + [False]
+        assert [r.domain[0].dim.name for r in groups[name]] == ["E"] * way.product + ["V"]
+    (product,) = (r for r in groups[ir.Group.PRODUCT] if not r.prepares)
     assert len(product.locals) == 2  # one loop for each slot, whatever many contributions
     assert [type(k) for x in product.locals for k in x.loops] == [ir.Incidence, ir.Incidence]
 
 
 def test_terms_share_the_loop_over_a_slot() -> None:
     energy = op.Energy(one=X[a] - X[b], two=[op.sin(X[a][0]), Angle[a] * X[b][1]], fit=Angle[v])
-    groups = problem_routines(energy.problem, FORMS[0]).groups
-    (product,) = groups["applyJTJ"]
+    groups = routines_of(energy, GATHERS[0]).groups
+    (product,) = groups[ir.Group.PRODUCT]
     assert len(product.locals) == 2
