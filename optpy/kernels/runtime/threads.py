@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from optpy.errors import OptionError
 
 THREADS_VARIABLE = "OPTPY_NUM_THREADS"
-MAX_THREADS = 1024  # as TEAM_MAX_THREADS in native/team.h
+MAX_THREADS = 1024  # as TEAM_MAX_THREADS in team.h
 
 
 def thread_count(requested: int | None = None) -> int:

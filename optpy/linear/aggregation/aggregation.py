@@ -1,4 +1,4 @@
-"""The algebraic multigrid preconditioner on the CPU: what native/aggregation.h is compiled with, and its memory."""
+"""The algebraic multigrid preconditioner on the CPU: what aggregation.h is compiled with, and its memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /* A sparse Cholesky factorisation P A P^T = L L^T by supernodes, for blocks of CHOL_BLOCK x CHOL_BLOCK (left-looking;
- * Ng and Peyton, SIAM J. Sci. Comput. 14, 1993). Its pattern comes from native/symbolic.h.
+ * Ng and Peyton, SIAM J. Sci. Comput. 14, 1993). Its pattern comes from symbolic.h.
  *
  * A supernode's columns of L are cut into panels, each one dense array, column by column. A panel takes its blocks of A,
  * subtracts the products of the panels to its left that reach it, and is factored; all with vectors along its rows.

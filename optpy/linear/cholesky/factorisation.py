@@ -1,4 +1,4 @@
-"""A sparse Cholesky factorisation on the CPU: its symbolic part, and what native/cholesky.h is compiled with."""
+"""A sparse Cholesky factorisation on the CPU: its symbolic part, and what cholesky.h is compiled with."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Factorisation:
     """The pattern of L in P A P^T = L L^T, and the memory for its values.
 
     A has blocks of block x block scalars. The order is of approximate minimum degree. Numeric work is done by
-    native/cholesky.h in double precision, on `state`, once `allocate` has been called.
+    cholesky.h in double precision, on `state`, once `allocate` has been called.
 
     Args:
         rows: (n + 1,) and columns: (nnz,), CSR of A over its nodes: symmetric, all of the diagonal, columns ascending.

@@ -1,4 +1,4 @@
-"""The multigrid preconditioner on a GPU: what native/multigrid.cuh is compiled with, its memory, and its launches."""
+"""The multigrid preconditioner on a GPU: what multigrid.cuh is compiled with, its memory, and its launches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_CHANNELS = 128
 POWER_ITERATIONS = 8
 DAMPING = 1.4
 """Steps of the search for the largest eigenvalue of D^-1 A, and what omega is over it: that damps the upper two thirds
-of the spectrum. As in native/multigrid_build.h."""
+of the spectrum. As in multigrid_build.h."""
 _TABLES = ("row", "column", "transposed", "first", "inverse_first", "colour", "member", "block", "position")
 
 

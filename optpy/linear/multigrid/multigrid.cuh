@@ -1,4 +1,4 @@
-/* The levels of native/multigrid.h on a device: the same grids, matrices and sweeps, with one thread to a point. What
+/* The levels of multigrid.h on a device: the same grids, matrices and sweeps, with one thread to a point. What
  * one kernel does on a large level, one block does on all small ones, where a launch would cost more than the work, and
  * blocks that wait for one another on those between. No sum depends on which block comes first. */
 

@@ -1,4 +1,4 @@
-/* The numbers of multigrid.cuh, as native/multigrid_build.h has them: matrices of the coarse levels, the inverses of their
+/* The numbers of multigrid.cuh, as multigrid_build.h has them: matrices of the coarse levels, the inverses of their
  * diagonal blocks, each level's damping, and the inverse of the coarsest. The products with the finest A are queued by the
  * host. */
 

@@ -1,4 +1,4 @@
-/* The numbers of native/multigrid.h: matrices of the coarse levels, the inverses of their diagonal blocks, each level's
+/* The numbers of multigrid.h: matrices of the coarse levels, the inverses of their diagonal blocks, each level's
  * damping, and the factor of the coarsest. The finest level's part is in multigrid_solve.h. */
 
 enum { MG_POWER_ITERATIONS = 8 };

@@ -43,7 +43,7 @@ class CudaLines:
     multigrid: CoarseLevels | None = None
 
     def queue(self, name: str) -> None:
-        """Queue one line; the names are those of native/pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
+        """Queue one line; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
         self.bound.launch(self.kernel(name), self.points)
 
     def start(self) -> None:

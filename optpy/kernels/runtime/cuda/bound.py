@@ -18,7 +18,7 @@ from optpy.kernels.runtime.tables import Connectivity
 from optpy.symbolic.affine import Affine, Entry, FloorDiv
 
 THREADS = 256
-"""Of every block: OPTPY_THREADS in native/prelude.cuh."""
+"""Of every block: OPTPY_THREADS in prelude.cuh."""
 _BLOCKS = 8
 """Blocks of so many threads that a multiprocessor holds at most."""
 _SMALL = 2**31 - 2**22

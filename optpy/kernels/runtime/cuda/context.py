@@ -30,7 +30,7 @@ SYNC = np.dtype(_Sync)
 @final
 @dataclass(frozen=True, slots=True)
 class PcgState:
-    """What the host reads of it; names as in native/pcg.cuh."""
+    """What the host reads of it; names as in pcg.cuh."""
 
     k: int
     status: int
