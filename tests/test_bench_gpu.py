@@ -359,6 +359,7 @@ def test_targets() -> None:
     assert all(t.reached is None for t in found if t.found is None)
 
 
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.energy.derive.problem_routines import problem_routines
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.compiler import compile_c
+from tests.kernel_flags import CHECKED, compiled_with
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.test_operators import COMPILERS
+
+pytestmark = pytest.mark.native
 
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 SIZES = [dict(V=1, H=1, W=1, E=1, F=1), dict(V=5, H=2, W=3, E=7, F=4), dict(V=4, H=3, W=1, E=0, F=6)]
@@ -42,15 +46,29 @@ def possible(energy: op.Energy, sizes: dict[str, int]) -> bool:
     return all(sizes[d.name] or not sizes[g.edges.name] for g in energy.graphs for d in g.columns)
 
 
+def check_form(random: RandomGraphEnergy, form: EdgeForm) -> None:
+    """At all sizes that are possible."""
+    solver = build(random.energy, "float64", form)
+    for sizes in SIZES:
+        if possible(random.energy, sizes):
+            check_everything(random.energy, random.data(**sizes), solver=solver)
+
+
 @settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies(), st.sampled_from(FORMS))
 def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(
     random: RandomGraphEnergy, form: EdgeForm
 ) -> None:
-    solver = build(random.energy, "float64", form)
-    for sizes in SIZES:
-        if possible(random.energy, sizes):
-            check_everything(random.energy, random.data(**sizes), solver=solver)
+    check_form(random, form)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("flags", [(), CHECKED], ids=["as for users", "undefined behaviour ends it"])
+@settings(EXAMPLES, max_examples=200)
+@given(random=random_graph_energies(), form=st.sampled_from(FORMS))
+def test_every_form_of_many_energies(flags: tuple[str, ...], random: RandomGraphEnergy, form: EdgeForm) -> None:
+    with compiled_with(*flags) if flags else nullcontext():
+        check_form(random, form)
 
 
 @settings(EXAMPLES, max_examples=40)

@@ -16,6 +16,8 @@ from optpy.kernels.runtime.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, Entry
 from tests.operator_checks import check_everything
 
+pytestmark = pytest.mark.native
+
 V, E, F = op.dims("V E F")
 v, e, f, k = op.indices(V, E, F, E)
 X, U, Y = op.Unknown("X", (V,)), op.Unknown("U", (E,)), op.Unknown("Y", (F,))

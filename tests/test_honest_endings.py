@@ -14,6 +14,8 @@ from bench.search.solving import Ways, search
 from optpy.energy.data.binding import bind
 from optpy.solver.result import Status
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 N = op.dims("N")
 n = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))

@@ -14,6 +14,8 @@ from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from tests.manifold_data import Real, plane_poses, pose_matrices, poses, unit_vectors
 from tests.operator_checks import check_everything
 
+pytestmark = pytest.mark.native
+
 V, P, E, N = op.dims("V P E N")
 e, n = op.indices(E, N)
 

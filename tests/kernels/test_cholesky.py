@@ -23,6 +23,8 @@ from optpy.linear.cholesky.factorisation import Factorisation, FactorState, chol
 from optpy.linear.solvers import preconditioner_prelude
 from tests.kernels.test_team import COMPILERS
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 Real = NDArray[np.float64]
 Pattern = NDArray[np.bool_]
 

@@ -27,6 +27,8 @@ from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
 

@@ -25,6 +25,8 @@ from optpy.linear.solvers import (
 )
 from tests.multigrid_cases import bending, chain, poisson, volume
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 
 N, E = op.dims("N E")
