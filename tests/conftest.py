@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.groups import group_of
-from tests.kernel_flags import QUICK, compiled_with
+from tests.kernel_flags import compiled_with, quick
 
 # No test asserts on time, so none may fail by it: compiling inside an example is slow the first time.
 settings.register_profile("optpy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,5 +51,5 @@ def compiler_of_the_tests(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     if any(request.node.get_closest_marker(name) for name in ("applications", "bench", "deep", "optimised")):
         yield
         return
-    with compiled_with(*QUICK):
+    with compiled_with(quick):
         yield

@@ -6,21 +6,20 @@ from types import ModuleType
 
 import pytest
 
-GROUPS = ("deep", "native", "emulated", "nvrtc", "applications", "bench")
+GROUPS = ("deep", "native", "emulated", "gpu", "nvrtc", "applications", "bench")
 """What a test or its file may say. Those that say nothing, and need no compiler, are `core`."""
-
-_EMULATED = {"emulated", "gpu"}
-"""The fixtures of tests that run on the emulated GPU."""
 
 
 def group_of(item: pytest.Item) -> str:
-    """The marker of a test: what it or its file says; the emulated GPU; the rooms that its file imports; else core."""
+    """The marker of a test: what it or its file says; its GPU; the rooms that its file imports; else core."""
     for marker in item.iter_markers():  # the test's own before those of its file
         if marker.name in GROUPS:
             return marker.name
-    if _EMULATED & set(getattr(item, "fixturenames", ())):
-        return "emulated"
     assert isinstance(item, pytest.Function)
+    if "gpu" in item.fixturenames and item.callspec.params["gpu"] == "cuda":
+        return "gpu"
+    if {"emulated", "gpu"} & set(item.fixturenames):
+        return "emulated"
     imported = {_room(value) for value in vars(item.module).values()}
     if "bench" in imported:
         return "bench"

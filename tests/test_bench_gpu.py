@@ -292,7 +292,7 @@ def test_everything_goes_on_after_a_failure(
         names = [name for name, _ in real(e)]
         for name in (
             *everything.MAIN,
-            "tests/cuda",
+            "tests",
             "memcheck",
             "registers",
             *(f"sweep of {n}" for n in CASES),

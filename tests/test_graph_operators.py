@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from optpy.energy.derive.edge_form import FORMS, EdgeForm
 from optpy.energy.derive.problem_routines import problem_routines
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.compiler import compile_c
-from tests.kernel_flags import CHECKED, compiled_with
+from tests.kernel_flags import Flags, checked, compiled_with
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.test_operators import COMPILERS
@@ -63,11 +62,11 @@ def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("flags", [(), CHECKED], ids=["as for users", "undefined behaviour ends it"])
+@pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
 @settings(EXAMPLES, max_examples=200)
 @given(random=random_graph_energies(), form=st.sampled_from(FORMS))
-def test_every_form_of_many_energies(flags: tuple[str, ...], random: RandomGraphEnergy, form: EdgeForm) -> None:
-    with compiled_with(*flags) if flags else nullcontext():
+def test_every_form_of_many_energies(flags: Flags, random: RandomGraphEnergy, form: EdgeForm) -> None:
+    with compiled_with(flags):
         check_form(random, form)
 
 

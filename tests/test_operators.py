@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from optpy.energy.data.binding import bind
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
-from tests.kernel_flags import CHECKED, compiled_with
+from tests.kernel_flags import Flags, checked, compiled_with
 from tests.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.random_energies import BIG, RandomEnergy, random_energies
 
@@ -85,11 +84,11 @@ def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("flags", [(), CHECKED], ids=["as for users", "undefined behaviour ends it"])
+@pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
 @settings(EXAMPLES, max_examples=200)
 @given(random=random_energies())
-def test_every_routine_of_many_energies(flags: tuple[str, ...], random: RandomEnergy) -> None:
-    with compiled_with(*flags) if flags else nullcontext():
+def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy) -> None:
+    with compiled_with(flags):
         check_in_float64(random)
         check_in_float32(random)
 
