@@ -16,6 +16,8 @@ import optpy as op
 from optpy.api.backend import Backend, cpu_backend
 from optpy.energy.energy import Energy
 
+pytestmark = pytest.mark.native
+
 N = op.dims("N")
 n = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
