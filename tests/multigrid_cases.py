@@ -1,7 +1,8 @@
-"""Energies that multigrid serves, with their data."""
+"""Energies that multigrid serves, with their data. Each is made once: what is compiled stays with it."""
 
 from __future__ import annotations
 
+import functools
 from itertools import product
 from typing import Any
 
@@ -14,6 +15,7 @@ from optpy.energy.data.binding import bind
 D_, H, W, K = op.dims("D H W K")
 
 
+@functools.cache
 def chain() -> op.Energy:
     """One dim, reach 1."""
     i = op.indices(W)
@@ -21,6 +23,7 @@ def chain() -> op.Energy:
     return op.Energy(fit=0.05 * (X[i] - A[i]), smooth=X[i] - X[i + 1])
 
 
+@functools.cache
 def bending() -> op.Energy:
     """Two unknowns, reach 2 along rows and 3 along columns, some points fixed, a weight that varies."""
     i, j = op.indices(H, W)
@@ -36,6 +39,7 @@ def bending() -> op.Energy:
     )
 
 
+@functools.cache
 def volume() -> op.Energy:
     """Three dims."""
     i, j, k = op.indices(D_, H, W)
@@ -45,6 +49,7 @@ def volume() -> op.Energy:
     return op.Energy(fit=0.1 * (X[i, j, k] - A[i, j, k]), smooth=smooth)
 
 
+@functools.cache
 def quads() -> op.Energy:
     """Points between the pixels, by the four around each and one beyond; reach 2 along rows."""
     (i, j), k = op.indices(H, W), op.indices(K)

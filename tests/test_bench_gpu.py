@@ -292,7 +292,7 @@ def test_everything_goes_on_after_a_failure(
         names = [name for name, _ in real(e)]
         for name in (
             *everything.MAIN,
-            "tests/cuda",
+            "tests",
             "memcheck",
             "registers",
             *(f"sweep of {n}" for n in CASES),
@@ -359,6 +359,7 @@ def test_targets() -> None:
     assert all(t.reached is None for t in found if t.found is None)
 
 
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")

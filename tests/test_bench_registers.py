@@ -31,6 +31,7 @@ def test_blocks_that_the_registers_allow(count: int, architecture: str, blocks: 
     assert registers.blocks_by_registers(count, architecture) == blocks
 
 
+@pytest.mark.nvrtc
 def test_registers_are_listed_for_every_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cupy")
     path = tmp_path / "registers.json"
@@ -57,6 +58,7 @@ def test_spilled_registers_are_named() -> None:
     assert registers.spilled([row]) == ["warp float32 scatter sm_90 pcg_apply (pcg): 48 bytes"]
 
 
+@pytest.mark.nvrtc
 def test_an_architecture_that_is_not_compiled_for_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cupy")
     with pytest.raises(SystemExit):

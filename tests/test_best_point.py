@@ -7,6 +7,8 @@ import pytest
 
 import optpy as op
 
+pytestmark = pytest.mark.native
+
 N = op.dims("N")
 i = op.indices(N)
 X = op.Unknown("X", (N,))

@@ -21,6 +21,8 @@ from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.result import SolveResult, Status
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
 X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (H, W))

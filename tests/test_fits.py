@@ -18,6 +18,8 @@ import optpy as op
 from bench import nist
 from optpy.solver.result import SolveResult, Status
 
+pytestmark = pytest.mark.native
+
 Formula = Callable[[Any, Any, Any], Any]
 Vector = NDArray[np.float64]
 

@@ -17,10 +17,13 @@ from optpy.energy.gradients import check_gradients
 from optpy.ir import Group
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain.compiler import compile_c
+from tests.kernel_flags import Flags, checked, compiled_with
 from tests.operator_checks import Operators, check_everything, outcomes
 from tests.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.schedules import GATHERS, Way, by_hand, routines_of
 from tests.test_operators import COMPILERS
+
+pytestmark = pytest.mark.native
 
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 SIZES = [dict(V=1, H=1, W=1, E=1, F=1), dict(V=5, H=2, W=3, E=7, F=4), dict(V=4, H=3, W=1, E=0, F=6)]
@@ -42,13 +45,27 @@ def possible(energy: op.Energy, sizes: dict[str, int]) -> bool:
     return all(sizes[d.name] or not sizes[g.edges.name] for g in energy.graphs for d in g.columns)
 
 
-@settings(EXAMPLES, max_examples=20)
-@given(random_graph_energies(), st.sampled_from(GATHERS))
-def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
+def check_form(random: RandomGraphEnergy, way: Way) -> None:
+    """At all sizes that are possible."""
     solver = build(random.energy, "float64", by_hand(random.energy, way))
     for sizes in SIZES:
         if possible(random.energy, sizes):
             check_everything(random.energy, random.data(**sizes), solver=solver)
+
+
+@settings(EXAMPLES, max_examples=20)
+@given(random_graph_energies(), st.sampled_from(GATHERS))
+def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
+    check_form(random, way)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
+@settings(EXAMPLES, max_examples=200)
+@given(random=random_graph_energies(), way=st.sampled_from(GATHERS))
+def test_every_form_of_many_energies(flags: Flags, random: RandomGraphEnergy, way: Way) -> None:
+    with compiled_with(flags):
+        check_form(random, way)
 
 
 @settings(EXAMPLES, max_examples=40)

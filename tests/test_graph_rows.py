@@ -16,6 +16,8 @@ from optpy.symbolic.affine import Affine, Entry
 from tests.operator_checks import check_everything
 from tests.schedules import GATHERS, Way, by_hand
 
+pytestmark = pytest.mark.native
+
 V, E, F = op.dims("V E F")
 v, e, f, k = op.indices(V, E, F, E)
 X, U, Y = op.Unknown("X", (V,)), op.Unknown("U", (E,)), op.Unknown("Y", (F,))

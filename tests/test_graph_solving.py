@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from optpy.kernels.runtime.tables import Connectivity
 from tests.meshes import mesh_arap_data, mesh_arap_energy
 from tests.schedules import GATHERS, Way, by_hand
 
+pytestmark = pytest.mark.native
+
 V, E = op.dims("V E")
 v, e = op.indices(V, E)
 X, A, Weight = op.Unknown("X", (V,), 2), op.Array("A", (V,), 2), op.Array("Weight", (E,))
@@ -23,7 +26,14 @@ w = op.params("w")
 EDGES = op.Graph("edges", E, (V, V))
 a, b = EDGES[e]
 SMOOTHING = op.Energy(fit=X[v] - A[v], reg=w * Weight[e] * (X[a] - X[b]))
-SOLVER = op.compile(SMOOTHING, "cpu", np.float64)
+
+
+@functools.cache
+def smoothing() -> op.Solver:
+    """Compiled once."""
+    return op.compile(SMOOTHING, "cpu", np.float64)
+
+
 TIGHT: dict[str, Any] = dict(method="gn", linear_iterations=200, max_iterations=5, eta=1e-14, gradient_tolerance=0.0)
 
 
@@ -97,7 +107,7 @@ def test_graphs_without_edges_with_isolated_vertices_and_with_loops(vertices: in
     if edges > 2:
         d["edges"][1] = d["edges"][0]
         d["edges"][2, 0] = d["edges"][2, 1]
-    result = SOLVER.solve(d, **TIGHT)
+    result = smoothing().solve(d, **TIGHT)
     if vertices <= 30:
         np.testing.assert_allclose(result.x["X"], expected(d), atol=1e-8)
     alone = np.setdiff1d(np.arange(vertices), d["edges"])
@@ -108,8 +118,8 @@ def test_graphs_without_edges_with_isolated_vertices_and_with_loops(vertices: in
 def test_a_vertex_with_many_edges() -> None:
     d = data(4000, 20000)
     d["edges"][:, 0] = 7
-    result = SOLVER.solve(d, threads=2, **TIGHT)
-    again = SOLVER.solve(d, threads=1, **TIGHT)
+    result = smoothing().solve(d, threads=2, **TIGHT)
+    again = smoothing().solve(d, threads=1, **TIGHT)
     np.testing.assert_array_equal(result.x["X"], again.x["X"])
     gradient = SMOOTHING.jacobian(d | result.x).T @ np.concatenate(
         [r.ravel() for r in SMOOTHING.residuals(d | result.x).values()]
@@ -120,14 +130,14 @@ def test_a_vertex_with_many_edges() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32", "uint64"])
 def test_edges_may_be_whole_numbers_of_any_kind(dtype: str) -> None:
     d = data(20, 50)
-    got = SOLVER.solve(d | {"edges": d["edges"].astype(dtype)}, **TIGHT)
-    np.testing.assert_array_equal(got.x["X"], SOLVER.solve(d, **TIGHT).x["X"])
+    got = smoothing().solve(d | {"edges": d["edges"].astype(dtype)}, **TIGHT)
+    np.testing.assert_array_equal(got.x["X"], smoothing().solve(d, **TIGHT).x["X"])
     turned = np.asfortranarray(d["edges"].astype(dtype))
-    np.testing.assert_array_equal(SOLVER.solve(d | {"edges": turned}, **TIGHT).x["X"], got.x["X"])
+    np.testing.assert_array_equal(smoothing().solve(d | {"edges": turned}, **TIGHT).x["X"], got.x["X"])
 
 
 def test_a_hundred_graphs_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    SOLVER.solve(data(3, 3), **TIGHT)
+    smoothing().solve(data(3, 3), **TIGHT)
     for module in ("cpu", "solvers"):
         monkeypatch.setattr(f"optpy.kernels.{module}.compile_c", None)
     for n in range(100):
@@ -204,7 +214,7 @@ def test_incidence_is_built_once_for_the_same_edges(monkeypatch: pytest.MonkeyPa
 def test_the_user_s_edges_may_change_after_the_start() -> None:
     d = data(20, 50)
     d["edges"] = d["edges"].astype(np.int32)
-    session, twin = SOLVER.start(d, **TIGHT), SOLVER.start(data(20, 50), **TIGHT)
+    session, twin = smoothing().start(d, **TIGHT), smoothing().start(data(20, 50), **TIGHT)
     d["edges"][...] = 2**30
     for s in (session, twin):
         s.run()
@@ -216,7 +226,7 @@ def test_the_user_s_edges_may_change_after_the_start() -> None:
 
 def test_edges_of_a_session_may_change() -> None:
     d = data(20, 50)
-    session = SOLVER.start(d, **TIGHT)
+    session = smoothing().start(d, **TIGHT)
     session.step()
     edges = data(20, 50, seed=5)["edges"]
     session.update(edges=edges)
@@ -226,7 +236,7 @@ def test_edges_of_a_session_may_change() -> None:
 
 def test_the_number_of_edges_of_a_session_may_change() -> None:
     d = data(20, 50)
-    session = SOLVER.start(d, **TIGHT)
+    session = smoothing().start(d, **TIGHT)
     session.run()
     for edges in (60, 0, 8):
         new = data(20, edges, seed=edges)
@@ -240,7 +250,7 @@ def test_the_number_of_edges_of_a_session_may_change() -> None:
 
 
 def test_the_number_of_vertices_of_a_session_may_change() -> None:
-    session = SOLVER.start(data(20, 50), **TIGHT)
+    session = smoothing().start(data(20, 50), **TIGHT)
     session.run()
     larger = data(33, 50, seed=3)
     session.update(**{name: larger[name] for name in ("X", "A")}, w=larger["w"])
@@ -253,7 +263,7 @@ def test_the_number_of_vertices_of_a_session_may_change() -> None:
 
 
 def test_an_update_that_is_refused_changes_nothing() -> None:
-    session, twin = SOLVER.start(data(20, 50), **TIGHT), SOLVER.start(data(20, 50), **TIGHT)
+    session, twin = smoothing().start(data(20, 50), **TIGHT), smoothing().start(data(20, 50), **TIGHT)
     wrong = data(20, 50)["edges"]
     wrong[17, 1] = 20
     refused: list[tuple[dict[str, Any], str]] = [

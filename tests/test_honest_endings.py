@@ -15,6 +15,8 @@ from optpy.energy.data.binding import bind
 from optpy.solver.result import Status
 from optpy.solver.safe_point import UNDISTURBED
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 N = op.dims("N")
 n = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))

@@ -9,6 +9,8 @@ import pytest
 
 import optpy as op
 
+pytestmark = pytest.mark.native
+
 H, W, N, E = op.dims("H W N E")
 i, j = op.indices(H, W)
 n, e = op.indices(N, E)

@@ -14,6 +14,8 @@ from tests.manifold_data import Real, plane_poses, pose_matrices, poses, unit_ve
 from tests.operator_checks import check_everything
 from tests.schedules import GATHERS, Way, by_hand
 
+pytestmark = pytest.mark.native
+
 V, P, E, N = op.dims("V P E N")
 e, n = op.indices(E, N)
 

@@ -33,6 +33,8 @@ from tests.manifold_data import (
 )
 from tests.operator_checks import Operators, check_everything
 
+pytestmark = pytest.mark.native
+
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
 

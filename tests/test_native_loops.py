@@ -20,6 +20,8 @@ from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from tests.warping import arap_data, arap_energy
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 ARAP = arap_energy()
 
 

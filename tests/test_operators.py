@@ -16,8 +16,11 @@ from optpy.energy.data.binding import bind
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
+from tests.kernel_flags import Flags, checked, compiled_with
 from tests.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.random_energies import BIG, RandomEnergy, random_energies
+
+pytestmark = pytest.mark.native
 
 SIZES = [(1, 1, 1), (1, 4, 2), (3, 1, 5), (5, 3, 4), (2, 7, 3)]
 """Also smaller than the stencils, which reach 3 to each side."""
@@ -53,9 +56,8 @@ def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: Random
     assert column == J.shape[1]
 
 
-@settings(EXAMPLES, max_examples=16)
-@given(random_energies())
-def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> None:
+def check_in_float64(random: RandomEnergy) -> None:
+    """At many sizes, and by any number of threads to the same bits."""
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)))
     data = random.data(random.long_sizes())
@@ -64,11 +66,31 @@ def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> N
     assert one == two == three
 
 
+def check_in_float32(random: RandomEnergy) -> None:
+    for cycle in SIZES:
+        check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, epsilon=3e-5)
+
+
+@settings(EXAMPLES, max_examples=16)
+@given(random_energies())
+def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> None:
+    check_in_float64(random)
+
+
 @settings(EXAMPLES, max_examples=4)
 @given(random_energies())
 def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
-    for cycle in SIZES:
-        check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, epsilon=3e-5)
+    check_in_float32(random)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
+@settings(EXAMPLES, max_examples=200)
+@given(random=random_energies())
+def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy) -> None:
+    with compiled_with(flags):
+        check_in_float64(random)
+        check_in_float32(random)
 
 
 # -- single energies -------------------------------------------------------------------------------------------------
@@ -130,6 +152,7 @@ def data_of_every_function(*sizes: int) -> dict[str, Any]:
     )
 
 
+@pytest.mark.optimised
 def test_every_function_of_the_language() -> None:
     energy = every_function()
     for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 6, 2)):
@@ -170,6 +193,7 @@ def check_exact_functions(dtype: Any, solver: op.Solver | None = None) -> None:
     )
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_functions_are_exact_where_their_formulas_are_not(dtype: Any) -> None:
     check_exact_functions(dtype)
@@ -185,6 +209,7 @@ def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: 
     assert compile_c(source, name="energy", werror=True).path.exists()
 
 
+@pytest.mark.optimised
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
 def test_gcc_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTPY_CC", "gcc")
@@ -193,6 +218,7 @@ def test_gcc_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         check_everything(energy, data_of_every_function(*sizes), np.float32, 1e-4)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(("dtype", "epsilon"), [(np.float64, 1e-14), (np.float32, 1e-6)])
 def test_rows_longer_than_a_segment(dtype: Any, epsilon: float) -> None:
     """Kernels visit at most 2048 points of a row at a time; the ends of a row are elsewhere."""
@@ -220,6 +246,7 @@ def test_rows_longer_than_a_segment(dtype: Any, epsilon: float) -> None:
         ops.check_poison()
 
 
+@pytest.mark.optimised
 def test_whole_numbers_are_compared_exactly_in_float32() -> None:
     X, A = op.Unknown("X", (N,)), op.Array("A", (N,), dtype=np.int32)
     B = op.Array("B", (N,), dtype=np.int32)
@@ -242,6 +269,7 @@ def test_whole_numbers_are_compared_exactly_in_float32() -> None:
     np.testing.assert_array_equal(energy.residuals(data)["count"], got)
 
 
+@pytest.mark.optimised
 def test_the_arm_that_is_not_taken_may_be_infinite_or_nan() -> None:
     X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
     x = X[n]

@@ -14,6 +14,8 @@ import pytest
 
 import optpy as op
 
+pytestmark = pytest.mark.native
+
 
 def small_energy() -> op.Energy:
     H, W = op.dims("H W")

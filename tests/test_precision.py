@@ -17,6 +17,8 @@ from optpy import ir
 from optpy.api.backend import Backend
 from optpy.api.pipeline import cpu_backend
 
+pytestmark = pytest.mark.native
+
 N = op.dims("N")
 n = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))
@@ -77,6 +79,7 @@ def test_arrays_that_are_no_unknowns_decide_nothing() -> None:
     assert op.solve(fit(), data, device="cpu").facts["Precision"].startswith("float32")
 
 
+@pytest.mark.tensors
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_tensors_of_pytorch_say_their_precision(dtype: Any) -> None:
     torch = pytest.importorskip("torch")

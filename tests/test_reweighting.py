@@ -9,6 +9,8 @@ import pytest
 
 import optpy as op
 
+pytestmark = pytest.mark.native
+
 N = op.dims("N")
 n = op.indices(N)
 X, A = op.Unknown("X", (N,)), op.Array("A", (N,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import signal
 import threading
@@ -15,13 +16,19 @@ import optpy as op
 from optpy.api.problem import CompiledProblem
 from tests.warping import arap_data, arap_energy
 
-SOLVER = op.compile(arap_energy(), device="cpu", dtype=np.float64)
+pytestmark = pytest.mark.native
+
+
+@functools.cache
+def warping() -> op.Solver:
+    """Compiled once."""
+    return op.compile(arap_energy(), device="cpu", dtype=np.float64)
 
 
 def test_steps_are_the_iterations_of_a_solve() -> None:
     data = arap_data(9, 12)
-    whole = SOLVER.solve(data, max_iterations=5)
-    session = SOLVER.start(data, max_iterations=5)
+    whole = warping().solve(data, max_iterations=5)
+    session = warping().start(data, max_iterations=5)
     records = [session.step() for _ in range(5)]
     assert [r.cost for r in records] == [r.cost for r in whole.iterations[1:]]
     np.testing.assert_array_equal(session["Offset"], whole.x["Offset"])
@@ -30,26 +37,26 @@ def test_steps_are_the_iterations_of_a_solve() -> None:
 
 
 def test_sessions_of_one_solver_do_not_disturb_each_other() -> None:
-    one, two = SOLVER.start(arap_data(9, 12)), SOLVER.start(arap_data(7, 5, seed=3))
+    one, two = warping().start(arap_data(9, 12)), warping().start(arap_data(7, 5, seed=3))
     for _ in range(3):
         one.step()
         two.step()
-    np.testing.assert_array_equal(one["Angle"], SOLVER.solve(arap_data(9, 12), max_iterations=3).x["Angle"])
-    np.testing.assert_array_equal(two["Angle"], SOLVER.solve(arap_data(7, 5, seed=3), max_iterations=3).x["Angle"])
+    np.testing.assert_array_equal(one["Angle"], warping().solve(arap_data(9, 12), max_iterations=3).x["Angle"])
+    np.testing.assert_array_equal(two["Angle"], warping().solve(arap_data(7, 5, seed=3), max_iterations=3).x["Angle"])
 
 
 def test_a_session_used_from_several_threads_takes_one_step_at_a_time() -> None:
-    session = SOLVER.start(arap_data(9, 12), max_iterations=8)
+    session = warping().start(arap_data(9, 12), max_iterations=8)
     workers = [threading.Thread(target=lambda: [session.step() for _ in range(2)]) for _ in range(4)]
     for w in workers:
         w.start()
     for w in workers:
         w.join()
-    np.testing.assert_array_equal(session["Offset"], SOLVER.solve(arap_data(9, 12), max_iterations=8).x["Offset"])
+    np.testing.assert_array_equal(session["Offset"], warping().solve(arap_data(9, 12), max_iterations=8).x["Offset"])
 
 
 def test_what_a_session_refuses() -> None:
-    session = SOLVER.start(arap_data(9, 12))
+    session = warping().start(arap_data(9, 12))
     with pytest.raises(op.DataError, match="H"):
         session.update(Mask=np.zeros((8, 12), np.uint8))
     with pytest.raises(op.DataError, match="did you mean 'Mask'"):
@@ -73,7 +80,7 @@ def test_what_a_session_refuses() -> None:
 
 
 def test_a_benchmark_measures_without_moving_the_unknowns() -> None:
-    session = SOLVER.start(arap_data(9, 12))
+    session = warping().start(arap_data(9, 12))
     before = session["Offset"]
     for routine in ("applyJTJ", "applyJTJ_damped", "evalJTF", "pcg"):
         assert session.benchmark(routine, repeat=3) > 0
@@ -81,7 +88,7 @@ def test_a_benchmark_measures_without_moving_the_unknowns() -> None:
 
 
 def test_a_session_says_where_it_stands() -> None:
-    session = SOLVER.start(arap_data(5, 6), max_iterations=1)
+    session = warping().start(arap_data(5, 6), max_iterations=1)
     for part in ("Offset: (5, 6, 2)", "Angle: (5, 6)", "lm", "cpu", "float64", "RUNNING", "no iteration yet"):
         assert part in repr(session)
     record = session.step()
@@ -90,7 +97,7 @@ def test_a_session_says_where_it_stands() -> None:
 
 
 def test_a_session_is_not_copied_and_says_so() -> None:
-    session = SOLVER.start(arap_data(5, 6))
+    session = warping().start(arap_data(5, 6))
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="session"):
             copied(session)
@@ -115,7 +122,7 @@ def test_updates_after_each_step_do_not_repeat_a_rejected_one() -> None:
 
 def test_a_result_after_an_update_counts_the_steps_since_then() -> None:
     """Steps, rejections and costs are those of the records; nothing from before the update is in them."""
-    session = SOLVER.start(arap_data(9, 12), initial_radius=1e16)
+    session = warping().start(arap_data(9, 12), initial_radius=1e16)
     rejected = 0
     for w_reg in (0.3, 2.0, 0.01, 50.0):
         for _ in range(5):
@@ -187,7 +194,7 @@ def test_a_minimum_at_which_control_c_has_cut_a_step_short_is_one_to_the_next_st
 
 
 def test_unknowns_are_read_as_from_a_result() -> None:
-    session = SOLVER.start(arap_data(9, 12))
+    session = warping().start(arap_data(9, 12))
     session.run()
     x = session.result().x
     assert list(session.x) == list(session.x.keys()) == list(x)
@@ -222,7 +229,7 @@ def test_an_unknown_is_copied_when_it_is_read_and_no_other(monkeypatch: pytest.M
         read.append(field.name)
         return whole(problem, field)
 
-    session = SOLVER.start(arap_data(9, 12))
+    session = warping().start(arap_data(9, 12))
     monkeypatch.setattr(CompiledProblem, "read", counting)
     x = session.x
     assert ("Angle" in x, "Mask" in x, len(x)) == (True, False, 2)
@@ -239,16 +246,16 @@ def test_an_unknown_is_copied_when_it_is_read_and_no_other(monkeypatch: pytest.M
 
 def test_a_result_before_the_first_step_is_the_state_at_the_start() -> None:
     data = arap_data(9, 12)
-    session = SOLVER.start(data, max_iterations=5)
+    session = warping().start(data, max_iterations=5)
     result = session.result()
     assert (result.status, result.nit, result.success) == (op.Status.RUNNING, 0, False)
-    assert result.cost == result.initial_cost == pytest.approx(SOLVER.energy.cost(data))
+    assert result.cost == result.initial_cost == pytest.approx(warping().energy.cost(data))
     assert [r.iteration for r in result.iterations] == [0]
     assert "RUNNING" in result.report()
     np.testing.assert_array_equal(result.x["Offset"], data["Offset"])
     assert not session.status.finished
     records = [session.step() for _ in range(5)]
-    whole = SOLVER.solve(data, max_iterations=5)
+    whole = warping().solve(data, max_iterations=5)
     assert [r.cost for r in records] == [r.cost for r in whole.iterations[1:]]
     assert session.result().nit == whole.nit
 

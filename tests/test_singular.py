@@ -12,6 +12,8 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from optpy.solver.result import SolveResult, Status
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)
 i, j = op.indices(H, W)

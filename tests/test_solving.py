@@ -24,6 +24,8 @@ from optpy.kernels.toolchain.compiler import compile_c
 from optpy.solver.result import Status
 from tests.warping import arap_data, arap_energy
 
+pytestmark = pytest.mark.native
+
 ARAP = arap_energy()
 
 
@@ -273,6 +275,7 @@ def test_a_report_names_sizes_costs_and_the_cache() -> None:
         assert part in text
 
 
+@pytest.mark.tensors
 def test_torch_tensors_come_back_as_torch_tensors() -> None:
     torch = pytest.importorskip("torch")
     data = noisy(8, 9, np.float32)

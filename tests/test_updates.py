@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import optpy as op
 from optpy.api.session import Session
+
+pytestmark = pytest.mark.native
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
@@ -23,7 +26,14 @@ ENERGY = op.Energy(
     row=0.3 * op.sin(X[i, j]) - Row[j],
     fixed={X: (M[i, j] == 1) | (A[i, j] > limit), Row: op.value(j) < 3},
 )
-SOLVER = op.compile(ENERGY, device="cpu", dtype=np.float64)
+
+
+@functools.cache
+def compiled() -> op.Solver:
+    """Compiled once."""
+    return op.compile(ENERGY, device="cpu", dtype=np.float64)
+
+
 OFF: dict[str, Any] = dict(function_tolerance=0, parameter_tolerance=0, gradient_tolerance=0, cosine_tolerance=0)
 
 
@@ -41,7 +51,7 @@ def data() -> dict[str, Any]:
 
 
 def started() -> Session:
-    session = SOLVER.start(data(), **OFF)
+    session = compiled().start(data(), **OFF)
     session.step()
     return session
 
@@ -57,14 +67,14 @@ def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
     mask = np.zeros((4, 200), np.uint8)
     mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
     x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
-    problem = SOLVER.start(data() | dict(X=x, M=mask), **OFF)._problem
+    problem = compiled().start(data() | dict(X=x, M=mask), **OFF)._problem
     free = np.concatenate([x[mask == 0], data()["Row"][3:]])
     assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
 
 
 def expected_after(session: Session, changes: dict[str, Any], steps: int) -> dict[str, Any]:
     """The same steps from where the session stands, by a session of its own."""
-    fresh = SOLVER.start(data() | session.x() | changes, **OFF)
+    fresh = compiled().start(data() | session.x() | changes, **OFF)
     for _ in range(steps):
         fresh.step()
     return fresh.x()
@@ -127,7 +137,7 @@ def test_an_update_that_is_refused_changes_nothing() -> None:
 
 def test_the_user_s_arrays_may_change_after_the_start() -> None:
     values = data()
-    session, twin = SOLVER.start(values, **OFF), SOLVER.start(data(), **OFF)
+    session, twin = compiled().start(values, **OFF), compiled().start(data(), **OFF)
     values["X"][...] = values["A"][...] = 7
     session.step()
     twin.step()

@@ -38,16 +38,18 @@ _COMPILE_FLAGS = (
     "c++",
     "-std=c++17",
     "-nostdinc++",  # math.h of the C library: the C++ one takes longer to read than most kernels
-    "-O1",
+    "-O0",  # these kernels run on a few hundred numbers: to optimise them takes far longer than to run them
     "-g0",  # zig's clang adds debug information where it is not told
     "-fPIC",
     "-ffp-contract=off",
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-strict-aliasing",  # vectors are read from arrays of numbers
+    "-fno-sanitize=all",  # zig's clang adds many without optimisation
     "-fsanitize=alignment,bounds",
     "-fno-sanitize-recover=alignment,bounds",
 )
+_LINK_FLAGS = ("-shared", "-O3", "-g0")  # as `compile_c` links: for others zig would build its runtime once more
 _THREADS_AT_MOST = 1024  # of a block, by CUDA
 
 _running = threading.Lock()  # the emulator has one state for the whole process
@@ -284,7 +286,7 @@ def _build(cache: Cache, key: str, toolchain: Toolchain, text: str) -> Entry:
         folder = built.source.parent
         built.source.write_text(text, encoding="utf-8")
         compiling = [*toolchain.command, *_COMPILE_FLAGS, "-c", built.source.name, "-o", "kernels.o"]
-        linking = [*toolchain.command, "-shared", "kernels.o", "-o", built.library.name, "-lm"]
+        linking = [*toolchain.command, *_LINK_FLAGS, "kernels.o", "-o", built.library.name, "-lm"]
         for command in (compiling, linking):
             done = run_compiler(command, cache.root, folder)
             if done.returncode != 0:

@@ -380,6 +380,7 @@ def test_the_stand_in_is_as_strict_as_cupy(xp: StrictCupy) -> None:
     assert (np.float64(2) * array).tolist() == [2, 2, 2]
 
 
+@pytest.mark.nvrtc
 def test_the_stand_in_takes_what_cupy_takes(xp: StrictCupy) -> None:
     pytest.importorskip("cupy", reason="what CuPy takes is asked of it")
     array: Any = xp.wrap(np.ones(3))

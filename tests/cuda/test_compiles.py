@@ -1,8 +1,7 @@
-"""The kernels of all applications compile for every architecture, without a warning, and keep to their registers.
+"""The kernels of all applications compile for GPUs, without a warning, and keep to their registers.
 
-All of them at once take long. Without OPTPY_ALL_ARCHITECTURES=1 in the environment, every energy is compiled in every
-form and precision, but each of them for one architecture: the oldest, the newest or one between, which takes two of the
-four. Others take each form and precision of one energy.
+All of them at once take long. In each run every energy is compiled for one architecture, in one form and precision, and
+the energies take turns with these; in `deep` runs all of them are, for every architecture.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ from tests.schedules import by_hand
 from tests.test_operators import exact_functions
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.nvrtc
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
 FULL = "sm_90"
-WITH_ALL_ENERGIES = (ARCHITECTURES[0], FULL, ARCHITECTURES[-1])
-EVERYTHING = os.environ.get("OPTPY_ALL_ARCHITECTURES") == "1"
 
 Form = Literal["gather", "scatter"]
 FORMS: tuple[Form, ...] = ("gather", "scatter")
@@ -69,19 +67,16 @@ def sources(
                 yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
 
 
-def chosen(architecture: str) -> Iterator[Source]:
-    if EVERYTHING:
-        for name, (form, dtype) in product(ENERGIES, VARIANTS):
-            yield from sources(name, form, dtype, PCG + MULTIGRID)
-        return
-    at = ARCHITECTURES.index(architecture)
+def everything() -> Iterator[Source]:
+    for name, (form, dtype) in product(ENERGIES, VARIANTS):
+        yield from sources(name, form, dtype, PCG + MULTIGRID)
+
+
+def chosen() -> Iterator[Source]:
+    """Of each energy one variant; of some the conjugate gradients, each of which is there once."""
+    pcg = dict(zip(ENERGIES, MULTIGRID + PCG, strict=False))  # the first energies are on grids, which multigrid serves
     for n, name in enumerate(ENERGIES):
-        turn = n + n // 2 + at  # of each energy another variant for each architecture
-        pcg = (PCG[(n // 4 + at) % 2 * 2 + n % 2], MULTIGRID[(n // 2 + at) % 2]) if n % 2 == at % 2 else ()
-        if architecture in WITH_ALL_ENERGIES or (pcg and n < 2 * len(VARIANTS)):
-            yield from sources(name, *VARIANTS[turn % len(VARIANTS)], pcg)
-        if architecture == FULL:
-            yield from sources(name, *VARIANTS[(turn - 1) % len(VARIANTS)], ())
+        yield from sources(name, *VARIANTS[n % len(VARIANTS)], (pcg[name],) if name in pcg else ())
 
 
 def problems_of(source: Source, architecture: str) -> list[str]:
@@ -102,9 +97,14 @@ def check(found: Iterator[Source], architecture: str) -> None:
     assert not problems, "\n".join(problems)
 
 
+def test_all_applications_compile_without_warnings_within_their_registers() -> None:
+    check(chosen(), FULL)
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_all_applications_compile_without_warnings_within_their_registers(architecture: str) -> None:
-    check(chosen(architecture), architecture)
+def test_they_do_so_in_every_form_and_precision_for_every_architecture(architecture: str) -> None:
+    check(everything(), architecture)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -112,17 +112,12 @@ def test_indices_of_64_bits_compile(form: Form) -> None:
     check(sources("mesh_deformation so3", form, "float32", PCG[3:], "long long"), FULL)
 
 
-def test_every_energy_is_compiled_in_every_form_and_precision_and_these_for_every_architecture() -> None:
-    names = {architecture: [s.name for s in chosen(architecture)] for architecture in ARCHITECTURES}
-    for architecture, found in names.items():
-        energies = ENERGIES if architecture in WITH_ALL_ENERGIES else ()
-        for part in (*energies, *FORMS, "float32", "float64", "routines", "pcg"):
-            assert any(part in name for name in found), (architecture, part)
-    together = " ".join(name for found in names.values() for name in found)
-    for energy, (form, dtype) in product(ENERGIES, VARIANTS):
-        assert f"{energy}, {form}, {dtype}, int: routines" in together
+def test_every_energy_form_and_precision_and_all_conjugate_gradients_are_compiled() -> None:
+    names = [s.name for s in chosen()]
+    for part in (*ENERGIES, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
+        assert any(part in name for name in names), part
     for suffix, damped in PCG + MULTIGRID:
-        assert f"pcg{suffix} {damped}" in together
+        assert any(f"pcg{suffix} {damped}" in name for name in names), (suffix, damped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

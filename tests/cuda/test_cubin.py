@@ -15,6 +15,7 @@ from optpy.kernels.toolchain.cubin import KernelResources, read_cubin, read_ptx_
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.nvrtc
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

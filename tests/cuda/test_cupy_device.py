@@ -19,6 +19,7 @@ from optpy.kernels.toolchain.nvrtc import compile_cuda, nvrtc_version
 from tests.cuda.recording_cupy import FakeDriverError, FakeRuntimeError, RecordingCupy
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.nvrtc
 
 SOURCE = r"""
 struct Context { double *x; int n; int m; };

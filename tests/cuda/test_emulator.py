@@ -17,6 +17,8 @@ from optpy.kernels.toolchain import toolchain
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.cuda.emulator_kernels import EXCHANGES, MEMORY, PRELUDE, SOURCES, SUMS, UNDEFINED
 
+pytestmark = pytest.mark.emulated
+
 RNG = np.random.default_rng(5)
 
 
@@ -57,6 +59,7 @@ def line_of(source: str, text: str) -> int:
     return before.count("\n") + 1
 
 
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_sources_are_cuda(source: str, architecture: str) -> None:

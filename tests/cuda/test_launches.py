@@ -98,6 +98,7 @@ def test_no_result_depends_on_the_order_of_blocks_if_it_shall_not(emulated: Emul
     assert all(other == first for other in others)
 
 
+@pytest.mark.applications
 @pytest.mark.parametrize("name", ENERGIES)
 def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
     for dtype in ("float32", "float64"):

@@ -106,6 +106,7 @@ def test_the_bytes_are_known_beforehand(sizes: tuple[int, ...], layout: Layout, 
     assert planned_bytes(slots, by_dim, dtype, layout) == counting.total >= made.nbytes
 
 
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_views_of_real_device_arrays_are_the_memory_itself(side_by_side: bool) -> None:
     """CuPy reshapes into a copy where it finds no strides, and what is written is lost. No GPU is needed to see it."""

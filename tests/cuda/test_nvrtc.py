@@ -19,6 +19,7 @@ from optpy.kernels.toolchain.nvrtc import Target, choose_target, compile_cuda, n
 from optpy.kernels.toolchain.progress import telling
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.nvrtc
 
 TWICE = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }\n'
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")

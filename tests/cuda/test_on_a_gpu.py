@@ -17,7 +17,7 @@ from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 
 DEVICE, REASON = cuda_or_reason()
-pytestmark = pytest.mark.skipif(DEVICE is None, reason=REASON)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICE is None, reason=REASON)]
 
 # `meet` counts the blocks in x[0], waits until all have come, and writes how many each saw.
 SOURCE = r"""

@@ -58,21 +58,37 @@ def machine(ops: Operators) -> BoundCuda:
 # -- grids -----------------------------------------------------------------------------------------------------------
 
 
-@settings(EXAMPLES, max_examples=4)
-@given(random_energies())
-def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: RandomEnergy) -> None:
+def check_in_float64(gpu: Device, random: RandomEnergy) -> None:
     solver = solver_on(gpu, random.energy, "float64")
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
     check_everything(random.energy, random.data(random.long_sizes()), solver=solver)
 
 
-@settings(EXAMPLES, max_examples=2)
-@given(random_energies())
-def test_float32_is_as_close_as_its_precision(gpu: Device, random: RandomEnergy) -> None:
+def check_in_float32(gpu: Device, random: RandomEnergy) -> None:
     solver = solver_on(gpu, random.energy, "float32")
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, 3e-5, solver)
+
+
+@settings(EXAMPLES, max_examples=4)
+@given(random_energies())
+def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: RandomEnergy) -> None:
+    check_in_float64(gpu, random)
+
+
+@settings(EXAMPLES, max_examples=2)
+@given(random_energies())
+def test_float32_is_as_close_as_its_precision(gpu: Device, random: RandomEnergy) -> None:
+    check_in_float32(gpu, random)
+
+
+@pytest.mark.deep
+@settings(EXAMPLES, max_examples=100)
+@given(random_energies())
+def test_every_routine_of_many_energies(gpu: Device, random: RandomEnergy) -> None:
+    check_in_float64(gpu, random)
+    check_in_float32(gpu, random)
 
 
 def test_every_function_of_the_language(gpu: Device) -> None:
@@ -250,15 +266,26 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
 # -- graphs ----------------------------------------------------------------------------------------------------------
 
 
+def check_graph(gpu: Device, random: RandomGraphEnergy, way: Way, deterministic: bool) -> None:
+    solver = solver_on(gpu, random.energy, "float64", way, deterministic)
+    for sizes in GRAPH_SIZES:
+        if possible(random.energy, sizes):
+            check_everything(random.energy, random.data(**sizes), solver=solver)
+
+
 @settings(EXAMPLES, max_examples=8)
 @given(random_graph_energies(), st.sampled_from(WAYS), st.booleans())
 def test_every_form_of_random_graphs_agrees_with_the_dense_jacobian(
     gpu: Device, random: RandomGraphEnergy, way: Way, deterministic: bool
 ) -> None:
-    solver = solver_on(gpu, random.energy, "float64", way, deterministic)
-    for sizes in GRAPH_SIZES:
-        if possible(random.energy, sizes):
-            check_everything(random.energy, random.data(**sizes), solver=solver)
+    check_graph(gpu, random, way, deterministic)
+
+
+@pytest.mark.deep
+@settings(EXAMPLES, max_examples=200)
+@given(random_graph_energies(), st.sampled_from(WAYS), st.booleans())
+def test_every_form_of_many_graphs(gpu: Device, random: RandomGraphEnergy, way: Way, deterministic: bool) -> None:
+    check_graph(gpu, random, way, deterministic)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

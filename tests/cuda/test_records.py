@@ -192,6 +192,7 @@ def loads_in_ptx(text: str, kernel: str) -> Counter[str]:
     return Counter(re.findall(r"\bld\.global\.((?:v\d\.)?[fu]\d+)", entry[0]))
 
 
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(
     ("dtype", "wide", "narrow", "scalars"), [("float32", "v4.f32", "f32", 6), ("float64", "v2.f64", "f64", 20)]
 )

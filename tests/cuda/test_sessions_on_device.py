@@ -322,6 +322,7 @@ def test_a_device_too_full_for_tables_of_edges_says_so_at_the_start_and_in_an_up
     assert_ended(session, "out of memory allocating 99")
 
 
+@pytest.mark.native
 def test_main_memory_that_is_full_is_not_the_device_s(monkeypatch: pytest.MonkeyPatch) -> None:
     session = op.compile(ENERGY, "cpu", np.float64).start(data(), **OPTIONS)
     twin = op.compile(ENERGY, "cpu", np.float64).start(data(), **OPTIONS)

@@ -255,6 +255,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available, "_obstacle", lambda: REASON)
 
 
+@pytest.mark.native
 def test_auto_without_a_gpu_is_the_cpu_and_says_why(no_gpu: None) -> None:
     result = op.solve(WARP, arap_data(5, 6), max_iterations=1)
     assert result.device == "cpu"

@@ -14,6 +14,8 @@ from optpy.kernels.runtime.cuda.device import Device
 from tests.cuda.emulated_device import EmulatedDevice
 from tests.warping import arap_data, arap_energy
 
+pytestmark = pytest.mark.emulated
+
 NATIVE = Path(op.__file__).parent / "kernels/cuda"
 
 # Every point counts who visits it; `seen` has the rows of the strip that the block takes at a time.

@@ -242,6 +242,7 @@ def test_tensors_that_cannot_be_read_are_named(
         bind(ENERGY.problem, good(X=Tensor()))
 
 
+@pytest.mark.tensors
 def test_tensors_without_an_equal_in_numpy_are_named() -> None:
     torch = pytest.importorskip("torch")
     for tensor in (torch.ones((3, 4), dtype=torch.bfloat16), torch.ones((3, 4)).to_sparse()):
@@ -249,6 +250,7 @@ def test_tensors_without_an_equal_in_numpy_are_named() -> None:
             bind(ENERGY.problem, good(X=tensor))
 
 
+@pytest.mark.tensors
 def test_tensors_come_back_as_tensors() -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.ones((3, 4), dtype=torch.float64, requires_grad=True)

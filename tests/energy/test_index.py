@@ -199,6 +199,7 @@ def test_what_is_said_of_a_lookup_is_what_one_writes() -> None:
     assert energy.residuals(data)["fit"].tolist() == [3, 1]
 
 
+@pytest.mark.native
 def test_the_largest_numbers_of_an_index_read_outside() -> None:
     largest = 2**31 - 1
     energy = op.Energy(near=X[i, j] - 1, far=X[i + largest, j] + X[i - largest, j] + X[largest * i - largest, j] - 1)

@@ -13,6 +13,8 @@ from scipy.optimize import least_squares
 import optpy as op
 from tests.operator_checks import check_everything
 
+pytestmark = pytest.mark.native
+
 Real = NDArray[np.float64]
 
 RHO: dict[str, Callable[[Any], Any]] = {

@@ -16,6 +16,8 @@ from optpy.linear.aggregation import aggregation
 from optpy.linear.aggregation.aggregation import Aggregation
 from tests.kernels.aggregation_reference import Native, Real, ReferenceCycle, array_at, inverse_of_blocks
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.ownership import unfinished_name
 from tests.kernels.compilers import ADD, Counter, wait_for
 
+pytestmark = pytest.mark.native
+
 
 def compile_and_add(answers: Queue[tuple[int, bool]]) -> None:
     compiled = compile_c(ADD, name="add")

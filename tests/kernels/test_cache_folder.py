@@ -25,6 +25,8 @@ from optpy.kernels.toolchain.cache_folder import with_fallback
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.kernels.compilers import ADD, Counter, wait_for
 
+pytestmark = pytest.mark.native
+
 NOBODY = 65534
 
 as_root = pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root can mount a disk")
@@ -201,6 +203,7 @@ def test_whatever_else_is_wrong_with_it(
     falls_back(reason, root)
 
 
+@pytest.mark.nvrtc
 def test_images_for_a_gpu_that_cannot_be_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     from optpy.kernels.toolchain.nvrtc import compile_cuda
@@ -246,7 +249,7 @@ def run(program: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 COMPILING = """
 import os
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain.compiler import compile_c
 compiled = compile_c("int add(int a, int b) { return a + b; }", name="add")
 print(compiled.library.add(20, 22), compiled.path.parents[1])
 """

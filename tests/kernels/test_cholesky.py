@@ -25,6 +25,8 @@ from optpy.linear.cholesky.structures import FactorState
 from optpy.linear.safe_work import safe_work_source
 from tests.kernels.test_team import COMPILERS
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 Real = NDArray[np.float64]
 Pattern = NDArray[np.bool_]
 

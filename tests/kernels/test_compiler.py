@@ -17,6 +17,8 @@ from optpy.kernels.toolchain.compiler import compile_c, describe_toolchain
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.toolchain import find_toolchain, processor_identity
 
+pytestmark = pytest.mark.native
+
 ADD = "int add(int a, int b) { return a + b; }\n"
 ZIG = toolchain._zig_binary()
 COMPILERS = {"clang": "clang", "zig": f"{ZIG} cc", "gcc": "gcc"}

@@ -17,13 +17,15 @@ from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.compiler_process import run_compiler
 from tests.kernels.compilers import ADD, wait_for
 
+pytestmark = pytest.mark.native
+
 # nohup, and shells in the background, start what they run with signals ignored, and so would a child be.
 COMPILING = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain.compiler import compile_c
 try:
     compile_c("int add(int a, int b) { return a + b; }", name="add")
 except KeyboardInterrupt:
@@ -116,7 +118,7 @@ def test_what_a_compiler_leaves_running_is_ended(family: Path, tmp_path: Path) -
 
 CHILDLESS = """
 import os
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain.compiler import compile_c
 assert not compile_c("int add(int a, int b) { return b + a; }", name="add").cache_hit
 try:
     os.waitpid(-1, os.WNOHANG)

@@ -20,6 +20,8 @@ from tests.multigrid_cases import H, W, compiled, poisson, values_of
 from tests.multigrid_reference import CASES, DAMPED, UNDAMPED, assert_same_solve
 from tests.warping import arap_data, arap_energy
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 
 @pytest.mark.parametrize("damping", [DAMPED, UNDAMPED], ids=["damped", "undamped"])
 @pytest.mark.parametrize("case", CASES)

@@ -30,6 +30,8 @@ from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSum
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from optpy.solver.safe_point import SafePoint
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 Real = NDArray[np.float64]
 Preconditioners = [None, "jacobi", "block_jacobi"]
 

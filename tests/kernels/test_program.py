@@ -162,6 +162,7 @@ def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routin
         numbered_kernels({ir.Group.COST: [routine]}, ())
 
 
+@pytest.mark.native
 def test_dumps_show_every_stage() -> None:
     solver = op.compile(arap_energy(), device="cpu", dtype=np.float32)
     routine, loops, source = (solver.dump("applyJTJ", stage=stage) for stage in ("routine", "loops", "source"))

@@ -27,6 +27,8 @@ from optpy.kernels.toolchain.progress import telling, told
 from optpy.linear.driver import LinearSolver
 from tests.kernels.compilers import Counter, wait_for
 
+pytestmark = pytest.mark.native
+
 
 def test_only_who_asks_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with told("digging"):
@@ -130,12 +132,12 @@ def test_who_asks_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 COMPILING = """
-from optpy.kernels.compiler import compile_c
+from optpy.kernels.toolchain.compiler import compile_c
 compile_c("int add(int a, int b) { return a + b; }", name="add")
 """
 COMPILING_FOR_THE_GPU = """
 from optpy.kernels import progress
-from optpy.kernels.cuda.nvrtc import compile_cuda
+from optpy.kernels.toolchain.nvrtc import compile_cuda
 progress._PATIENCE = 0.0
 compile_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }', "sm_90")
 """
@@ -193,6 +195,7 @@ def test_another_process_that_compiles_is_waited_for(counter: Counter, root: Pat
     assert counter.compilations() == 1
 
 
+@pytest.mark.nvrtc
 def test_nvrtc_on_a_terminal(root: Path) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     with on_a_terminal(COMPILING_FOR_THE_GPU) as terminal:

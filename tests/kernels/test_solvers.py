@@ -23,6 +23,8 @@ from optpy.linear.multigrid.native import grid_multigrid_source
 from optpy.linear.pcg.native import conjugate_gradients_source
 from tests.multigrid_cases import bending, chain, poisson, volume
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 
 N, E = op.dims("N E")

@@ -20,6 +20,8 @@ from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 
+pytestmark = pytest.mark.native
+
 COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 
 # Each round every thread writes its cell, and after the barrier reads everybody's: with no barrier, or one

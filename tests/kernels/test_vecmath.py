@@ -14,6 +14,8 @@ from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 
+pytestmark = pytest.mark.native
+
 COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 FUNCTIONS = ("sin", "cos", "exp", "log", "expm1", "log1p")
 PRECISIONS = (("f", "float"), ("", "double"))

@@ -24,6 +24,8 @@ from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
 
+pytestmark = pytest.mark.applications
+
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)
 DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)

@@ -17,6 +17,8 @@ from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
+
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 

@@ -19,6 +19,8 @@ from optpy.symbolic.traverse import variables
 from tests.operator_checks import check_everything
 from tests.warping import arap_data, arap_energy
 
+pytestmark = pytest.mark.native
+
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
 X, Y = op.Unknown("X", (H, W)), op.Unknown("Y", (H, W))

@@ -24,6 +24,8 @@ from tests.manifold_data import (
     unit_vectors,
 )
 
+pytestmark = pytest.mark.native
+
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
 
