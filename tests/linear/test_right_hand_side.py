@@ -8,9 +8,9 @@ import pytest
 
 from optpy.linear.registry import REGISTRY
 from optpy.solver.options import Preconditioner
-from tests.linear.any_right_hand_side import check
-from tests.linear.test_assembled import uneven, uneven_data
-from tests.multigrid_cases import bending, values_of
+from tests.linear.assembled.test_assembled import uneven, uneven_data
+from tests.support.any_right_hand_side import check
+from tests.support.multigrid_cases import bending, values_of
 
 
 @pytest.mark.parametrize("preconditioner", [None, "auto", "jacobi", "block_jacobi", "multigrid"])

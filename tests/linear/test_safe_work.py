@@ -23,8 +23,8 @@ from optpy.linear.cholesky.factorisation import Factorisation
 from optpy.linear.safe_work import OutOfTime, SafeWork, Stop
 from optpy.solver.protocol import LinearLimits, LinearStatus
 from optpy.solver.safe_point import SafePoint
-from tests.linear.test_assembled import prepared, step, uneven, uneven_data
-from tests.multigrid_cases import bending, values_of
+from tests.linear.assembled.test_assembled import prepared, step, uneven, uneven_data
+from tests.support.multigrid_cases import bending, values_of
 
 LATE = SafeWork(SafePoint(0.0))
 

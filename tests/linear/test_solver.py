@@ -15,7 +15,7 @@ from optpy.linear.assembled import applicability
 from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
-from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
 

@@ -12,8 +12,8 @@ from optpy.api.pipeline import derive, derive_cuda
 from optpy.ir import Access, Field, Group, Role, Routine, Target
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.scheduling.layouts import _places, channel_orders
-from tests.cuda.applications import ENERGIES
-from tests.schedules import routines_of
+from tests.support.applications import ENERGIES
+from tests.support.schedules import routines_of
 
 Groups = Mapping[Group, Sequence[Routine]]
 

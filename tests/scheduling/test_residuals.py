@@ -12,7 +12,7 @@ from optpy.energy.derive.materialised import store_jacobian, store_product
 from optpy.ir import Group, ResidualSchedule, Target
 from optpy.scheduling.residuals import ATOMIC, STREAMED, VERTEX, cheapest, costs, gathers, scatter_cost, scatters
 from optpy.scheduling.schedule import schedule_residuals
-from tests.schedules import GATHERS, SCATTERS, Way, routines_of
+from tests.support.schedules import GATHERS, SCATTERS, Way, routines_of
 
 V, E = op.dims("V E")
 v, e = op.indices(V, E)

@@ -18,10 +18,10 @@ from optpy.ir import Access, Layout, Schedule, Split, StoredValue, Target
 from optpy.kernels.codegen.slots import gathered_grids
 from optpy.scheduling.layouts import layouts
 from optpy.symbolic.expr import add, var
-from tests.operator_checks import check_everything
-from tests.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.schedules import GATHERS, Way, by_hand, routines_of
-from tests.test_graph_operators import SIZES, possible
+from tests.integration.test_graph_operators import SIZES, possible
+from tests.support.operator_checks import check_everything
+from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.support.schedules import GATHERS, Way, by_hand, routines_of
 
 H, W, V, E = op.dims("H W V E")
 i, j, v, e = op.indices(H, W, V, E)

@@ -6,7 +6,7 @@ import optpy as op
 from optpy import ir
 from optpy.kernels.codegen.split import split_edges
 from optpy.scheduling.schedule import splits
-from tests.schedules import routines_of
+from tests.support.schedules import routines_of
 
 H, W, V, E = op.dims("H W V E")
 i, j, v, e = op.indices(H, W, V, E)

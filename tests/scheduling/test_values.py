@@ -16,8 +16,8 @@ from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import variables
-from tests.operator_checks import check_everything
-from tests.warping import arap_data, arap_energy
+from tests.support.operator_checks import check_everything
+from tests.support.warping import arap_data, arap_energy
 
 pytestmark = pytest.mark.native
 

@@ -12,7 +12,7 @@ import pytest
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.reference import ReferenceProblem
-from tests.solver.known_problems import ReferenceProblemWith, rosenbrock, scalar
+from tests.support.known_problems import ReferenceProblemWith, rosenbrock, scalar
 
 
 def control_c() -> None:

@@ -13,13 +13,13 @@ from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
-from tests.interpret_loops import LoopInterpreter
-from tests.interpret_routines import Interpreter
-from tests.operator_checks import near
-from tests.random_energies import RandomEnergy, random_energies
-from tests.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.schedules import Way, by_hand
-from tests.test_graph_operators import SIZES, possible
+from tests.integration.test_graph_operators import SIZES, possible
+from tests.support.interpret_loops import LoopInterpreter
+from tests.support.interpret_routines import Interpreter
+from tests.support.operator_checks import near
+from tests.support.random_energies import RandomEnergy, random_energies
+from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.support.schedules import Way, by_hand
 
 EXAMPLES = settings(max_examples=8)
 GROUPS = ("cost", "evalF", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped")
