@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optpy as op
@@ -121,22 +121,30 @@ def check_products(found: Scattered, J: Real, epsilon: float) -> None:
 # -- random energies ---------------------------------------------------------------------------------------------------
 
 
-@EXAMPLES
+def check_random(random: RandomGraphEnergy, routines: ProblemRoutines) -> None:
+    """At all sizes that are possible."""
+    for sizes in SIZES:
+        if possible(random.energy, sizes):
+            check_scatters(random.energy, random.data(**sizes), routines)
+
+
+@settings(EXAMPLES, max_examples=40)
 @given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
 def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
-    routines = derive(random.energy, way)
-    for sizes in SIZES:
-        if possible(random.energy, sizes):
-            check_scatters(random.energy, random.data(**sizes), routines)
+    check_random(random, derive(random.energy, way))
 
 
-@EXAMPLES
+@settings(EXAMPLES, max_examples=40)
 @given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
 def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
-    routines = derive(random.energy, None, target)
-    for sizes in SIZES:
-        if possible(random.energy, sizes):
-            check_scatters(random.energy, random.data(**sizes), routines)
+    check_random(random, derive(random.energy, None, target))
+
+
+@pytest.mark.deep
+@settings(EXAMPLES, max_examples=1000)
+@given(random_graph_energies(), st.sampled_from([None, "scatter", *SCATTERS]))
+def test_scatters_and_gathers_of_many_energies(random: RandomGraphEnergy, way: Way) -> None:
+    check_random(random, derive(random.energy, way))
 
 
 # -- single energies ---------------------------------------------------------------------------------------------------
