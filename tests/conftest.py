@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.groups import group_of
-from tests.kernel_flags import compiled_with, quick
+from tests.support.emulator.gpus import emulated as emulated
+from tests.support.emulator.gpus import gpu as gpu
+from tests.support.emulator.gpus import strict as strict
+from tests.support.groups import group_of
+from tests.support.kernel_flags import compiled_with, quick
+from tests.support.own_cache import counter as counter
+from tests.support.own_cache import root as root
 
 # No test asserts on time, so none may fail by it: compiling inside an example is slow the first time.
 settings.register_profile("optpy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from optpy.cli import main
 from optpy.errors import CompileError
 from optpy.kernels.toolchain.ownership import owned, unfinished_name
-from tests.kernels.compilers import make_counter
+from tests.support.compilers import make_counter
 
 pytestmark = pytest.mark.native
 DOCTOR = sys.modules["optpy.cli.doctor"]

@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy import ir
 from optpy.symbolic.traverse import variables
-from tests.warping import arap_energy
+from tests.support.warping import arap_energy
 
 H, W, K = op.dims("H W K")
 i, j = op.indices(H, W)

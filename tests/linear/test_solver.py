@@ -15,7 +15,7 @@ from optpy.kernels.runtime import library
 from optpy.linear import obstacles
 from optpy.linear.jacobi import jacobi
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
-from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
 

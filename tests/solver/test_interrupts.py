@@ -10,7 +10,7 @@ import pytest
 
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
 from optpy.solver.reference import ReferenceProblem
-from tests.solver.known_problems import ReferenceProblemWith, rosenbrock, scalar
+from tests.support.known_problems import ReferenceProblemWith, rosenbrock, scalar
 
 
 class Interrupted(ReferenceProblemWith):

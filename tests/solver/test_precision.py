@@ -13,7 +13,7 @@ from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 from optpy.solver.result import Ending
-from tests.solver.known_problems import ReferenceProblemWith, scalar
+from tests.support.known_problems import ReferenceProblemWith, scalar
 
 EPS, EPS32 = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
 OFF = dict(function_tolerance=0.0, cosine_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)

@@ -13,7 +13,7 @@ from optpy.errors import DataError
 from optpy.solver import Minimizer, SolveOptions, Status
 from optpy.solver.protocol import LinearStatus
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
-from tests.solver.known_problems import (
+from tests.support.known_problems import (
     ReferenceProblemWith,
     linear,
     rosenbrock,

@@ -22,7 +22,7 @@ from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Sum, add, call, const, l
 from optpy.symbolic.number import normal
 from optpy.symbolic.operations import OPERATIONS, equal, less
 from optpy.symbolic.traverse import topological
-from tests.symbolic.programs import Leaf, Program, Undefined, boolean, build, programs, real
+from tests.support.programs import Leaf, Program, Undefined, boolean, build, programs, real
 
 x, y, z = real("x"), real("y"), real("z")
 
@@ -180,7 +180,7 @@ def test_products_and_sums_are_associative_and_commutative(parts: list[Expr], ra
 
 
 _REPRODUCED = """
-from tests.symbolic.programs import real, boolean
+from tests.support.programs import real, boolean
 from optpy.symbolic.expr import *
 from optpy.symbolic.operations import less, sqrt
 from optpy.symbolic.factor import factor

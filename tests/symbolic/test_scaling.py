@@ -23,7 +23,7 @@ from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.operations import OPERATIONS, equal, less
 from optpy.symbolic.printing import to_text
 from optpy.symbolic.traverse import map_variables, substitute, variables
-from tests.symbolic.programs import boolean, real
+from tests.support.programs import boolean, real
 
 x, y = real("x"), real("y")
 SIN, COS = OPERATIONS["sin"], OPERATIONS["cos"]

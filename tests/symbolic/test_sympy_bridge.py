@@ -33,7 +33,7 @@ from optpy.symbolic.expr import (
 )
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, sqrt, stop_gradient
 from optpy.symbolic.sympy_bridge import from_sympy, real_symbol, to_latex, to_sympy
-from tests.symbolic.programs import (
+from tests.support.programs import (
     BOOLEANS,
     REALS,
     Program,

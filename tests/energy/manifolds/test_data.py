@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from optpy.energy.data.binding import bind, bind_update
 from optpy.energy.manifolds.stored import quaternions_of
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     matrices,
     plane_matrices,

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import optpy as op
 from optpy.energy.derive.tangent import moved
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     moved_plane_pose,
     moved_pose,

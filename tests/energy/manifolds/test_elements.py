@@ -13,7 +13,7 @@ from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     matrices,
     plane_matrices,
