@@ -136,7 +136,7 @@ from optpy.kernels.toolchain.compiler import compile_c
 compile_c("int add(int a, int b) { return a + b; }", name="add")
 """
 COMPILING_FOR_THE_GPU = """
-from optpy.kernels import progress
+from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 progress._PATIENCE = 0.0
 compile_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }', "sm_90")
