@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optpy as op
@@ -118,24 +118,32 @@ def check_products(found: Scattered, J: Real, epsilon: float) -> None:
 # -- random energies ---------------------------------------------------------------------------------------------------
 
 
-@EXAMPLES
+def check_random(random: RandomGraphEnergy, routines: ProblemRoutines) -> None:
+    """At all sizes that are possible."""
+    for sizes in SIZES:
+        if possible(random.energy, sizes):
+            check_scatters(random.energy, random.data(**sizes), routines)
+
+
+@settings(EXAMPLES, max_examples=40)
 @given(random_graph_energies(), st.sampled_from([None, *FORMS]))
 def test_scatters_of_random_energies_agree_with_the_dense_jacobian(
     random: RandomGraphEnergy, form: EdgeForm | None
 ) -> None:
-    routines = derive(random.energy, form)
-    for sizes in SIZES:
-        if possible(random.energy, sizes):
-            check_scatters(random.energy, random.data(**sizes), routines)
+    check_random(random, derive(random.energy, form))
 
 
-@EXAMPLES
+@settings(EXAMPLES, max_examples=40)
 @given(random_graph_energies(), st.sampled_from([False, True]))
 def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, scatter: bool) -> None:
-    routines = derive(random.energy, scatter=scatter)
-    for sizes in SIZES:
-        if possible(random.energy, sizes):
-            check_scatters(random.energy, random.data(**sizes), routines)
+    check_random(random, derive(random.energy, scatter=scatter))
+
+
+@pytest.mark.deep
+@settings(EXAMPLES, max_examples=1000)
+@given(random_graph_energies(), st.sampled_from([None, *FORMS]), st.booleans())
+def test_scatters_and_gathers_of_many_energies(random: RandomGraphEnergy, form: EdgeForm | None, scatter: bool) -> None:
+    check_random(random, derive(random.energy, form, "all" if scatter else False))
 
 
 # -- single energies ---------------------------------------------------------------------------------------------------
