@@ -262,6 +262,7 @@ def test_this_machine_gives_a_device_or_a_reason() -> None:
     assert ("error" in describe_cuda()) == (device is None)
 
 
+@pytest.mark.native
 def test_the_cpu_needs_no_cupy() -> None:
     program = (
         "import sys, numpy as np, optpy as op\n"
