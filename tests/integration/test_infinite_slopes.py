@@ -132,6 +132,7 @@ def test_derivatives_that_do_not_fit_the_precision() -> None:
     assert op.solve(energy, data, device="cpu", dtype=np.float64, max_iterations=1).nit == 1
 
 
+@pytest.mark.optimised  # which product overflows depends on the order that the compiler chooses
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_gradient_that_overflows_though_every_derivative_is_finite(dtype: Any) -> None:
     """J = w, F = w Y: F and its square fit, and w^2 Y does not."""
