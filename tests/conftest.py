@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,12 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 @pytest.fixture(autouse=True)
-def compiler_of_the_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def compiler_of_the_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """None for `core`. Energies are compiled without optimisation, unless the test is of what users run."""
-    if request.node.get_closest_marker("core"):
-        monkeypatch.setenv("OPTPY_CC", "no compiler: this test is in the group core")
-    if any(request.node.get_closest_marker(name) for name in ("applications", "bench", "deep", "optimised")):
-        yield
-        return
-    with compiled_with(quick):
-        yield
+    # Not by the fixture `monkeypatch`: what a test patches over this has to be undone before this is.
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("core"):
+            patch.setenv("OPTPY_CC", "no compiler: this test is in the group core")
+        as_users = any(request.node.get_closest_marker(name) for name in ("applications", "bench", "deep", "optimised"))
+        with nullcontext() if as_users else compiled_with(quick):
+            yield
