@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -198,3 +199,9 @@ def test_importing_optpy_leaves_slow_and_optional_libraries_alone() -> None:
     ).stdout.split()
     assert "optpy" in loaded
     assert not heavy & set(loaded)
+
+
+@pytest.mark.parametrize("file", OPTPY_FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_docstrings_begin_with_what_is_computed_and_not_with_a_clause(file: Path) -> None:
+    hanging = re.findall(r'"""((?:What|How|Where|When|Why|Which) .*)', file.read_text(encoding="utf-8"))
+    assert not hanging

@@ -1,4 +1,4 @@
-"""What the arithmetic can tell of a compiled problem where it is linearised: see the protocol of ``solver.protocol``.
+"""Rounding, stiffness and gains left of a compiled problem where it is linearised: see ``solver.protocol``.
 
 All of it is computed on flat vectors, in float64, from what the linearisation has stored, and products with J^T J. The
 vectors p and Ap, and where that is said the step, are others afterwards.
@@ -155,12 +155,12 @@ class Arithmetic:
         return float(np.finfo(self._bound.dtype).eps)
 
     def hidden_in_all(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
-        """What a full step gains, where `is_exact`; it is the step afterwards. See `NonlinearProblem.hidden`."""
+        """The gain of a full step, where `is_exact`; it is the step afterwards. See `NonlinearProblem.hidden`."""
         v = self._flat(np)
         return self._hidden_in(Everything(v.diagonal() > 0), v, cost, unit, safe_point)
 
     def hidden_in_smooth(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
-        """What a step by constants and along coordinates gains; it is the step afterwards."""
+        """The gain of a step by constants and along coordinates; it is the step afterwards."""
 
         def found(xp: Any) -> Hidden:
             v = self._flat(xp)
@@ -215,7 +215,7 @@ class Arithmetic:
         return FlatVectors(self._bound, self._unknowns, self._linear, xp)
 
     def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
-        """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
+        """Computes with more vectors than the solve has: on the device, or in main memory if that is full."""
         xp = self._bound.xp
         try:
             return compute(xp)

@@ -1,4 +1,4 @@
-"""What an energy is compiled to, on the CPU and on a GPU, and how data is bound to it."""
+"""Back ends: an energy compiled for the CPU or for a GPU, to which data is bound."""
 
 from __future__ import annotations
 

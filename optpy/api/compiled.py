@@ -55,7 +55,7 @@ class Compiled:
 
     @property
     def timing(self) -> CompileTiming:
-        """What compiling has taken so far, in every precision of it: nothing yet where no data has chosen one.
+        """The time of compiling so far, in every precision of it: none yet where no data has chosen one.
 
         What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
         """

@@ -1,4 +1,4 @@
-"""Which element of a compiled problem is not finite, as a sentence for its user."""
+"""Names the element of a compiled problem that is not finite, as a sentence for its user."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def residuals(problem: Problem, machine: Machine) -> dict[str, NDArray[Any]]:
 
 
 def explained_cost(problem: Problem, machine: Machine, cost: Cost) -> str:
-    """Which term of a cost, and which element of it, is not finite."""
+    """Names the term of a cost that is not finite, and its element."""
     return explain_values(problem.residuals, residuals(problem, machine), cost.non_finite_terms, machine.dtype)
 
 
 def explained_gradient(
     problem: Problem, machine: Machine, params: Mapping[str, float], graphs: Mapping[Graph, Connectivity]
 ) -> str:
-    """Which derivative is not finite, at which element; the gradient is the one computed last."""
+    """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
     host, buffers = machine.host, machine.buffers
     inputs = {f: host(buffers.read(f)) for f in buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
     arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}

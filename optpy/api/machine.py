@@ -1,4 +1,4 @@
-"""What a compiled problem runs on, as protocols: routines with their memory, and a linear solver on them."""
+"""Protocols of the executor of a compiled problem: routines with their memory, and a linear solver on them."""
 
 from __future__ import annotations
 

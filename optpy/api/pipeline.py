@@ -135,7 +135,7 @@ def _as_it_is(derived: Derived[_P]) -> Derived[_P]:
 
 @contextmanager
 def _told_at(problem: Problem) -> Iterator[None]:
-    """What goes wrong with the derivatives is told with the energy's own line."""
+    """Adds the energy's own line to errors in its derivatives."""
     try:
         yield
     except EnergyError as error:
@@ -145,7 +145,7 @@ def _told_at(problem: Problem) -> Iterator[None]:
 
 
 _ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
-"""What `on_one_grid` has found: it differentiates."""
+"""Answers of `on_one_grid`, which has to differentiate for them."""
 
 
 def on_one_grid(problem: Problem) -> bool:

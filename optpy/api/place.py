@@ -1,4 +1,4 @@
-"""Where a solver runs: on the CPU, or on a GPU; what is asked for, what is there, and why that one was taken."""
+"""The device that a solver runs on, chosen by what is asked for and what is there, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a solver shall run.
+    """The device that a solver runs on.
 
     Attributes:
         gpu: the device; None for the CPU.
@@ -87,7 +87,7 @@ def place_of(
 
 
 def _device_cure(device: object) -> str:
-    """What was probably meant by what is no device."""
+    """The device that was probably meant by a name that is none."""
     if isinstance(device, Mapping):
         return ". Data is given to the solver, op.compile(energy).solve(data), or to op.solve(energy, data)"
     if not isinstance(device, str):

@@ -27,7 +27,7 @@ from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
 
 DTYPES = ("float32", "float64")
-"""What is solved in."""
+"""The precisions to solve in."""
 
 Stage = Literal["routine", "loops", "source"]
 
@@ -75,7 +75,7 @@ class Solver:
 
     @property
     def energy(self) -> Energy:
-        """What is minimised."""
+        """The energy that is minimised."""
         return Energy.of(self.compiled.problem)
 
     @property
@@ -85,12 +85,12 @@ class Solver:
 
     @property
     def device_reason(self) -> str:
-        """Which device it is, and why that one."""
+        """The device, and the reason why it was taken."""
         return self.compiled.place.reason
 
     @property
     def timing(self) -> CompileTiming:
-        """What compiling has taken so far, in every precision of this solver: nothing yet where no data has chosen one.
+        """The time of compiling so far, in every precision: none yet where no data has chosen a precision.
 
         What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
         """
@@ -241,7 +241,7 @@ def compile(
 
 @final
 class _Kept:
-    """What has been compiled for an energy.
+    """The native code that has been compiled for an energy.
 
     Attributes:
         backends: by the key of the place, then by dtype.

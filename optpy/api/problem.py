@@ -128,12 +128,12 @@ class CompiledProblem:
 
     @property
     def first_preconditioner(self) -> Preconditioner:
-        """What "auto" begins with."""
+        """The preconditioner that "auto" begins with."""
         return self._linear_solver.first
 
     @property
     def preconditioners(self) -> str:
-        """What the linear solves used so far."""
+        """The preconditioners of the linear solves so far."""
         return self._linear_solver.used if self._preconditioned else "none"
 
     @property
@@ -146,7 +146,7 @@ class CompiledProblem:
         self._linear_solver.trace = trace
 
     def _set_points(self) -> None:
-        """Which points are visited; conditions of ``fixed`` are evaluated here."""
+        """Sets the points that kernels visit; conditions of ``fixed`` are evaluated here."""
         self._bound.set_points(self._graphs)
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
@@ -228,7 +228,7 @@ class CompiledProblem:
             self._bound.queue(group)
 
     def _queue_ahead(self) -> None:
-        """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
+        """Queues the work after a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._linearised = "nowhere"  # until all is queued
         self._bound.queue("modelcost")
         self._queue_step()

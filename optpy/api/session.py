@@ -278,7 +278,7 @@ class Session:
         return f"the energy has no unknown {name!r}; it has {', '.join(map(repr, self._names))}"
 
     def result(self) -> SolveResult:
-        """What has been reached so far: the iterations since the start or the last ``update``, and the unknowns.
+        """The result so far: the iterations since the start or the last ``update``, and the unknowns.
 
         Where the solve has not ended, its status is RUNNING. Before the first step it is the state at the start: that
         is evaluated now, and not again by the step.
@@ -375,7 +375,7 @@ class SessionUnknowns(Mapping[str, Any]):
 @final
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What an update replaces.
+    """The parts of a session that an update replaces.
 
     Attributes:
         bound: the data's sizes, kinds and graphs; the arrays' values are the problem's own copies.

@@ -38,7 +38,7 @@ class Sweeps(StrEnum):
 
 @final
 class Task(Enum):
-    """What a group computes, and when.
+    """The computation of a group, and the moment at which it runs.
 
     Attributes:
         text: the name of its groups, before any ending.

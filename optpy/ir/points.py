@@ -21,7 +21,7 @@ _SLAB = 1 << 16
 
 
 class Bindings(Protocol):
-    """What the value of an index depends on."""
+    """The values that an index depends on."""
 
     @property
     def sizes(self) -> Mapping[Dim, int]: ...

@@ -1,4 +1,4 @@
-"""Which preconditioner "auto" solves with, by what the solves so far have taken."""
+"""The preconditioner that "auto" solves with, chosen by the time that the solves so far have taken."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Choice:
 
     @property
     def _cheapest_other(self) -> float:
-        """What a solve is expected to take with another one; 0: that is not known."""
+        """The time that a solve is expected to take with another one; 0 if that is not known."""
         return min((cost for record, cost in self._expected.items() if record is not self.record), default=0.0)
 
     def report(self, outcome: Outcome, iterations: int, Q: float = 0.0) -> None:
-        """What has become of the one in force: from now on that may be another one.
+        """Takes the outcome of the one in force: from now on that may be another one.
 
         Args:
             outcome: see ``Outcome``.

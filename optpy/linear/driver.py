@@ -97,7 +97,7 @@ class LinearSolver:
         self.set_preconditioner(self._asked)  # what was cheap, or slow, with the old edges need not be so any more
 
     def data_changed(self) -> None:
-        """What was found out about preconditioners does not hold for other data."""
+        """Forgets the times of preconditioners: they do not hold for other data."""
         for method in self._methods.values():
             method.data_changed()
         if self._choice.disappointed:
@@ -105,7 +105,7 @@ class LinearSolver:
 
     @property
     def first(self) -> Literal["jacobi", "block_jacobi"]:
-        """What "auto" begins with."""
+        """The preconditioner that "auto" begins with."""
         starter = self._heavier[0].starter if self._heavier else "block_jacobi"
         return "jacobi" if starter == "jacobi" else "block_jacobi"
 
@@ -204,7 +204,7 @@ class LinearSolver:
         return solved
 
     def _others(self, left: Record) -> list[Record]:
-        """What may take the place of a preconditioner, in order; of what is asked for by name, what always serves."""
+        """The preconditioners that may replace one, in order; for one asked for by name, those that always serve."""
         if self._asked != "auto":
             return [named(left.starter, self.system)] if left.starter else []
         if not self._heavier:

@@ -1,4 +1,4 @@
-"""How the conjugate gradients of a device end, and what the solver is told of it."""
+"""Endings of the conjugate gradients of a device, and their summary for the solver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
 
 
 def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    """What a linear solve has come to, once it has ended."""
+    """The summary of a linear solve that has ended."""
     status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE

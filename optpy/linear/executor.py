@@ -1,4 +1,4 @@
-"""How the lines of conjugate gradients run on a device, as a protocol."""
+"""The protocol of an executor, which runs the lines of conjugate gradients on a device."""
 
 from __future__ import annotations
 

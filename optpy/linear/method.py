@@ -16,7 +16,7 @@ _UNREDUCED = 0.3
 
 
 class Outcome(Enum):
-    """What became of a preconditioner in a linear solve."""
+    """The outcome of a preconditioner in a linear solve."""
 
     SERVED = "it has ended the solve, and may go on with the next"
     DEAR = "it has taken more than it was to take, or met the limit of the solve"
@@ -45,7 +45,7 @@ class Task:
 @final
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What a preconditioner has done for a linear solve.
+    """The part of a linear solve that one preconditioner has done.
 
     Attributes:
         summary: of the solve; None: another preconditioner is to go on with it.
@@ -96,7 +96,7 @@ class Method(ABC):
         return 0
 
     def data_changed(self) -> None:  # noqa: B027 - most find out nothing
-        """What was found out with the old data does not hold any more."""
+        """Forgets what was found out with the old data."""
 
     def trust(self) -> None:  # noqa: B027 - most are never doubted
         """A doubt about the last solve has proved to be without reason."""

@@ -1,4 +1,4 @@
-"""What the driver knows of a preconditioner: a record for each, in the registry."""
+"""The record of a preconditioner in the registry, by which the driver knows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optpy.linear.method import Method
 from optpy.linear.system import System
 
 Option = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
-"""What users may ask for by name."""
+"""The names by which users ask for preconditioners."""
 
 
 def _nothing(system: System, damped: bool) -> None:

@@ -47,7 +47,7 @@ def safe_work_source() -> str:
 
 
 class OutOfTime(Exception):
-    """What was to be made has not been finished in time."""
+    """Raised where a preconditioner has not been finished in time."""
 
 
 @final

@@ -44,7 +44,7 @@ class System:
         return self.executor.unknowns
 
     def shared(self, make: Callable[[System], _T]) -> _T:
-        """What several preconditioners use, made when it is first asked for."""
+        """An object that several preconditioners use, made when it is first asked for."""
         if make not in self._shared:
             self._shared[make] = make(self)
         found: _T = self._shared[make]

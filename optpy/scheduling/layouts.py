@@ -77,7 +77,7 @@ def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:
 
 
 def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
-    """Which channels of each record are read."""
+    """The channels of each record that are read."""
     found: dict[tuple[Field, tuple[Affine, ...]], set[int]] = {}
     for v in variables(list(roots)):
         if isinstance(v.key, Access):
@@ -86,7 +86,7 @@ def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
 
 
 def _places(channels: int, records: Mapping[frozenset[int], bool]) -> list[int]:
-    """Where each channel goes: what the smallest records read comes first, so that no larger one takes it apart.
+    """The place of each channel: those of the smallest records come first, so that no larger one takes them apart.
 
     Args:
         channels: of the field.

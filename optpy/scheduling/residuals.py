@@ -102,7 +102,7 @@ def _column(source: LinearisedResidual, index: MultiIndex) -> list[Expr]:
 
 
 def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
-    """What it costs to visit an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
+    """The cost of visiting an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
 
     What depends on the vertex alone is computed once for all its edges, and costs nothing. Values that are worth
     storing at their points are read there, side by side.

@@ -1,4 +1,4 @@
-"""Which values are computed once for each linearisation and stored, instead of again in every product with J^T J.
+"""Values that are computed once for each linearisation and stored, instead of again in every product with J^T J.
 
 Stored are functions that cost much (``sin(Angle[i, j])``) and conditions on wide data (``Constraints[i, j] >= 0``)
 that depend on one point only: one evaluation instead of one for each neighbour, one byte instead of eight.
@@ -63,7 +63,7 @@ class _Candidate:
 
 
 def _candidates(routine: Routine) -> Iterator[tuple[Expr, Place]]:
-    """What is worth storing of a routine, with the place at which it is read."""
+    """The values of a routine that are worth storing, with the place at which each is read."""
     roots = routine.roots
     places = places_of(roots, routine.domain, set(incidences(routine)))
     wide = _fields_read_in_conditions_only(roots)

@@ -41,7 +41,7 @@ class IterationRecord:
 
 @final
 class IntermediateResult:
-    """What a callback gets after every iteration.
+    """The argument of a callback, after every iteration.
 
     Attributes:
         iteration: the record of the iteration.

@@ -158,7 +158,7 @@ class Minimizer:
             self._elapsed, self._entered = self._now(), time.perf_counter()
 
     def _ending_without_a_step(self) -> Ending:
-        """What the tests say that look at the point alone, and at the limits."""
+        """The ending by the tests of the point alone, and of the limits."""
         at_minimum = self._criteria.at_minimum(self._gradient_norm)
         return at_minimum or self._criteria.limit(len(self._iterations) - 1, self._now()) or _RUNNING
 
@@ -226,7 +226,7 @@ class Minimizer:
         self._call_back()
 
     def _given_up(self, proposal: Proposal, before: float, safe_point: SafePoint) -> Ending | None:
-        """Where the method itself can go no further."""
+        """The ending where the method itself can go no further."""
         if proposal.ending is None:
             return None
         resort = self._confirmation.damping(self._precise.resort(proposal, before, safe_point), proposal, before)
@@ -349,7 +349,7 @@ class Minimizer:
             self._ending = Ending(Status.INTERRUPTED, f"{Status.INTERRUPTED.value}{at}.")
 
     def _return_best(self) -> None:
-        """Where the solve has ended, to the best point met."""
+        """Goes back to the best point met."""
         if self.status.finished and self._saved is not None and self._saved.total < self._cost.total:
             last, self._cost, self._saved = self._cost, self._saved, None
             self._problem.restore()
@@ -362,7 +362,7 @@ class Minimizer:
         return last.total <= max(_ABOUT * best.total, self._precise.nothing)
 
     def _ending_at_best(self, last: Cost) -> Ending:
-        """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
+        """The ending at the best point: a test of the last one holds for it only if their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
         as_good = last.total - best.total <= self._criteria.function * best.total

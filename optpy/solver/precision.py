@@ -32,7 +32,7 @@ _WORTH: Final = 1e-6
 
 @final
 class Precision:
-    """What the arithmetic can tell of a step that leads no further down.
+    """The judge of steps that lead no further down, by what the arithmetic can tell.
 
     Args:
         problem: see `NonlinearProblem`.
@@ -54,7 +54,7 @@ class Precision:
 
     @property
     def nothing(self) -> float:
-        """What rounding leaves of a cost that can be 0, judged by the start."""
+        """The cost that rounding leaves where the minimum is 0, judged by the start."""
         return _ROUNDED * self._unit**2 * self.initial
 
     @property
@@ -64,11 +64,11 @@ class Precision:
 
     @property
     def advice(self) -> str:
-        """What to do about rounding, as a sentence; nothing in float64."""
+        """Advice against rounding, as a sentence; empty in float64."""
         return "" if self._unit < DOUBLE else " dtype=np.float64 can go further."
 
     def ending(self, proposal: Proposal, cost: float) -> Ending | None:
-        """What to say of a step that is not worth taking; None: nothing that the precision decides.
+        """The ending at a step that is not worth taking; None where the precision does not decide.
 
         Args:
             cost: at x.
@@ -84,7 +84,7 @@ class Precision:
         return found or self._no_way_down(proposal, cost)
 
     def resort(self, proposal: Proposal, cost: float, safe_point: SafePoint) -> Ending | None:
-        """What to say where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
+        """The ending where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
         if proposal.ending is None or not self._unit:
             return None
         no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
@@ -211,7 +211,7 @@ class Precision:
         return cost > self.nothing and cost - proposal.step.cost.total > NOTABLE * cost
 
     def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
-        """Where J^T J is singular, rounding alone makes a full step longer than x, and the cost many times larger."""
+        """The ending where rounding makes a full step of a singular J^T J longer than x, and the cost much larger."""
         step = proposal.step
         if step is None:
             return None
@@ -269,7 +269,7 @@ class Precision:
         return None
 
     def _gain(self, proposal: Proposal) -> float:
-        """What a full step would gain: by the residuals, or where they promise nothing, by the gradient."""
+        """The gain of a full step: by the residuals, or where they promise nothing, by the gradient."""
         if proposal.step is not None or proposal.linear.status is LinearStatus.FAILURE:
             return proposal.full_gain
         problem = self._problem

@@ -1,4 +1,4 @@
-"""What the solver asks of a problem. The vectors live in the problem; only scalars cross this line.
+"""The protocol between solver and problem. The vectors live in the problem; only scalars cross this line.
 
 The problem holds the current point `x`, the step `delta` and the candidate `x + delta`, on whatever device it
 likes. Sums are accumulated in float64. A `KeyboardInterrupt` comes out of safe points only, which are
@@ -67,7 +67,7 @@ class Damping:
 @final
 @dataclass(frozen=True, slots=True)
 class LinearLimits:
-    """When the conjugate gradients stop; k counts iterations from 1, Q is the quadratic model.
+    """The limits of conjugate gradients; k counts iterations from 1, Q is the quadratic model.
 
     max_iterations: stop when k reaches it.
     min_iterations: no test of convergence before that many.
@@ -98,7 +98,7 @@ class LinearLimits:
 
 
 class LinearStatus(Enum):
-    """How a linear solve ended."""
+    """The ending of a linear solve."""
 
     CONVERGED = "converged"
     MAX_ITERATIONS = "iteration limit reached"
@@ -124,7 +124,7 @@ class LinearSummary:
 @final
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What rounding x to the precision of the arithmetic does, against the precision: see `rounding.rounding`.
+    """The effect of rounding x to the precision of the arithmetic, in units of it: see `rounding.rounding`.
 
     relative_gradient: the gradient, in units of what rounding changes of it.
     cost: 1/2 ||J (s x)||^2 for signs s: times the square of the precision, the least that a cost can be told from.
@@ -137,7 +137,7 @@ class Rounding:
 @final
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What may be left to gain where a gradient looks like rounding: see `NonlinearProblem.hidden`.
+    """The gain that may be left where a gradient looks like rounding: see `NonlinearProblem.hidden`.
 
     left: of the cost; infinite where the linear solve has not told.
     is_next: the step that gains what is left is the one that `NonlinearProblem.try_step` tries next.
@@ -211,7 +211,7 @@ class NonlinearProblem(Protocol):
         """
 
     def rounding(self, cost: float) -> Rounding:
-        """How much of the cost, and of the gradient that the last `linearise` stored, is rounding.
+        """The rounding in the cost, and in the gradient that the last `linearise` stored.
 
         Asked only where a step leads no further down. The step stays as it is.
 
@@ -237,7 +237,7 @@ class NonlinearProblem(Protocol):
         """Whether `hidden` says what a full step gains, and finds that step, however ill-conditioned J^T J is."""
 
     def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
-        """What the cost may lie above the minimum.
+        """The distance by which the cost may lie above the minimum.
 
         Where it is exact, what a full step gains: see `rounding.left_in`. Elsewhere, if the problem `is_stiff`, what a
         step by constants and along coordinates gains; and if that is little, what rounding hides, where the gradient

@@ -1,4 +1,4 @@
-"""What comes out of a solve."""
+"""The result of a solve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optpy.solver.report import TABLE_HEADER, table_row
 
 
 class Status(Enum):
-    """How a solve ended; the value is the sentence, without the numbers.
+    """The ending of a solve; the value is the sentence, without the numbers.
 
     RUNNING: it has not; only a session, or its result, says so.
     GRADIENT_TOLERANCE, COSINE_TOLERANCE, FUNCTION_TOLERANCE, PARAMETER_TOLERANCE: converged, by the tests of the

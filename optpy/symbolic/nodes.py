@@ -28,7 +28,7 @@ from optpy.symbolic.order import topological
 
 
 class Key(Protocol):
-    """What a leaf stands for. ``str(key)`` must be unique among the keys of one expression.
+    """The key of a leaf. ``str(key)`` must be unique among the keys of one expression.
 
     A key may also have an attribute ``finite``: True promises that its values are never infinite or NaN.
     """
@@ -154,7 +154,7 @@ _LONGEST = 400
 """Longest text of a node that is written inside another one."""
 
 _COMPARED, _ALL, _ADDED, _MULTIPLIED, _RAISED, _ATOM = range(6)
-"""How tightly a text binds."""
+"""The precedence of a text, from the loosest."""
 
 _COMPARISONS: Final = {"less": "<", "less_equal": "<=", "equal": "=="}
 

@@ -7,7 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 
 class Node(Protocol):
-    """What is made of others of its kind."""
+    """A node, or anything else, that is made of others of its kind."""
 
     @property
     def children(self) -> tuple[Self, ...]: ...

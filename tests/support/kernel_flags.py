@@ -38,14 +38,17 @@ def compiled_with(more: Flags) -> Iterator[None]:
     Conjugate gradients are one library for all energies, and stay as for users.
     """
 
-    def flags(*, werror: bool) -> tuple[str, ...]:
-        return compile_flags(werror=werror) + more()
-
     def compile_with_them(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
+        if name == "pcg":
+            return compile_c(source, name=name, werror=werror, what=what)
+        behind = more()  # before the patch, since it may look for the compiler
+
+        def flags(*, werror: bool) -> tuple[str, ...]:
+            return compile_flags(werror=werror) + behind
+
         with pytest.MonkeyPatch.context() as inner:
-            if name != "pcg":
-                inner.setattr(compiler, "compile_flags", flags)  # for the key
-                inner.setattr(build, "compile_flags", flags)
+            inner.setattr(compiler, "compile_flags", flags)  # for the key
+            inner.setattr(build, "compile_flags", flags)
             return compile_c(source, name=name, werror=werror, what=what)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -44,12 +44,12 @@ class AtPoint:
         return [float(v) for v in evaluate(roots, self)]
 
     def element(self, access: ir.Access) -> Index | None:
-        """Where an access reads; None: outside."""
+        """The element that an access reads; None outside."""
         position, inside = self._lookup.position(access)
         return tuple(int(self._here(n)) for n in position) if self._here(inside) else None
 
     def reads(self, roots: Iterable[Expr]) -> Iterator[Read]:
-        """What expressions read."""
+        """The elements that expressions read."""
         for v in variables(list(roots)):
             key = v.key
             if isinstance(key, ir.Scalar):

@@ -67,7 +67,7 @@ def _elements(columns: Columns, faulty: NDArray[np.bool_]) -> Iterator[Elements]
 
 @final
 class _Sight:
-    """What has been seen of J so far.
+    """The entries of J seen so far.
 
     Attributes:
         columns: of J.

@@ -68,7 +68,7 @@ class DisplacedResiduals:
             self.size += math.prod(shape)
 
     def _scale(self, unknown: ir.Field) -> Floats:
-        """How large a change of each coordinate is large: a power of two below max(1, |x|); 1 on manifolds."""
+        """The unit of change of each coordinate: a power of two below max(1, |x|); 1 on manifolds."""
         x: Floats = self._bound.arrays[unknown.name]
         if unknown.manifold is None:
             return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
@@ -95,7 +95,7 @@ class DisplacedResiduals:
         return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
 
     def rounding(self) -> Floats:
-        """How much of each entry of F may be rounding, where the changed x is exact."""
+        """A bound on the rounding in each entry of F, where the changed x is exact."""
 
         def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
             def leaf(key: Any) -> Value:

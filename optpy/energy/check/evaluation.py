@@ -29,7 +29,7 @@ Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
-"""What makes numbers of expressions, given those of the leaves."""
+"""Evaluates expressions, given the values of the leaves."""
 
 
 @final
@@ -60,7 +60,7 @@ class Lookup:
         raise InternalError(f"no value for the leaf {key}")
 
     def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Mask]:
-        """Where an access reads, moved inside the array, and where it truly is inside."""
+        """The elements that an access reads, moved inside the array, and a mask of those that truly are inside."""
         inside: Mask = np.ones((1,) * len(self._slab.shape), np.bool_)
         index = []
         for affine, dim in zip(access.index, access.field.dims, strict=True):
@@ -142,7 +142,7 @@ def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
 
 
 def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: Bound) -> Mask:
-    """Which elements of an unknown are solved for: (*dims)."""
+    """The mask of an unknown's elements that are solved for: (*dims)."""
     shape = tuple(bound.sizes[d] for d in unknown.dims)
     condition = problem.fixed.get(unknown)
     if condition is None:
@@ -161,7 +161,7 @@ class Columns:
     """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
 
     solved: dict[ir.Field, Mask]
-    """Which elements are solved for: (*dims)."""
+    """The mask of elements that are solved for: (*dims)."""
     first: dict[ir.Field, int]
     size: int
 

@@ -26,7 +26,7 @@ _FIRST_STEP = 2.0**-8
 _ULPS = 8.0
 """The shortest step, in units in the last place."""
 _BLURRED = 0.1
-"""How much of a derivative the shortest step leaves to rounding, by a bound on that."""
+"""The largest part of a derivative that the shortest step may leave to rounding, by a bound on that."""
 _SURE = 1e-3
 """Nothing agrees where more of it is left."""
 _ROUNDED = 10.0
@@ -47,11 +47,11 @@ class WorstEntry:
     residual: str
     """The term, or the entry of a list: "reg[0]"."""
     row: tuple[int, ...]
-    """Where in the residual: index in its domain, then the component."""
+    """The row: index in the residual's domain, then the component."""
     unknown: str | None
     """None where the symbolic derivative says that the residual does not depend on what was changed."""
     column: tuple[int, ...]
-    """Which element of the unknown: index in its grid, then the channel (of its tangent, on a manifold)."""
+    """The column: index in the unknown's grid, then the channel (of its tangent space, on a manifold)."""
     symbolic: float
     numeric: float
     error: float
@@ -78,7 +78,7 @@ _IS_UNDECIDED, _DISAGREES = 1, 2
 @final
 @dataclass(frozen=True, slots=True)
 class GradientReport:
-    """What ``check_gradients`` found. True if every derivative agrees: neither disagrees, nor is undecided."""
+    """The findings of ``check_gradients``. True if every derivative agrees: none disagrees, and none is undecided."""
 
     worst: dict[str, WorstEntry]
     """For each residual that has derivatives."""
@@ -289,7 +289,7 @@ class _Differences:
         )
 
     def _swing(self, symbolic: Floats, columns: NDArray[np.intp], step: Floats) -> Floats:
-        """How far the mean of the symbolic derivatives at x + h and x - h is from those at x."""
+        """The distance of the mean of the symbolic derivatives at x + h and x - h from those at x."""
         change = np.zeros_like(step)
         change[columns] = step[columns]
         forward, backward = (self._entries(self._jacobian_at(c), columns) for c in (change, -change))

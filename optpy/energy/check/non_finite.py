@@ -1,4 +1,4 @@
-"""What is not finite where a solve starts: a residual, a derivative, or the gradient, told so that it can be mended."""
+"""Explanations of values that are not finite where a solve starts: a residual, a derivative, or the gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READS: Final = 8
 def explain_values(
     residuals: Sequence[ir.Residual], values: Mapping[str, NDArray[Any]], terms: Collection[str], dtype: str
 ) -> str:
-    """Which residual is not finite, and where.
+    """Names the residual that is not finite, and its element.
 
     Args:
         residuals: of the energy.
@@ -47,7 +47,7 @@ def explain_values(
 def explain_gradient(
     residuals: Sequence[ir.Residual], columns: Columns, bound: Bound, gradient: Mapping[str, NDArray[Any]], dtype: str
 ) -> str:
-    """Why the gradient J^T F is not finite though F is.
+    """Explains why the gradient J^T F is not finite though F is.
 
     Args:
         residuals: of the energy.

@@ -224,7 +224,7 @@ def _wanted(s: Source) -> str:
 
 
 BoundBy = dict[ir.Dim, ir.Field | ir.Graph]
-"""What gave each size."""
+"""The array or graph that gave each size."""
 
 
 def _bind_edges(g: ir.Graph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
@@ -263,7 +263,7 @@ def _bind_sizes(
 
 
 def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
-    """What may follow the axes of the grid."""
+    """The shapes that may follow the axes of the grid."""
     size = f.manifold.matrix_size if isinstance(f.manifold, Manifold) else None
     return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
 

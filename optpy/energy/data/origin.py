@@ -23,7 +23,7 @@ _ON_GPU = (2, 13)
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an array came from: the library, and the device that it lay on."""
+    """The origin of an array: its library, and the device that it lay on."""
 
     library: str
     device: Any = None

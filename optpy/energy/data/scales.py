@@ -13,7 +13,7 @@ from optpy.ir import Scalar, Scale
 
 
 def role_of(param: Scalar, scales: Iterable[Scale]) -> str:
-    """What a message about a param adds where it is a scale."""
+    """The part of a message about a param that says that it is a scale."""
     labels = [repr(s.label) for s in scales if s.value == param]
     return f"; it is the scale of a robust loss in {', '.join(labels)}" if labels else ""
 

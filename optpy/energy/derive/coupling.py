@@ -1,4 +1,4 @@
-"""Which elements of the unknowns J^T J couple: what a multigrid preconditioner has to know of an energy."""
+"""The sparsity of J^T J: the elements of the unknowns that it couples, as a multigrid preconditioner needs it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -
 @final
 @dataclass(slots=True)
 class _Pattern:
-    """What is coupled, found pair by pair."""
+    """The coupled elements, found pair by pair."""
 
     elements: tuple[Element, ...]
     reach: list[int]

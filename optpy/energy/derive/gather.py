@@ -272,7 +272,7 @@ def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contrib
 def contributed(
     view: View, found: Sequence[View], component: int, contribution: Contribution
 ) -> Mapping[Hashable, Expr]:
-    """What one component of a residual adds at the element that it is seen from.
+    """The contributions of one component of a residual to the element that it is seen from.
 
     Args:
         view: where it is seen from.

@@ -38,7 +38,7 @@ from optpy.ir import (
 @final
 @dataclass(frozen=True, slots=True)
 class ProblemRoutines:
-    """What an energy becomes.
+    """The routines of an energy.
 
     Attributes:
         groups: the routines; a group has one routine for each domain or grid. Empty groups are left out.

@@ -97,7 +97,7 @@ def _cost(name: str, domain: Domain, group: Sequence[Residual]) -> Routine:
 
 
 def residual_field(residual: Residual) -> Field:
-    """Where evalF stores a residual."""
+    """The field in which evalF stores a residual."""
     dims = tuple(i.dim for i in residual.domain)
     return Field(f"F.{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
 
@@ -202,7 +202,7 @@ def _gradient_routine(
 @final
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where something that residuals contribute to an unknown's elements goes: a channel of a vector of the solver."""
+    """The target of what residuals contribute to an unknown's elements: a channel of a vector of the solver."""
 
     unknown: Field
     field: Field
@@ -210,14 +210,14 @@ class Output:
 
 
 def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
-    """Where g and C of an unknown go, by the keys of ``gradient_and_blocks``."""
+    """The targets of g and C of an unknown, by the keys of ``gradient_and_blocks``."""
     g, c = vector("g", unknown), vector("C", unknown, block_channels(unknown) if blocks else None)
     outputs: dict[Hashable, Output] = {("g", unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
     return outputs | {("C", unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
 
 
 def product_outputs(unknown: Field) -> dict[Hashable, Output]:
-    """Where Ap of an unknown goes, by the keys of ``times_tangent``."""
+    """The targets of Ap of an unknown, by the keys of ``times_tangent``."""
     return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
 
 
@@ -231,7 +231,7 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
 def gradient_and_blocks(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
-    """What one component of a residual adds to g and to the blocks of J^T J (see ``gather.Contribution``)."""
+    """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
     gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
     blocks: dict[Hashable, Expr] = {
         ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
@@ -274,7 +274,7 @@ def _product_routine(
 def times_tangent(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
-    """What one component of a residual adds to J^T (J p) (see ``gather.Contribution``)."""
+    """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
 
 
@@ -292,5 +292,5 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
 
 
 def solved_field(dims: tuple[Dim, ...]) -> Field:
-    """Where ``fixed_masks`` stores which points of a grid are solved for."""
+    """The field in which ``fixed_masks`` stores the points of a grid that are solved for."""
     return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

@@ -98,7 +98,7 @@ def _couples_channels(source: LinearisedResidual) -> bool:
 
 
 def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
-    """What edges read of the unknowns that they read: 1 where an element is solved for, and may be added to."""
+    """Masks that edges read: 1 where an element of an unknown is solved for, and may be added to."""
     masked = dict.fromkeys(u for s in scattered for u in _unknowns(s) if u in fixed)
     routines = []
     for n, (dims, group) in enumerate(by_grid(list(masked)).items()):
@@ -175,7 +175,7 @@ def _over_edges(
 def _additions(
     sources: Sequence[LinearisedResidual], outputs: Mapping[Hashable, Output], contribution: Contribution
 ) -> dict[tuple[Output, MultiIndex], Expr]:
-    """What residuals over one domain add to each output at each index that they read, without what is 0 by its form.
+    """Contributions of residuals over one domain to each output at each index that they read, zeros left out.
 
     Sorted by index: the channels of one element stand side by side, here as in memory.
     """

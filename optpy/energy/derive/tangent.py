@@ -57,7 +57,7 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
 
 
 def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
-    """How large an unknown is along each coordinate in which it moves, 1 along turns.
+    """The magnitude of an unknown along each coordinate in which it moves, 1 along turns.
 
     Args:
         unknown: the field.

@@ -32,7 +32,7 @@ ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
 Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
 
 Built = tuple[dict[str, list[Expr]], list[Expr]]
-"""What a sweep stores, by vector, and the summands of its dot product."""
+"""The values that a sweep stores, by vector, and the summands of its dot product."""
 
 Builder = Callable[[Field, Preconditioned], Built]
 

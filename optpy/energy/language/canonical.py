@@ -17,7 +17,7 @@ from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
 from optpy.symbolic.traverse import map_variables, variables
 
 Renaming = Mapping[Atom, Affine]
-"""What stands for each of the user's indices."""
+"""The affine index in place of each of the user's indices."""
 
 
 def canonical_residual(term: str, label: str, expression: Expression) -> ir.Residual:

@@ -22,11 +22,11 @@ from optpy.symbolic.expr import var
 from optpy.symbolic.traverse import variables
 
 Channels = int | Manifold | type[Element] | None
-"""What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
+"""The value at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
 class GridArray(Symbol):
-    """What arrays and unknowns share: values on a grid, read at affine indices."""
+    """Values on a grid, read at affine indices: the base of arrays and unknowns."""
 
     __slots__ = ("field",)
     field: ir.Field
@@ -147,7 +147,7 @@ class GridArray(Symbol):
 
     @property
     def number_message(self) -> str:
-        """What is said where it is used like one of its values."""
+        """The message where it is used like one of its values."""
         return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
 
     _unindexed = Refusal("{0.number_message}")
@@ -294,7 +294,7 @@ def _letter(field: ir.Field) -> str:
 
 
 def _displacement(field: ir.Field, stored: Expression) -> Expression:
-    """How far an element of a manifold has moved from where it is stored: not at all, if it is data."""
+    """The displacement of an element of a manifold from its stored value: 0 if it is data."""
     tangent = ir.tangent(field)
     if field.role is not ir.Role.UNKNOWN:
         return zeros(tangent.channels)

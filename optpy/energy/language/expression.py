@@ -1,4 +1,4 @@
-"""What users calculate with: scalars, vectors and matrices of symbolic expressions, by NumPy's rules."""
+"""Expressions that users calculate with: scalars, vectors and matrices of symbols, by NumPy's rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Source = ir.Field | ir.Scalar | ir.Graph
 """A declaration that an expression reads."""
 
 Operand = Any
-"""What may stand in a formula beside expressions: numbers, NumPy arrays and sequences of constants."""
+"""Operands of formulas beside expressions: numbers, NumPy arrays and sequences of constants."""
 
 
 class Expression(metaclass=Refusing):

@@ -52,7 +52,7 @@ class Graph(Symbol):
         return self.graph.name
 
     def __getitem__(self, key: Any) -> tuple[Any, ...]:
-        """What the slots of an edge point at, in their order: an index, or for a slot on a grid a tuple of indices.
+        """The indices that the slots of an edge point at, in their order: for a slot on a grid a tuple of indices.
 
         Args:
             key: a loop variable over the edges, ``e = op.indices(E)``.
@@ -94,7 +94,7 @@ class Graph(Symbol):
 
     @property
     def number_message(self) -> str:
-        """What is said where the graph is used like an expression."""
+        """The message where the graph is used like an expression."""
         return (
             f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
             f"{self._names} = {self.name}[e] with e = op.indices({self.graph.edges})"
@@ -116,7 +116,7 @@ class Graph(Symbol):
 
 @final
 class Slots(tuple[Any, ...]):
-    """What the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
+    """The indices that the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
 
     @property
     def _entry(self) -> Entry:

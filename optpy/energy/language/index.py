@@ -51,7 +51,7 @@ class IndexExpression(Symbol):
 
     @property
     def number_message(self) -> str:
-        """What is said where it stands in a formula like a number."""
+        """The message where it stands in a formula like a number."""
         return f"the index {self} stands in a formula: write op.value(i) for its value as a number"
 
     def __add__(self, other: object) -> IndexExpression:
@@ -202,7 +202,7 @@ def _is_whole(value: object) -> TypeGuard[SupportsIndex]:
 
 
 def as_affine(value: object, what: str) -> Affine:
-    """What a user wrote as an index.
+    """The affine index that a user wrote.
 
     Args:
         value: an index, a size, an integer, or a sum of them.

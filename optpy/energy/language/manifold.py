@@ -29,11 +29,11 @@ class Manifold(ir.Manifold, ABC):
     scipy: ClassVar[bool] = False
     """Elements may be given as SciPy's ``Rotation``, too."""
     layout: ClassVar[str]
-    """What the stored channels are, for messages."""
+    """A description of the stored channels, for messages."""
 
     @abstractmethod
     def read(self, stored: Expression, delta: Expression) -> Any:
-        """What formulas see of an element: its retraction by delta, to first order.
+        """The value of an element in formulas: its retraction by delta, to first order.
 
         Args:
             stored: (channels,), its value.
@@ -53,7 +53,7 @@ class Manifold(ir.Manifold, ABC):
         """
 
     def magnitudes(self, stored: Any, xp: Any) -> Any:
-        """How large elements are along each coordinate of the tangent: (*grid, dimension), 1 along turns."""
+        """The magnitudes of elements along each coordinate of the tangent space: (*grid, dimension), 1 along turns."""
         found = xp.ones((*stored.shape[:-1], self.dimension))
         if self.translation:
             found[..., -self.translation :] = xp.abs(stored[..., -self.translation :])
@@ -82,7 +82,7 @@ class Element(Symbol):
     _compose: Callable[[Any], Any]
     """This after another of the same kind."""
     _act: Callable[[Expression], Expression]
-    """What it takes a vector of ``size`` to."""
+    """The image of a vector of ``size``."""
 
     def __matmul__(self, other: Any) -> Any:
         """The composition with an element of the same kind, or the vector that it takes a vector to."""
@@ -101,7 +101,7 @@ class Element(Symbol):
 
     @property
     def number_message(self) -> str:
-        """What is said where it is used like a number."""
+        """The message where it is used like a number."""
         return (
             f"{self} is no number and no vector: write x @ y for compositions, R @ v for what it does to a vector, "
             ".inverse(), .log() or .matrix()"
@@ -128,7 +128,7 @@ class Element(Symbol):
 
 
 _NOT_OF_FORMULAS: Final = ("exp", "manifold", "number_message", "size")
-"""What elements have, but nobody writes in a formula: ``exp`` is called on the class."""
+"""Attributes of elements that nobody writes in a formula: ``exp`` is called on the class."""
 
 _OF_OTHER_LIBRARIES: Final = {
     "inv": ".inverse()", "T": ".inverse()", "H": ".inverse()", "conj": ".inverse()", "conjugate": ".inverse()",

@@ -1,4 +1,4 @@
-"""What to write in place of names of other libraries that optpy does not have.
+"""Advice for names of other libraries that optpy does not have.
 
 One table for each way to meet them: ``op.einsum``, ``np.einsum(x, ...)`` and ``x.einsum``.
 """
@@ -84,7 +84,7 @@ OTHERS: Final[dict[str, str]] = {
 
 
 def in_place_of(name: str) -> str | None:
-    """What to write for a name of another library, if there is something."""
+    """The name to write for one of another library, or None."""
     own = f"op.{name}" if name in language() else None
     return NUMPY.get(name) or OTHERS.get(name) or own
 

@@ -92,7 +92,7 @@ def _check_sizes(problem: ir.Problem) -> None:
 
 
 _NO_LISTS = (Expression, np.ndarray, GridArray, Graph, str, Mapping)
-"""What may be iterated over but is no list of residuals."""
+"""Types that can be iterated over but are no lists of residuals."""
 
 
 def _entries(name: str, value: Any, location: Location) -> list[tuple[str, str, Expression]]:

@@ -47,7 +47,7 @@ class Symbol(metaclass=Refusing):
     @property
     @abstractmethod
     def number_message(self) -> str:
-        """What is said where it stands in a formula like a number."""
+        """The message where it stands in a formula like a number."""
 
 
 class MissingAttribute(EnergyError, AttributeError):

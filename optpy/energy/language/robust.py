@@ -213,7 +213,7 @@ class _Reader:
                 self._robust.add(e)
 
     def parts(self, e: Expr) -> list[_Part]:
-        """What e is the sum of."""
+        """The summands of e."""
         if e not in self._robust:
             return [(_guard(e), None)]
         if isinstance(e, Product):

@@ -16,7 +16,7 @@ from optpy.energy.language.manifold import Floats
 from optpy.errors import DataError
 
 TOLERANCE = 1e-3
-"""How far a norm may be from 1, or an entry of R^T R from the identity's: numbers typed with four digits are meant."""
+"""The tolerance of a norm against 1, and of R^T R against the identity: numbers typed with four digits pass."""
 
 
 def unit(field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)) -> Floats:

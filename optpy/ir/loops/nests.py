@@ -225,7 +225,7 @@ _BLOCKS: dict[type, tuple[str, ...]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What becomes one function of the target.
+    """One function of the target.
 
     Attributes:
         name: of the function.

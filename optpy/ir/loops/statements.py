@@ -14,7 +14,7 @@ from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
 Update = Literal["=", "+=", "max="]
-"""How a new value meets the old one."""
+"""The operations by which a new value meets the old one."""
 
 
 @final
@@ -63,7 +63,7 @@ class Array:
 @final
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Where on a grid something is solved for."""
+    """The condition that something is solved for at a point of a grid."""
 
     field: Field
 

@@ -103,7 +103,7 @@ class Choose:
 @final
 @dataclass(frozen=True, slots=True)
 class VectorStart:
-    """Where full vectors of a row begin at or after ``margin``; ``margin`` itself where a row is short."""
+    """The start of full vectors of a row at or after ``margin``; ``margin`` itself where a row is short."""
 
     margin: int
     length: Affine
@@ -221,7 +221,7 @@ class Lane:
 @final
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Where a leaf is read; 0 where a guard fails, without a read."""
+    """A guarded read of a leaf; 0 where a guard fails, without a read."""
 
     place: Place | Lane
     guards: tuple[InBounds, ...] = ()

@@ -1,4 +1,4 @@
-/* What every generated kernel sees: where its fields stand, which points it visits, where its sums go; and what those who run
+/* The arguments of every generated kernel: its fields, the points it visits, the targets of its sums; and what those who run
  * it know of it. */
 
 /* Visits the segments [first, last) of its list. */

@@ -1,4 +1,4 @@
-"""How the C family of languages spells types and functions.
+"""Spellings of types and functions in the C family of languages.
 
 A back end is a dialect and a harness; the bodies are the same.
 """

@@ -1,4 +1,4 @@
-"""How conjugate gradients end: numbers that native code and Python share."""
+"""Endings of conjugate gradients: numbers that native code and Python share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from optpy.kernels.codegen.structures import enumeration
 
 
 class Ending(IntEnum):
-    """How the loop ended, or that it has not."""
+    """The ending of the loop, or that it is running."""
 
     RUNNING = 0
     NO_GRADIENT = 1

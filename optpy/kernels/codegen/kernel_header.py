@@ -1,4 +1,4 @@
-"""What every generated kernel sees, and who runs it knows of it: the structures of kernel.h, declared once."""
+"""The structures of kernel.h, declared once: the arguments of every generated kernel, and its description."""
 
 from __future__ import annotations
 

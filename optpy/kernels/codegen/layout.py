@@ -1,4 +1,4 @@
-"""How fields lie in memory: rows padded; channels apart, or side by side on grids that graphs point into.
+"""The layout of fields in memory: rows padded; channels apart, or side by side on grids that graphs point into.
 
 The channels of a point that stand side by side are a record. On GPUs records that graphs read are padded to whole
 vector loads.
@@ -30,7 +30,7 @@ def row_pitch(length: int) -> int:
 
 
 class Layout(Protocol):
-    """How fields lie in memory, as a processor likes it."""
+    """The layout of fields in memory, as a processor likes it."""
 
     @property
     def alignment(self) -> int:
@@ -128,6 +128,6 @@ CUDA = CUDALayout()
 
 
 def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
-    """How a field is stored when the solver's precision is ``real``."""
+    """The dtype in which a field is stored when the solver's precision is ``real``."""
     name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
     return np.dtype(name)

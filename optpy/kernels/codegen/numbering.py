@@ -38,7 +38,7 @@ class Numbered:
 
 
 class AbstractProgram:
-    """What a program in C and one in CUDA alike tell of their kernels."""
+    """The kernels of a program, in C and CUDA alike."""
 
     __slots__ = ()
     numbered: Numbered

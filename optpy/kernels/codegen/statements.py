@@ -84,7 +84,7 @@ class StatementPrinter:
         raise InternalError(f"no text for {what}")
 
     def _memory(self, array: loops.Array) -> tuple[str, str]:
-        """Where a field begins, and the elements from one channel to the next."""
+        """The address of a field, and the elements from one channel to the next."""
         slot = self._target.slots.fields[array.field]
         return f"c->field[{slot}]", f"c->plane[{slot}]"
 

@@ -233,7 +233,7 @@ class _Reader:
 
 
 def _operation(e: Expr) -> object:
-    """What tells apart most expressions that are not stored."""
+    """A cheap summary that tells apart most expressions that are not stored."""
     return e.op if isinstance(e, Call) else type(e)
 
 

@@ -29,7 +29,7 @@ class Column:
 @final
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where the edges of each point begin when they are sorted by what a slot points at; one more than points."""
+    """The start of each point's edges when edges are sorted by what a slot points at; one more than points."""
 
     graph: Graph
     slot: int
@@ -60,7 +60,7 @@ def incidences(routine: Routine) -> dict[Index, Incidence]:
 
 
 def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
-    """Where an entry is read: in the order of the loop that is its row, if that runs over edges of its graph."""
+    """The table of an entry: in the order of the loop that is its row, if that runs over edges of its graph."""
     row = loop_row(entry)
     loop = None if row is None else loops.get(row)
     if loop is not None and loop.graph == entry.table:

@@ -151,5 +151,5 @@ def _rows_and_length(dims: Dims, sizes: Mapping[Dim, int]) -> tuple[int, int]:
 
 
 def _address(array: Any) -> int:
-    """Where an array of NumPy or CuPy begins."""
+    """The address of an array of NumPy or CuPy."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)

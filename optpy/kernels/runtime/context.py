@@ -14,6 +14,6 @@ class Segment(ctypes.Structure):
 
 
 class Context(ctypes.Structure):
-    """Where everything stands; the members hold addresses of arrays."""
+    """The addresses of all arrays."""
 
     _fields_ = CONTEXT.fields

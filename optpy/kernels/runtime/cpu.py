@@ -1,4 +1,4 @@
-"""What an energy's program needs to run on the CPU: its own library, and those that it shares with other energies."""
+"""The libraries of an energy on the CPU: its own, and those that it shares with other energies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _ACCESSES_PER_THREAD = 2**16
 @final
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where fields stand: tables for native code, and their addresses.
+    """The addresses of fields, as tables for native code.
 
     Attributes:
         memory: see ``Buffers``.
@@ -209,7 +209,7 @@ class BoundProgram:
 
     @property
     def context(self) -> Context:
-        """What native code finds the memory by, with the fields where they stand now."""
+        """The structure by which native code finds the memory, with the fields where they stand now."""
         self._locate()
         return self._context
 

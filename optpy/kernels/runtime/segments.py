@@ -1,4 +1,4 @@
-"""Which points of a grid are visited, cut into segments of rows that threads share evenly."""
+"""The points of a grid that are visited, cut into segments of rows that threads share evenly."""
 
 from __future__ import annotations
 

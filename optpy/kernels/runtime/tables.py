@@ -46,7 +46,7 @@ class Connectivity:
         return found
 
     def degrees(self, slot: int) -> Any:
-        """How many edges point at each point of a slot's grid, flattened."""
+        """The number of edges that point at each point of a slot's grid, flattened."""
         offsets = self.table(Offsets(self.graph, slot)).astype(np.int64)
         return offsets[1:] - offsets[:-1]
 
@@ -87,7 +87,7 @@ def table_bytes(keys: Iterable[TableKey], sizes: Mapping[Dim, int]) -> int:
 
 
 def offsets_of(points: Any, size: int, xp: Any = np) -> Table:
-    """Where each of the whole numbers below a size begins when they are sorted, and how many there are."""
+    """The start of each of the whole numbers below a size when they are sorted, and their number."""
     if xp is np:
         return np.concatenate([[0], np.cumsum(np.bincount(points, minlength=size))]).astype(np.int32)
     # CuPy's bincount gives every block counts of its own: gigabytes for a million points.

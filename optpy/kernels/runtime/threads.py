@@ -1,4 +1,4 @@
-"""How many threads a kernel runs with."""
+"""The number of threads that a kernel runs with."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _LIBC = re.compile(r"(libc|libm|libpthread|ld-linux[\w-]*|ld-musl[\w-]*)(-[\d.]+
 @final
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a compiler makes a library.
+    """The commands by which a compiler makes a library.
 
     Attributes:
         command: its driver, which compiles and links.
@@ -110,7 +110,7 @@ def link_flags() -> tuple[str, ...]:
 
 
 def zig_recipe(zig: str) -> Recipe:
-    """How the compiler of the ziglang wheel makes a library."""
+    """The commands by which the compiler of the ziglang wheel makes a library."""
     loaded = loaded_c_library()
     return Recipe((zig, "cc"), (zig, "ld.lld", *_LINKER_FLAGS, *loaded) if loaded else ())
 

@@ -67,7 +67,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 ke
 
 
 def describe_toolchain() -> dict[str, str]:
-    """What `optpy doctor` shows: compiler, flags, processor; an error is under "error", not raised."""
+    """The rows of `optpy doctor` on the compiler: command, flags, processor; an error is under "error", not raised."""
     described = {"processor": processor_identity().splitlines()[0]}
     try:
         toolchain = find_toolchain(open_cache().root)

@@ -1,4 +1,4 @@
-"""Which C compiler builds the kernels, with which flags, for which processor.
+"""The C compiler that builds the kernels, its flags, and the processor that it builds for.
 
 Order: `OPTPY_CC`, then clang, then the clang inside the `ziglang` wheel, then cc, then gcc. One that is found by
 searching has to compile a small library first: many machines have a clang without the headers of the C library.
@@ -123,7 +123,7 @@ def _zig_binary() -> str:
 
 
 def _version(command: tuple[str, ...], root: Path, search_path: str) -> str:
-    """What `command --version` prints; remembered on disk for as long as its files stay the same."""
+    """The output of `command --version`; remembered on disk for as long as its files stay the same."""
     store = root / "compilers.json"
     key = json.dumps([_file_identity(word, search_path) for word in command])
     known = _read_versions(store)
@@ -156,7 +156,7 @@ def _ask_version(command: tuple[str, ...]) -> str:
 
 @contextmanager
 def _unusable() -> Iterator[None]:
-    """What keeps a process from running says why a candidate cannot be used."""
+    """Tells an error that keeps a process from running as the reason why a candidate cannot be used."""
     try:
         yield
     except (CompilerStartError, subprocess.TimeoutExpired) as error:
@@ -207,7 +207,7 @@ def _write_versions(store: Path, known: dict[str, str]) -> None:
 
 @functools.cache
 def processor_identity() -> str:
-    """What `-march=native` depends on: the model and instruction sets of the processor."""
+    """The model and instruction sets of the processor, on which `-march=native` depends."""
     text = f"{platform.system()} {platform.machine()}"
     if sys.platform != "linux":
         return f"{text} {platform.processor()}"

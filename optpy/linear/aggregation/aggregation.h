@@ -58,7 +58,7 @@ OPTPY_FN void amg_store(OPTPY_REAL *p, AmgRow v) {
     for (int c = 0; c < AMG_BLOCK; c++) p[c] = v[c];
 }
 
-/* Where another thread may be writing what stands beyond: no more is read than there is. */
+/* Another thread may be writing what stands beyond: no more is read than there is. */
 OPTPY_FN AmgRow amg_load_vector(const OPTPY_REAL *p) {
     AmgRow v = {0};
     for (int c = 0; c < AMG_BLOCK; c++) v[c] = p[c];
@@ -148,7 +148,7 @@ OPTPY_FN void amg_invert(const double R[AMG_SQUARE], double inverse[AMG_SQUARE])
     }
 }
 
-/* Where a column that is known to be there stands, at `at` or after. */
+/* The position of a column that is known to be there, at `at` or after. */
 OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32_t column) {
     for (int n = 0; n < AMG_NEAR; n++, at++)
         if (columns[at] == column) return at;

@@ -56,7 +56,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
 
 
 def _stored(dialect: Dialect) -> dict[str, str]:
-    """What the cycle's copies of A and P are stored as: numbers from -1 to 1, as multiples of a unit."""
+    """The types of the cycle's copies of A and P: numbers from -1 to 1, as multiples of a unit."""
     if dialect.real == "float":
         return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
     return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
@@ -72,7 +72,7 @@ def _lanes(block: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Coarsening:
-    """How one level leads to the next, in any numbering of their nodes.
+    """The step from one level to the next, in any numbering of their nodes.
 
     Attributes:
         A: pattern of the level.
@@ -315,7 +315,7 @@ class Aggregation:
         }
 
     def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
-        """What leads from a level to the next."""
+        """The arrays that lead from a level to the next."""
         P, AP = step.P, step.AP
         transposed = _csr((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
         inside = np.sort(step.aggregate[step.aggregate >= 0])

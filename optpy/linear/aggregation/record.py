@@ -13,7 +13,7 @@ from optpy.linear.system import System
 
 
 def applicability(system: System) -> str | None:
-    """Why there is no algebraic multigrid, in words; where the grid has one of its own, why that does not apply."""
+    """The reason why there is no algebraic multigrid; where the grid has one of its own, why that does not apply."""
     reason = matrix_applicability(system)
     return grid_applicability(system) or reason if isinstance(system.program.coupling, Coupling) else reason
 

@@ -1,4 +1,4 @@
-"""When J^T J is assembled."""
+"""The conditions under which J^T J is assembled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 10
 
 
 def matrix_applicability(system: System) -> str | None:
-    """Why J^T J is not assembled, in words; None if it may be."""
+    """The reason why J^T J is not assembled; None if it may be."""
     normal = system.program.normal
     if isinstance(normal, Uncoupled):
         return f"J^T J is not assembled: {normal.reason}"

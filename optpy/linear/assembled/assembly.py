@@ -40,7 +40,7 @@ def assembly_source(block: int) -> str:
 
 
 def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
-    """Where each channel of a row stands in a solver's vector: (field, channel, step), as native code reads it."""
+    """The place of each channel of a row in a solver's vector: (field, channel, step), as native code reads it."""
     flat = [number for f, c in elements for number in (slots.fields[f], c, point_step(f, slots))]
     return (c_int * len(flat))(*flat)
 
@@ -49,7 +49,7 @@ def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
 
 
 def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
-    """Which nodes are coupled: symmetric, with the whole diagonal.
+    """The pattern of coupled nodes: symmetric, with the whole diagonal.
 
     Args:
         reads: of each term.
@@ -114,7 +114,7 @@ ASSEMBLED_SOLVE = Structure(
 
 
 class AssembledSolve(ctypes.Structure):
-    """What makes z of r with an assembled matrix."""
+    """The function that makes z of r with an assembled matrix."""
 
     _fields_ = ASSEMBLED_SOLVE.fields
 
@@ -175,7 +175,7 @@ class AssembledMatrix:
         return array.ctypes.data
 
     def _places(self, dims: tuple[Dim, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where points of a grid, counted in C order, stand in its rows one after the other."""
+        """The positions of points of a grid, counted in C order, in its rows one after the other."""
         length = self._buffers.shape(dims)[1]
         return points // length * self._buffers.pitch[dims] + points % length
 

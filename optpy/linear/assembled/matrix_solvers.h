@@ -1,4 +1,4 @@
-/* What solves with an assembled matrix, as functions of a library of its own: they depend on the size of a block and on
+/* Solvers with an assembled matrix, as functions of a library of its own: they depend on the size of a block and on
  * the precision, but on no energy. They are called between linear solves, but for a cycle of the multigrid, which the team of
  * conjugate gradients calls: see PcgKernels. */
 

@@ -21,7 +21,7 @@ from optpy.linear.pcg.native import joined, lines_source
 
 
 def matrix_solvers(library: CpuLibrary) -> ctypes.CDLL:
-    """What works on the assembled matrix of a program that has a ``NormalMatrix``; compiled when it is first asked for.
+    """The library that works on the assembled matrix of a ``NormalMatrix``; compiled when it is first asked for.
 
     Raises:
         CompileError

@@ -16,7 +16,7 @@ from optpy.ir import Dim, NormalTerm, slabs
 @final
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What decides which elements a residual reads."""
+    """The indices and conditions that decide which elements a residual reads."""
 
     sizes: Mapping[Dim, int]
     edges: Mapping[str, NDArray[Any]]

@@ -231,7 +231,7 @@ class Factorisation:
         self._measure(first, start, parent)
 
     def _list_updates(self, A: _Ordered, panel: Indices) -> None:
-        """What updates each panel, and where A's blocks go; `panel` is that of each column."""
+        """Lists the updates of each panel, and the targets of A's blocks; `panel` is that of each column."""
         library, pattern = _library(), self.state.pattern
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
         self._keep(pattern, update=update, entry=entry)

@@ -72,7 +72,7 @@ def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
 @final
 @dataclass(frozen=True, slots=True)
 class LevelSize:
-    """How a coarse grid lies in memory, with a halo as wide as its stencil reaches.
+    """The layout of a coarse grid in memory, with a halo as wide as its stencil reaches.
 
     Attributes:
         shape: points along z, y, x.
@@ -114,7 +114,7 @@ def _shape(coupling: Coupling, sizes: Mapping[Dim, int]) -> tuple[int, ...]:
 
 
 def _planes(coupling: Coupling) -> dict[str, int]:
-    """How many planes each array of a level has."""
+    """The number of planes of each array of a level."""
     neighbours = prod(2 * r + 1 for r in coupling.coarse_reach)
     n = len(coupling.elements)
     return {

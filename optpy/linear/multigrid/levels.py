@@ -39,13 +39,13 @@ def multigrid_source(coupling: Coupling) -> str:
 
 
 def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
-    """Where each element of a solver's vector stands: (field, channel), as native code reads it."""
+    """The place of each element of a solver's vector: (field, channel), as native code reads it."""
     flat = [number for f, c in elements for number in (slots.fields[f], c)]
     return (c_int * len(flat))(*flat)
 
 
 def coupling_tables(coupling: Coupling, declaration: str, names: Collection[str]) -> list[str]:
-    """Which elements are coupled, for native code.
+    """The tables of coupled elements, for native code.
 
     Args:
         coupling: of the energy.

@@ -18,7 +18,7 @@ enum {
     const Context *c = &context;                                            \
     if (c->status && *(const volatile long long *)c->status) return;
 
-/* Which points of a level a thread works on. */
+/* The points of a level that a thread works on. */
 struct MgShare { unsigned first, stride; };
 
 OPTPY_FN MgShare mg_of_grid() { return {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x}; }
@@ -39,7 +39,7 @@ OPTPY_FN int mg_at(const MgLevel *l, MgPoint p) { return (int)(l->origin + p.z *
 OPTPY_FN unsigned mg_finest_points(const Context *c) { return (unsigned)(c->size[0] * c->size[1] * c->size[2]); }
 OPTPY_FN long long mg_finest_at(const Context *c, MgPoint p) { return p.z * c->slab + p.y * c->row + p.x; }
 
-/* Where a neighbour of the half stencil stands, the middle first. */
+/* The position of a neighbour of the half stencil, the middle first. */
 OPTPY_FN MgPoint mg_neighbour(int n) {
     const int code = n + MG_HALF - 1;
     return {code / (MG_NY * MG_NX) - MG_REACH_Z, code / MG_NX % MG_NY - MG_REACH_Y, code % MG_NX - MG_REACH_X};

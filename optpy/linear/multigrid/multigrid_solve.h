@@ -1,4 +1,4 @@
-/* What conjugate gradients ask of multigrid.h: all levels for a matrix that is known by its products, and a cycle, whose sweeps
+/* The part of multigrid.h that conjugate gradients call: all levels for a matrix that is known by its products, and a cycle, whose sweeps
  * on the finest level are lines of the energy's own. */
 
 typedef struct {
@@ -85,7 +85,7 @@ OPTPY_EXPORT void optpy_multigrid(const Context *c, const PcgKernels *m, Multigr
     team_run(threads, mg_build_body, &call);
 }
 
-/* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
+/* The rest of the V-cycle for z = M^-1 r when z holds its first sweep; returns r.z. */
 OPTPY_EXPORT double optpy_apply_multigrid(void *preconditioner, const Context *c, const PcgKernels *m, const double *scalar,
                                           Team *team, int thread) {
     const Multigrid *g = (const Multigrid *)preconditioner;

@@ -21,11 +21,11 @@ from optpy.linear.system import System
 PATIENCE = 25
 """Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
 _MOST_POINTS = 2**31
-"""What the kernels of a GPU count points in, and elements of a coarse plane."""
+"""The limit of a GPU's kernels on points, and on elements of a coarse plane."""
 
 
 def applicability(system: System) -> str | None:
-    """Why the unknowns have no multigrid on their grid, in words; None if they have."""
+    """The reason why the unknowns have no multigrid on their grid; None if they have."""
     coupling = system.program.coupling
     if isinstance(coupling, Uncoupled):
         return coupling.reason

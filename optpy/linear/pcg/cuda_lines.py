@@ -17,7 +17,7 @@ TOGETHER = 2**20
 
 
 class CoarseLevels(Protocol):
-    """What corrects z after the first sweep of a cycle."""
+    """The correction of z after the first sweep of a cycle."""
 
     def correct(self) -> None:
         """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap."""
@@ -26,7 +26,7 @@ class CoarseLevels(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class CudaLines:
-    """What an iteration consists of, with one preconditioner.
+    """The lines of an iteration, with one preconditioner.
 
     Attributes:
         bound: the energy's program with its memory.

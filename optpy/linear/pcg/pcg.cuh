@@ -10,7 +10,7 @@
  * phase_start, phase_direction, phase_update, phase_flush, phase_restart, and phase_apply_0, ... for A p, which may take
  * several; their last argument puts delta in the place of p. */
 
-/* What the device knows now, not what a register or the nearest cache remembers. */
+/* The value in memory now, not what a register or the nearest cache remembers. */
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 

@@ -177,7 +177,7 @@ class QueuedLoop:
         return k
 
     def _read(self, state: PcgState) -> None:
-        """What the device has come to; the host waits for it."""
+        """Reads the state of the device; the host waits for it."""
         found = self.bound.pcg_state()
         state.k, state.status, state.resume = found.k, found.status, 0
         state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp

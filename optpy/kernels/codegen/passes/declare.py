@@ -1,4 +1,4 @@
-"""What a function uses of its context gets a name at the function's beginning."""
+"""Declares names at a function's beginning for all that it uses of its context."""
 
 from __future__ import annotations
 

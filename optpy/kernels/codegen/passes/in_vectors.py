@@ -66,13 +66,13 @@ def is_elementwise(function: loops.Function, slots: Slots) -> bool:
 
 
 def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
-    """What is read, and what is stored."""
+    """The places that are read, and those that are stored."""
     reads = [a for s in block if isinstance(s, loops.Evaluate) for a, _ in s.reads]
     return reads, [s.place.access for s in block if isinstance(s, loops.Store) and isinstance(s.place, loops.Place)]
 
 
 def _width(accesses: Iterable[Access], gathers: bool, target: Target) -> int:
-    """How many points a thread takes at a time."""
+    """The number of points that a thread takes at a time."""
     fields = [a.field for a in accesses]
     padding = {f: target.record(f) - f.channels for f in fields if target.interleaved(f)}
     numbers = len(fields) + sum(padding.values())

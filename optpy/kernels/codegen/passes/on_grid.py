@@ -38,7 +38,7 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
 
 
 def _at_point(points: loops.Points, sums: Sequence[int]) -> loops.Block:
-    """What happens at a point: in the interior with fewer checks."""
+    """The statements at a point: in the interior with fewer checks."""
     unravel = (loops.Unravel(points.domain[:-1], "row"),) if points.domain[1:] else ()
     interior, border = total_in(points.interior, sums), total_in(points.border, sums)
     if not border:

@@ -30,7 +30,7 @@ class Window:
 
 
 def windows(channels: Collection[int], record: int, widest: int) -> list[Window]:
-    """What brings some channels of a record in few loads: as narrow as they can be, each at a multiple of its width.
+    """Few vector loads that bring some channels of a record: as narrow as can be, each at a multiple of its width.
 
     Args:
         channels: that are needed.

@@ -246,7 +246,7 @@ class BoundCuda:
         self.launch(kernel, work, context=context)
 
     def address_of(self, field: Field, channel: int) -> int:
-        """Where a channel of a field stands now."""
+        """The address of a channel of a field, now."""
         self.locate()
         array = self.buffers.memory[field]
         return int(self.context.field[self.program.slots.fields[field]] + channel * array.strides[0])

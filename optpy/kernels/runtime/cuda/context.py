@@ -24,13 +24,13 @@ class _Sync(ctypes.Structure):
 PCG = np.dtype(_Pcg)
 """The state of conjugate gradients on the device."""
 SYNC = np.dtype(_Sync)
-"""What blocks count in when they wait for one another."""
+"""The counters of the barrier between blocks."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PcgState:
-    """What the host reads of it; names as in pcg.cuh."""
+    """The state that the host reads; names as in pcg.cuh."""
 
     k: int
     status: int
