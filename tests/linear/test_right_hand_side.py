@@ -12,6 +12,8 @@ from tests.linear.assembled.test_assembled import uneven, uneven_data
 from tests.support.any_right_hand_side import check
 from tests.support.multigrid_cases import bending, values_of
 
+pytestmark = pytest.mark.native
+
 
 @pytest.mark.parametrize("preconditioner", [None, "auto", "jacobi", "block_jacobi", "multigrid"])
 def test_on_a_grid(preconditioner: Any) -> None:

@@ -26,6 +26,8 @@ from optpy.solver.safe_point import SafePoint
 from tests.linear.assembled.test_assembled import prepared, step, uneven, uneven_data
 from tests.support.multigrid_cases import bending, values_of
 
+pytestmark = pytest.mark.native
+
 LATE = SafeWork(SafePoint(0.0))
 
 

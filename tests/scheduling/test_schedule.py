@@ -79,6 +79,7 @@ def _program(given: Schedule) -> Any:
     return derive(EVERYTHING.problem, "float64", given).program
 
 
+@pytest.mark.native
 def test_a_value_of_ones_own_choice_is_stored() -> None:
     """Any expression of one point: here a sum, which no rule would store."""
     energy = op.Energy(r=(Z[i, j] + A[i, j][0]) * Z[i, j + 1])
@@ -172,6 +173,7 @@ def test_a_whole_schedule_by_hand_gives_the_same_text_as_the_decider(target: Tar
         assert same.program.source == on_gpu.program.source
 
 
+@pytest.mark.native
 @settings(deadline=None, derandomize=True, max_examples=6, suppress_health_check=list(HealthCheck))
 @given(random_graph_energies(), st.sampled_from([None, *GATHERS]), st.data())
 def test_any_choice_of_stored_values_layouts_and_splits_computes_the_same(
@@ -190,6 +192,7 @@ def test_any_choice_of_stored_values_layouts_and_splits_computes_the_same(
             check_everything(random.energy, random.data(**sizes), solver=solver)
 
 
+@pytest.mark.native
 def test_a_schedule_by_hand_gives_the_same_minimum() -> None:
     rng = np.random.default_rng(0)
     data = dict(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
+from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from tests.integration.test_graph_operators import SIZES, possible
@@ -39,6 +40,8 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
     for kind in ("p", "D"):
         for u in unknowns:
             value = rng.uniform(1, 2, expected.field(vector(kind, u)).shape)
+            if kind == "p":  # 0 where nothing is solved for: loads of several points compute there, too
+                value[~solved_elements(energy.problem, u, bound).ravel()] = 0
             expected.field(vector(kind, u))[...] = found.field(vector(kind, u))[...] = value
     for group in GROUPS:
         totals, others = expected.run(group), found.run(group)

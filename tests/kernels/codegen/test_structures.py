@@ -26,6 +26,8 @@ from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
 from optpy.linear.safe_work import SAFE_POINT
 
+pytestmark = pytest.mark.native
+
 NATIVE = [
     SAFE_POINT, SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL,
     aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,

@@ -11,6 +11,7 @@ import pytest
 
 from optpy.ir import REAL, Access, Dim, Domain, Field, InBounds, Index, Role, loops
 from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
@@ -21,6 +22,8 @@ from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr, add, var
+
+pytestmark = pytest.mark.native
 
 T = 8
 """Rows and columns of a tile."""
@@ -104,7 +107,7 @@ def blur(request: pytest.FixtureRequest) -> tuple[str, ctypes.CDLL]:
         fields={f: n for n, f in enumerate((IMAGE, BLURRED, SUMS, LARGEST))}, sizes={H: 0, W: 1}, grids={(H, W): 0}
     )
     target = Target(slots, c_dialect(dtype), CPU, ())
-    headers = [native_header(f"kernels/c/{name}.h") for name in ("prelude", "kernel")]
+    headers = [native_header("kernels/c/prelude.h"), kernel_header()]
     text = CPrinter(target).function(declare(flatten(tiled_blur(), target)))
     run = "OPTPY_EXPORT void run(const Context *c) { tiled_blur(c, 0, 0, 0); }\n"
     return dtype, compile_c("\n".join([*headers, text, run]), name="tiled", werror=True).library

@@ -11,6 +11,8 @@ from optpy.ir import Reduce, Routine
 from optpy.kernels.runtime.calls import GroupCall
 from optpy.symbolic.expr import const
 
+pytestmark = pytest.mark.native
+
 
 def a_call(*reductions: Reduce) -> GroupCall:
     """A kernel with all but the last of some reductions, and one with the last."""
