@@ -108,6 +108,7 @@ def test_auto_is_block_jacobi_where_blocks_are_not_diagonal(gpu: Device) -> None
 OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
+@pytest.mark.optimised  # the ending is by rounding
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
 def test_rejected_steps(gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_lines, "TOGETHER", together)

@@ -25,7 +25,7 @@ _MULTIGRID_LINES = (*LINES, Task.SMOOTH, Task.POWER)
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 _JACOBI_KERNELS = (*_KERNELS, "resume", "solve")
 _MULTIGRID_KERNELS = (*_KERNELS, "begin", "smooth_start", "smooth_update", "smooth_resume", "power")
-"""Of native/pcg.cuh with pcg_jacobi.cuh or pcg_multigrid.cuh, each behind pcg_; beside what prepares a product."""
+"""Of pcg.cuh with pcg_jacobi.cuh or pcg_multigrid.cuh, each behind pcg_; beside what prepares a product."""
 
 
 @final
