@@ -34,8 +34,8 @@ class Startup:
 def measure(case: Case, dtype: str) -> list[Startup]:
     """In a cache of its own: a trivial energy, then the case twice.
 
-    The trivial energy comes first because zig builds its own runtime on its first use on a machine; what it
-    takes is the first record.
+    The trivial energy comes first: the first use on a machine tries the compiler, and compiles what no energy changes.
+    Its time is the first record.
     """
     with TemporaryDirectory(prefix="optpy-bench-") as folder:
         first = _run("trivial", "first use of the compiler", dtype, folder)

@@ -19,14 +19,16 @@ from rich.table import Table
 from bench.__main__ import CASES, load_case
 from bench.case import Case
 from bench.report import show
-from optpy.api.backend import derive_cuda
-from optpy.energy.derive.problem_routines import Scatter
-from optpy.ir import Coupling
+from optpy.api.pipeline import derive_cuda
+from optpy.energy.derive.linearised import linearise
+from optpy.energy.derive.materialised import over_edges
+from optpy.ir import Coupling, Problem, ResidualSchedule, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.bound import THREADS
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda, supported_architectures
 from optpy.linear.multigrid.cuda_levels import multigrid_source
+from optpy.scheduling.residuals import cheapest, scatters
 
 _REGISTERS = 65536  # of a multiprocessor, in four parts
 _PARTS = 4
@@ -35,7 +37,7 @@ _GRANULARITY = 256  # registers that a warp takes at a time
 _THREADS_AT_MOST = {75: 1024, 86: 1536, 87: 1536, 88: 1536, 89: 1536, 110: 1536, 120: 1536, 121: 1536}
 _USUAL_THREADS = 2048
 
-FORMS: dict[str, Scatter] = {"gather": False, "scatter": True, "all": "all"}
+FORMS = ("gather", "scatter", "all")
 """What `--form` says of residuals over graphs: gathered at each point, scattered where that costs less, or always."""
 
 
@@ -93,13 +95,19 @@ def sources(program: CudaProgram, index: str) -> Iterator[tuple[str, str]]:
         yield "multigrid", multigrid_source(program.coupling, program.dtype)
 
 
+def _all_scattered(problem: Problem, form: str) -> tuple[ResidualSchedule, ...]:
+    edges = [r for r in problem.residuals if form == "all" and over_edges(r)]
+    return tuple(cheapest(linearise(r), scatters(r.label)) for r in edges)
+
+
 def measure(case: Case, dtype: str, form: str, architecture: str, index: str = "int") -> Iterator[KernelRow]:
     """All kernels of a case.
 
     Raises:
         CompileError: NVRTC is not there.
     """
-    program = derive_cuda(case.energy, dtype, scatter=FORMS[form]).program
+    target = Target.DETERMINISTIC_GPU if form == "gather" else Target.GPU
+    program = derive_cuda(case.energy.problem, dtype, _all_scattered(case.energy.problem, form), target).program
     for name, text in sources(program, index):
         image = compile_cuda(text, architecture).image
         for kernel, r in sorted(read_cubin(image).items()):
@@ -156,7 +164,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
     parser.add_argument("--architecture", nargs="+", default=["sm_90"], metavar="SM", help="such as sm_80 sm_90")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"])
-    parser.add_argument("--form", nargs="+", choices=tuple(FORMS), default=["scatter"], help="of residuals over graphs")
+    parser.add_argument("--form", nargs="+", choices=FORMS, default=["scatter"], help="of residuals over graphs")
     parser.add_argument("--index", nargs="+", choices=("int", "long"), default=["int"], help="the type of indices")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("results") / "registers.json")
     settings = parser.parse_args(arguments)

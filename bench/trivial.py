@@ -1,4 +1,4 @@
-"""The smallest energy there is: compiling it first builds the compiler's own runtime, and warms its files."""
+"""The smallest energy there is: compiling it first also compiles what no energy changes, and warms the compiler."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from optpy.api.plan import Solver, compile, solve
 from optpy.api.session import Session
-from optpy.energy.check.gradient_check import check_gradients
 from optpy.energy.energy import Energy
+from optpy.energy.gradients import check_gradients
 from optpy.energy.language.declarations import Array, Param, Unknown, params
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.functions import (
@@ -106,8 +106,9 @@ from optpy.errors import (
     OptpyError,
     PrecisionWarning,
 )
+from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.options import SolveOptions
-from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status
+from optpy.solver.result import SolveResult, Status
 
 __version__ = "0.1.0"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import optpy as op
-from tests.functions_page import PAGE, functions, page
+from tests.support.functions_page import PAGE, functions, page
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert page() == TEXT, "run: python -m tests.functions_page"
+    assert page() == TEXT, "run: python -m tests.support.functions_page"
 
 
 def test_every_exported_function_is_listed_once_in_the_order_of_the_alphabet() -> None:

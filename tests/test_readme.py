@@ -19,6 +19,8 @@ import pytest
 import optpy as op
 from optpy.solver.options import SolveOptions
 
+pytestmark = pytest.mark.applications
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

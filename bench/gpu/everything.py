@@ -122,7 +122,7 @@ class Everything:
     def tests(self, seconds: float) -> str:
         """The tests of the CUDA back end, on this device; what NumPy will drop some day is no failure of its."""
         options = ["-q", "--maxfail=10", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
-        command = [sys.executable, "-m", "pytest", *options, "-k", "not emulated", "tests/cuda"]
+        command = [sys.executable, "-m", "pytest", *options, "-m", "gpu or nvrtc"]
         return self._program(command, seconds)
 
     def sanitizer(self, tool: str, seconds: float) -> str:
@@ -201,7 +201,7 @@ def steps(e: Everything) -> list[tuple[str, Callable[[], str]]]:
         ("image_warping", lambda: e.bench("image_warping", pictures, without_solves)),
         ("mesh_deformation", lambda: e.bench("mesh_deformation", [mesh], without_solves)),
         ("poisson", lambda: e.bench("poisson", pictures, without_solves)),
-        ("tests/cuda", lambda: e.tests(150.0)),
+        ("tests", lambda: e.tests(150.0)),
         ("solves of image_warping", lambda: e.solve("image_warping", pictures, small)),
         ("solves of mesh_deformation", lambda: e.solve("mesh_deformation", [mesh // 4], mesh)),
         ("memcheck", lambda: e.sanitizer("memcheck", 60.0)),

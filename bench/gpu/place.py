@@ -106,13 +106,14 @@ class Bench:
         """(*dims, channels) of each unknown's part of a vector."""
         buffers = self.bound.buffers
         return {
-            u.name: (*(buffers.sizes[d] for d in u.dims), tangent(u).channels) for u in self.case.energy.unknown_fields
+            u.name: (*(buffers.sizes[d] for d in u.dims), tangent(u).channels)
+            for u in self.case.energy.problem.unknowns
         }
 
     def apply_jtj(self, p: Mapping[str, Any]) -> dict[str, Any]:
         """J^T J p without D, by optpy, at the unknowns in the data; arrays of the device's module."""
         self.problem._linearise_at_x()  # a linear solve leaves J at the end of its step
-        unknowns = self.case.energy.unknown_fields
+        unknowns = self.case.energy.problem.unknowns
         for u in unknowns:
             self.bound.buffers.write(vector("p", u), p[u.name])
         self.bound.queue("applyJTJ")
@@ -131,7 +132,7 @@ class Bench:
         buffers = self.bound.buffers
         self.problem._linearise_at_x()
         self.bound.queue("evalJTF")
-        diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.unknown_fields}
+        diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.problem.unknowns}
         return {name: (values != 0).astype(self.dtype) for name, values in diagonal.items()}
 
     def stacked(self, vectors: Mapping[str, Any]) -> Any:

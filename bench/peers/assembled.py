@@ -39,7 +39,7 @@ class AssembledProblem:
         begin = time.perf_counter()
         pattern = energy.jacobian(self._data).tocsc()
         self._free = np.flatnonzero(np.diff(pattern.indptr))
-        self._all = np.concatenate([self._coordinates(u) for u in energy.unknown_fields])
+        self._all = np.concatenate([self._coordinates(u) for u in energy.problem.unknowns])
         self.seconds += time.perf_counter() - begin
 
     @property
@@ -59,7 +59,7 @@ class AssembledProblem:
         """J(x), (M, N), a CSR matrix."""
         begin = time.perf_counter()
         J = self._energy.jacobian(self._with(x))
-        if any(u.manifold is not None for u in self._energy.unknown_fields):
+        if any(u.manifold is not None for u in self._energy.problem.unknowns):
             J = J @ sparse.block_diag([_chart(u, self._data[u.name], step) for u, step in self._steps(x)])
         J = sparse.csr_matrix(J.tocsc()[:, self._free])
         self.seconds += time.perf_counter() - begin
@@ -72,7 +72,7 @@ class AssembledProblem:
         """The part of each unknown."""
         values, used = self._all.copy(), 0
         values[self._free] = x
-        for u in self._energy.unknown_fields:
+        for u in self._energy.problem.unknowns:
             count = self._coordinates(u).size
             yield u, values[used : used + count]
             used += count

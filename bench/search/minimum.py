@@ -66,7 +66,7 @@ class Landscape:
 
     def _parts(self, x: Data, step: Array) -> Iterator[tuple[ir.Field, Array]]:
         used = 0
-        for u in self._family.energy.unknown_fields:
+        for u in self._family.energy.problem.unknowns:
             size = np.size(x[u.name])
             count = size if u.manifold is None else size // u.channels * u.manifold.dimension
             yield u, step[used : used + count]
@@ -144,7 +144,7 @@ class Landscape:
             F, J = self.linearised(self.moved(x, scale * z))
             return np.asarray(np.nan_to_num(scale * (J.T @ F)))
 
-        curved = any(u.manifold is not None for u in self._family.energy.unknown_fields)
+        curved = any(u.manifold is not None for u in self._family.energy.problem.unknowns)
         if curved and len(scale) > MOST_BY_DIFFERENCES:
             return np.inf
         with np.errstate(all="ignore"):

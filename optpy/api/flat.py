@@ -78,7 +78,7 @@ class FlatVectors:
         return self._joined(self._diagonal_of_blocks)
 
     def magnitudes(self) -> Any:
-        """How large the unknowns are along each coordinate."""
+        """The magnitudes of the unknowns along each coordinate."""
         machine = self._machine
         return self._joined(lambda u: magnitudes(u, machine.buffers.read(u), machine.xp))
 

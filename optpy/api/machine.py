@@ -1,4 +1,4 @@
-"""What a compiled problem runs on, as protocols: routines with their memory, and a linear solver on them."""
+"""Protocols of the executor of a compiled problem: routines with their memory, and a linear solver on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Graph, Routine
+from optpy.ir import Dim, Field, Graph, Routine
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
@@ -53,7 +53,7 @@ class Machine(Protocol):
 
 
 class Linear(Protocol):
-    """Solves (J^T J + D) delta = -g: ``LinearSolver`` on the CPU, ``CudaLinearSolver`` on a GPU."""
+    """Solves (J^T J + D) x = b: ``LinearSolver``."""
 
     trace: list[PCGScalars] | None
 
@@ -82,3 +82,6 @@ class Linear(Protocol):
         """Compile what is still missing, so that no solve has to."""
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...
+
+    def solve_for(self, b: Mapping[Field, Any], limits: LinearLimits, damped: bool) -> LinearSummary:
+        """Solve for another right-hand side than -g."""

@@ -1,4 +1,4 @@
-"""Where a solver runs: on the CPU, or on a GPU; what is asked for, what is there, and why that one was taken."""
+"""The device that a solver runs on, chosen by what is asked for and what is there, with the reason."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from optpy.api.backend import on_one_grid
-from optpy.energy.energy import Energy
+from optpy.api.pipeline import on_one_grid
 from optpy.energy.language.index import describe
 from optpy.errors import OptionError
+from optpy.ir import Problem
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.solver.options import CPU_ONLY, refuse_on_gpu
@@ -24,7 +24,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a solver shall run.
+    """The device that a solver runs on.
 
     Attributes:
         gpu: the device; None for the CPU.
@@ -54,13 +54,15 @@ class Place:
 CPU = Place(None, "the CPU, as asked")
 
 
-def place_of(device: object, deterministic: bool, preconditioner: object = None, energy: Energy | None = None) -> Place:
+def place_of(
+    device: object, deterministic: bool, preconditioner: object = None, problem: Problem | None = None
+) -> Place:
     """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Args:
         device, deterministic: see ``compile``.
         preconditioner: what is asked for already.
-        energy: what it is asked for.
+        problem: what it is asked for.
 
     Raises:
         OptionError: there is none, or CUDA cannot run here.
@@ -77,7 +79,7 @@ def place_of(device: object, deterministic: bool, preconditioner: object = None,
         return Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
-        if found and preconditioner == "multigrid" and energy is not None and not on_one_grid(energy):
+        if found and preconditioner == "multigrid" and problem is not None and not on_one_grid(problem):
             return Place(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
         return Place(found, reason if found else f"the CPU; {reason}", deterministic)
     asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
@@ -85,7 +87,7 @@ def place_of(device: object, deterministic: bool, preconditioner: object = None,
 
 
 def _device_cure(device: object) -> str:
-    """What was probably meant by what is no device."""
+    """The device that was probably meant by a name that is none."""
     if isinstance(device, Mapping):
         return ". Data is given to the solver, op.compile(energy).solve(data), or to op.solve(energy, data)"
     if not isinstance(device, str):

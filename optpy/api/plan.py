@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Self, final
+from typing import Any, Final, Literal, NoReturn, Self, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optpy.api.backend import Backend, CompileTiming, Listing, cpu_backend, cuda_backend
+from optpy.api.backend import Backend, CompileTiming, Listing
+from optpy.api.compiled import Compiled, build_backend
 from optpy.api.place import CPU, DeviceName, Place, place_of
-from optpy.api.problem import CompiledProblem
 from optpy.api.session import Session
 from optpy.energy.data.binding import Bound, bind
-from optpy.energy.derive.edge_form import EdgeForm
-from optpy.energy.derive.problem_routines import Scatter
 from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
-from optpy.ir import Graph, Routine
+from optpy.ir import Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
-from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.progress import telling
+from optpy.scheduling.schedule import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
 
 DTYPES = ("float32", "float64")
-"""What is solved in."""
+"""The precisions to solve in."""
 
 Stage = Literal["routine", "loops", "source"]
 
@@ -38,7 +35,7 @@ Stage = Literal["routine", "loops", "source"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
-    """Options and data of a solve, checked against an energy; needs no compiled code."""
+    """Options and data of a solve, checked against a problem; needs no compiled code."""
 
     options: SolveOptions
     bound: Bound
@@ -47,7 +44,7 @@ class _Request:
 
     @classmethod
     def of(
-        cls, energy: Energy, data: Mapping[str, Any], dtype: str | None, options: Mapping[str, Any], xp: Any
+        cls, problem: Problem, data: Mapping[str, Any], dtype: str | None, options: Mapping[str, Any], xp: Any
     ) -> Self:
         """Check everything that can be wrong in what the user gives; arrays are made those of the module ``xp``.
 
@@ -61,7 +58,7 @@ class _Request:
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
         with room_for(data, xp):
-            bound = bind(energy, data, dtype, xp)
+            bound = bind(problem, data, dtype, xp)
         return cls(checked, bound, time.perf_counter() - started)
 
 
@@ -70,51 +67,39 @@ class Solver:
     """A compiled energy: solves for any data of any size without compiling again. Made by ``compile``.
 
     Args:
-        energy: what to minimise.
-        place: where it runs.
-        dtype: "float32" or "float64"; None: for each solve or session, that which its data asks for.
-        backends: what has been compiled there so far, by dtype; more is added when it is needed.
+        compiled: what to minimise, and its native code.
     """
 
-    def __init__(self, energy: Energy, place: Place, dtype: str | None, backends: dict[str, Backend]) -> None:
-        self.energy = energy
-        self._place = place
-        self._dtype = dtype
-        self._backends = backends
-        self._compiling = threading.Lock()  # threads that solve at once compile once
-        self._connectivity: dict[Graph, Connectivity] = {}
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
 
-    def backend(self, dtype: DTypeLike) -> Backend:
-        """The energy compiled for one precision: now, if it has not been before."""
-        name = np.dtype(dtype).name
-        with self._compiling:
-            if name not in self._backends:
-                self._backends[name] = build_backend(self.energy, name, self._place)
-            return self._backends[name]
+    @property
+    def energy(self) -> Energy:
+        """The energy that is minimised."""
+        return Energy.of(self.compiled.problem)
 
     @property
     def device(self) -> str:
         """ "cpu" or "cuda"."""
-        return "cpu" if self._place.gpu is None else "cuda"
+        return self.compiled.device
 
     @property
     def device_reason(self) -> str:
-        """Which device it is, and why that one."""
-        return self._place.reason
+        """The device, and the reason why it was taken."""
+        return self.compiled.place.reason
 
     @property
     def timing(self) -> CompileTiming:
-        """What compiling has taken so far, in every precision of this solver: nothing yet where no data has chosen one.
+        """The time of compiling so far, in every precision: none yet where no data has chosen a precision.
 
         What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
         """
-        taken = [b.timing for name, b in list(self._backends.items()) if self._dtype in (name, None)]
-        return CompileTiming(sum(t.derive for t in taken), sum(t.build for t in taken), all(t.cache_hit for t in taken))
+        return self.compiled.timing
 
     def __repr__(self) -> str:
-        unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.energy.unknown_fields)
-        terms = ", ".join(self.energy.terms)
-        precision = self._dtype or "the precision of the data"
+        unknowns = ", ".join(f"{u} {shape_text(u)}" for u in self.compiled.problem.unknowns)
+        terms = ", ".join(self.compiled.problem.terms)
+        precision = self.compiled.dtype or "the precision of the data"
         return f"<Solver of {unknowns} on {self.device} in {precision}; terms {terms}>"
 
     def __copy__(self) -> Solver:
@@ -135,7 +120,8 @@ class Solver:
 
         Sums are float64.
         """
-        return None if self._dtype is None else np.dtype(self._dtype)
+        dtype = self.compiled.dtype
+        return None if dtype is None else np.dtype(dtype)
 
     def solve(self, data: Mapping[str, Any], **options: Any) -> SolveResult:
         """Minimise the energy from the initial values in the data.
@@ -154,8 +140,9 @@ class Solver:
         return self._solve(self._request(data, options))
 
     def _request(self, data: Mapping[str, Any], options: Mapping[str, Any]) -> _Request:
-        with self.current():
-            return _Request.of(self.energy, data, self._dtype, options, self._place.xp)
+        compiled = self.compiled
+        with compiled.current():
+            return _Request.of(compiled.problem, data, compiled.dtype, options, compiled.place.xp)
 
     def _solve(self, request: _Request) -> SolveResult:
         session = self._start(request)
@@ -175,40 +162,15 @@ class Solver:
 
     def _start(self, request: _Request) -> Session:
         with telling(request.options.verbose > 0):
-            self.backend(request.bound.dtype)  # now: compiling is no part of binding
-        return Session(self, request.bound, request.options, request.seconds)
-
-    def current(self) -> AbstractContextManager[None]:
-        """Within it, the solver's device is the current one of this thread."""
-        return self._place.current()
-
-    def problem(self, bound: Bound, threads: int) -> CompiledProblem:
-        """The energy with memory for the sizes of some data, in its precision."""
-        return self.backend(bound.dtype).problem(self.energy, bound.sizes, threads)
-
-    def connectivity(self, bound: Bound) -> dict[Graph, Connectivity]:
-        """The tables of the graphs in the data; those of the last data where the edges are the same."""
-        found: dict[Graph, Connectivity] = {}
-        for g in self.energy.graphs:
-            edges, last = bound.edges[g.name], self._connectivity.get(g)
-            same = last is not None and last.same_as(edges, bound.sizes)
-            found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes, bound.xp)
-        return found
-
-    def bind(self, problem: CompiledProblem, bound: Bound, arrays: Mapping[str, Any], rewired: bool = True) -> None:
-        """Copy data into a problem of its sizes: some or all arrays, all params, and the graphs if they are others."""
-        with room_for({**bound.edges, **arrays}, bound.xp):
-            graphs = self.connectivity(bound) if rewired else None
-            problem.bind(arrays, bound.params, graphs)
-        if graphs is not None:  # not before: now the device has built the tables, for whatever stream asks next
-            self._connectivity = graphs
+            self.compiled.backend(request.bound.dtype)  # now: compiling is no part of binding
+        return Session(self.compiled, request.bound, request.options, request.seconds)
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
     @property
     def _listing(self) -> Listing:
         """The program to look at: where the data chooses the precision, that of float64, whatever data there was."""
-        return self.backend(self._dtype or np.float64).program
+        return self.compiled.backend(self.compiled.dtype or np.float64).program
 
     @property
     def routines(self) -> dict[str, tuple[Routine, ...]]:
@@ -228,8 +190,8 @@ class Solver:
 
         Args:
             name: "evalF", "evalJTF", "applyJTJ", "cost", ...
-            stage: "routine", what is computed; "loops", split into interior and border, simplified; "source", what is
-                compiled.
+            stage: "routine", what is computed; "loops", who visits which point, with interior and border apart, and
+                where each number is read and stored; "source", what is compiled.
 
         Raises:
             OptionError: there is no such group or stage.
@@ -240,7 +202,7 @@ class Solver:
         if stage == "routine":
             return "\n\n".join(str(p.routine(n)) for n in p.groups[name])
         if stage == "loops":
-            return "\n\n".join(str(p.kernels[n]) for n in p.groups[name])
+            return "\n\n".join(str(f) for n in p.groups[name] for f in p.loops[n])
         if stage == "source":
             return "\n\n".join(p.functions[n] for n in p.groups[name])
         raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")
@@ -273,16 +235,35 @@ def compile(
     name = _checked_dtype(energy, dtype)
     solver = _solver(energy, name, place_of(device, deterministic))
     if name is not None:
-        solver.backend(name)
+        solver.compiled.backend(name)
     return solver
+
+
+@final
+class _Kept:
+    """The native code that has been compiled for an energy.
+
+    Attributes:
+        backends: by the key of the place, then by dtype.
+        solvers: by the place's key and reason, and the dtype.
+    """
+
+    def __init__(self) -> None:
+        self.backends: dict[str, dict[str, Backend]] = {}
+        self.solvers: dict[tuple[str, str, str | None], Solver] = {}
+
+
+_KEPT: Final[WeakKeyDictionary[Energy, _Kept]] = WeakKeyDictionary()
+"""For as long as an energy lives. A solver holds the energy's problem, not the energy itself: else none would die."""
 
 
 def _solver(energy: Energy, dtype: str | None, place: Place) -> Solver:
     """That which was made before, if any. "auto" and a device's name may mean the same: they share what is compiled."""
-    backends = energy.compiled.setdefault(place.key, {})
-    solver = energy.compiled.setdefault((place.key, dtype, place.reason), Solver(energy, place, dtype, backends))
-    assert isinstance(solver, Solver)
-    return solver
+    # Each `setdefault` is one operation of a dict: threads that come at once get the same solver.
+    kept = _KEPT.setdefault(energy, _Kept())
+    backends = kept.backends.setdefault(place.key, {})
+    made = Solver(Compiled(energy.problem, place, dtype, backends))
+    return kept.solvers.setdefault((place.key, place.reason, dtype), made)
 
 
 def solve(
@@ -312,43 +293,27 @@ def solve(
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     name = _checked_dtype(energy, dtype)
-    place = place_of(device, deterministic, options.get("preconditioner"), energy)
+    place = place_of(device, deterministic, options.get("preconditioner"), energy.problem)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with place.current():
-        request = _Request.of(energy, data, name, options, place.xp)
+        request = _Request.of(energy.problem, data, name, options, place.xp)
     return _solver(energy, name, place)._solve(request)
 
 
-def build(
-    energy: Energy, dtype: str, form: EdgeForm | None = None, place: Place = CPU, scatter: Scatter | None = None
-) -> Solver:
+def build(energy: Energy, dtype: str, schedule: Given = (), place: Place = CPU) -> Solver:
     """A new solver of an energy.
 
     Args:
         energy: what to minimise.
         dtype: "float32" or "float64".
-        form: what all residuals over graphs store, in place of what is cheapest for each.
+        schedule: what is stored and how, by hand; what it leaves open is decided by the costs.
         place: where it shall run.
-        scatter: on a GPU, which residuals over graphs are added up by atomics, in place of what the place allows.
 
     Raises:
         EnergyError, CompileError
     """
-    return Solver(energy, place, dtype, {dtype: build_backend(energy, dtype, place, form, scatter)})
-
-
-def build_backend(
-    energy: Energy, dtype: str, place: Place, form: EdgeForm | None = None, scatter: Scatter | None = None
-) -> Backend:
-    """Compile an energy in one precision; the arguments are those of ``build``.
-
-    Raises:
-        EnergyError, CompileError
-    """
-    if place.gpu is None:
-        return cpu_backend(energy, dtype, form)
-    chosen = not place.deterministic if scatter is None else scatter
-    return cuda_backend(energy, dtype, place.gpu, form, chosen)
+    backends = {dtype: build_backend(energy.problem, dtype, place, schedule)}
+    return Solver(Compiled(energy.problem, place, dtype, backends))
 
 
 def _checked_dtype(energy: Energy, dtype: DTypeLike | None) -> str | None:

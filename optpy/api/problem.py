@@ -4,50 +4,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+from typing import Any, Literal, final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from optpy.api.flat import FlatVectors, Smooth
+from optpy.api.arithmetic import Arithmetic
+from optpy.api.explain import explained_cost, explained_gradient, residuals
 from optpy.api.machine import Linear, Machine
-from optpy.energy.check.evaluation import Columns
-from optpy.energy.check.non_finite import explain_gradient, explain_values
-from optpy.energy.data.binding import Bound
-from optpy.energy.derive.routines import residual_field
-from optpy.energy.derive.vectors import block_channels, candidate, vector
+from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Graph, Role, Scalar, tangent
+from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
-from optpy.solver.rounding import (
-    CAREFUL,
-    NOTABLE,
-    PROBES,
-    Everything,
-    Span,
-    cosine,
-    is_stiff,
-    largest_changes,
-    left_in,
-    nearly_undamped,
-    random_signs,
-    rounded_gradient,
-    rounding,
-)
+from optpy.solver.rounding import CAREFUL, NOTABLE, nearly_undamped
+from optpy.solver.safe_point import SafePoint
 from optpy.symbolic.traverse import variables
 
-if TYPE_CHECKING:
-    from optpy.energy.energy import Energy
-
-_T = TypeVar("_T")
-
-_FEW = 150
-"""Numbers that are solved for, up to which what is left is computed: by four products with J for each."""
 _PIVOT_NOISE = {"float32": 2.0**-20, "float64": 2.0**-48}
 """A pivot of a block of J^T J that is less than so much of the diagonal is rounding."""
 
@@ -58,19 +34,22 @@ class CompiledProblem:
 
     Args:
         machine: the energy's routines with their memory.
-        energy: whose routines they are.
+        problem: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
     """
 
-    def __init__(self, machine: Machine, energy: Energy, linear: Linear) -> None:
-        self._energy = energy
-        self._terms = list(dict.fromkeys(r.term for r in energy.residual_terms))
-        self._unknowns = energy.unknown_fields
+    def __init__(self, machine: Machine, problem: Problem, linear: Linear) -> None:
+        self._problem = problem
+        self._terms = problem.terms
+        self._unknowns = problem.unknowns
+        self._pairs = tuple((u, candidate(u)) for u in self._unknowns)
+        self._is_fit = not any(u.dims for u in self._unknowns)
         self._bound = machine
         self._buffers = machine.buffers
         self._linear_solver = linear
         self._reweights = "cost_of_step" in machine.groups
+        self._arithmetic = Arithmetic(machine, problem, linear)
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
@@ -82,7 +61,6 @@ class CompiledProblem:
         self._linearised: Literal["x", "candidate", "nowhere"] = "nowhere"  # where J and g have been computed
         self._gradient_is_news = False  # they have been computed at x ahead of being asked for
         self._largest = 0.0  # max_i |g_i| of the last linearisation
-        self._stiff: bool | None = None  # at x; None: not known
 
     # -- data in and out -----------------------------------------------------------------------------------------------
 
@@ -113,7 +91,8 @@ class CompiledProblem:
                 self._buffers.write(f, arrays[f.name])
         for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
             self._buffers.view(candidate(u))[...] = self._buffers.view(u)
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
+        self._ahead, self._linearised = False, "nowhere"
+        self._arithmetic.moved()
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
@@ -149,12 +128,12 @@ class CompiledProblem:
 
     @property
     def first_preconditioner(self) -> Preconditioner:
-        """What "auto" begins with."""
+        """The preconditioner that "auto" begins with."""
         return self._linear_solver.first
 
     @property
     def preconditioners(self) -> str:
-        """What the linear solves used so far."""
+        """The preconditioners of the linear solves so far."""
         return self._linear_solver.used if self._preconditioned else "none"
 
     @property
@@ -167,7 +146,7 @@ class CompiledProblem:
         self._linear_solver.trace = trace
 
     def _set_points(self) -> None:
-        """Which points are visited; conditions of ``fixed`` are evaluated here."""
+        """Sets the points that kernels visit; conditions of ``fixed`` are evaluated here."""
         self._bound.set_points(self._graphs)
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
@@ -199,39 +178,24 @@ class CompiledProblem:
     def evaluate(self) -> Cost:
         cost = self._cost()
         if not cost.is_finite:
-            raise DataError(self._explain(cost))
+            raise DataError(explained_cost(self._problem, self._bound, cost))
         return cost
 
     @property
     def size(self) -> int:
-        return self._n_residuals + self._numbers
-
-    @property
-    def _n_residuals(self) -> int:
-        sizes = self._buffers.sizes
-        return sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in self._energy.residual_terms)
+        return self._arithmetic.n_residuals + self._arithmetic.n_unknowns
 
     @property
     def is_fit(self) -> bool:
-        return not any(u.dims for u in self._unknowns)
+        return self._is_fit
 
     def curvature(self) -> float:
         self._linearise_at_x()
-        # The entries of a block off its diagonal are none larger.
-        blocks = self._linear_solver.blocks
-        stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
-        return max(float(self._buffers.view(c).max()) for c in stored)
+        return self._arithmetic.curvature()
 
     def sensitivities(self) -> dict[str, float]:
         self._linearise_at_x()
-        found = {}
-        for u in self._unknowns:
-            if not u.dims:
-                of_one = FlatVectors(self._bound, (u,), self._linear_solver, np)
-                c, x = of_one.diagonal(), of_one.magnitudes()
-                for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
-                    found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
-        return found
+        return self._arithmetic.sensitivities()
 
     @property
     def reweights(self) -> bool:
@@ -252,7 +216,7 @@ class CompiledProblem:
         self._gradient_is_news = False
         self._largest = self._bound.totals(self._gradient)["gradient_max"]
         if self._at_start and not math.isfinite(self._largest):
-            raise DataError(self._explain_gradient())
+            raise DataError(explained_gradient(self._problem, self._bound, self._params, self._graphs))
         return self._largest
 
     @property
@@ -264,8 +228,8 @@ class CompiledProblem:
             self._bound.queue(group)
 
     def _queue_ahead(self) -> None:
-        """What follows a linear solve, while the host need not wait: if the step is accepted, all is there."""
-        self._linearised = "nowhere"  # until all is queued: Ctrl-C may come at any time
+        """Queues the work after a linear solve, while the host need not wait: if the step is accepted, all is there."""
+        self._linearised = "nowhere"  # until all is queued
         self._bound.queue("modelcost")
         self._queue_step()
         self._queue_at_candidate(linearise=True)
@@ -277,7 +241,7 @@ class CompiledProblem:
         self._linearised = "x"
 
     def _linearise_at_x(self) -> None:
-        """J and g at x, if they are not: computed at a candidate that was not accepted, or cut short by Ctrl-C."""
+        """J and g at x, if they are not: computed at a candidate that was not accepted."""
         if self._linearised != "x":
             self._linearise_anew()
 
@@ -297,152 +261,50 @@ class CompiledProblem:
 
     def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
-
-        def found(xp: Any) -> Rounding:
-            v = self._flat(xp)
-            return rounding(v.read("g"), v.diagonal(), v.magnitudes(), v.read("delta"), cost, v.apply_jtj, xp)
-
-        return self._where_there_is_room(found)
+        return self._arithmetic.rounding(cost)
 
     @property
     def hidden_is_exact(self) -> bool:
-        return self._numbers <= _FEW
+        return self._arithmetic.is_exact
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         self._linearise_at_x()
+        self._ahead = False
         if self.hidden_is_exact:
-            return self._hidden_in(self._everything(), cost, unit, deadline, np)
+            return self._arithmetic.hidden_in_all(cost, unit, safe_point)
         if self.is_stiff():
-            along = self._where_there_is_room(
-                lambda xp: self._hidden_in(self._smooth(xp, linear=True), cost, unit, deadline, xp)
-            )
+            along = self._arithmetic.hidden_in_smooth(cost, unit, safe_point)
             if along.left > NOTABLE * cost or not of_rounding:
                 return along
-        return self._hidden_by_rounding(cost, unit, deadline)
+        return self._hidden_by_rounding(cost, unit, safe_point)
 
-    def _hidden_by_rounding(self, cost: float, unit: float, deadline: float | None) -> Hidden:
-        def write_noise(xp: Any) -> float:
-            v = self._flat(xp)
-            n, of_cost = rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp)
-            v.write("g", unit * n)
-            return of_cost
-
-        def energy(xp: Any) -> float:
-            v = self._flat(xp)
-            e = v.read("delta")
-            return float((e * v.apply_jtj(e)).sum()) / 2
-
-        of_cost = self._where_there_is_room(write_noise)
+    def _hidden_by_rounding(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
+        self._arithmetic.write_noise(cost, unit)
         try:
-            self._ahead = False
             self.damp(nearly_undamped(unit, self.curvature()))
-            solved = self._linear_solver.solve(replace(CAREFUL, deadline=deadline), True, lambda: None)
+            solved = self._linear_solver.solve(replace(CAREFUL, safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
-            return Hidden(self._where_there_is_room(energy) if told else math.inf, of_cost)
+            return Hidden(self._arithmetic.change_along_step() if told else math.inf)
         finally:
             self._linearised = "nowhere"  # g is another
 
     def is_stiff(self) -> bool:
-        if self._stiff is None:
-            self._stiff = self._is_stiff_here()
-        return self._stiff
-
-    def _is_stiff_here(self) -> bool:
-        self._linearise_at_x()
-        unit = float(np.finfo(self._bound.dtype).eps)
-
-        def asked(xp: Any) -> bool:
-            v = self._flat(xp)
-            span = self._everything() if self.hidden_is_exact else self._smooth(xp, linear=False)
-            return is_stiff(span, v.diagonal(), v.apply_jtj, unit)
-
-        return asked(np) if self.hidden_is_exact else self._where_there_is_room(asked)
-
-    def _everything(self) -> Everything:
-        return Everything(self._flat(np).diagonal() > 0)
-
-    def _smooth(self, xp: Any, *, linear: bool) -> Smooth:
-        v = self._flat(xp)
-        return Smooth(v.shapes, v.diagonal() > 0, xp, linear=linear)
-
-    @property
-    def _numbers(self) -> int:
-        """That are solved for."""
-        return sum(tangent(u).channels * math.prod(self._buffers.sizes[d] for d in u.dims) for u in self._unknowns)
-
-    def _hidden_in(self, span: Span, cost: float, unit: float, deadline: float | None, xp: Any) -> Hidden:
-        v = self._flat(xp)
-        self._ahead = False
-
-        def in_time() -> None:
-            if deadline is not None and time.perf_counter() > deadline:
-                raise TimeoutError
-
-        def apply(p: Any) -> Any:
-            in_time()
-            return v.apply_jtj(p)
-
-        def model(step: Any) -> float:
-            in_time()
-            v.write("delta", step)
-            return self.model_cost_change()
-
-        c = v.diagonal()
-        _, of_cost = rounded_gradient(c, v.magnitudes(), cost, v.apply_jtj, xp)
-        try:
-            left, step = left_in(span, c, cost, self._n_residuals, apply, model, unit)
-        except TimeoutError:
-            left, step = math.inf, xp.zeros(len(c))
-        v.write("delta", step)
-        return Hidden(left, of_cost, is_next=math.isfinite(left))
+        if self._arithmetic.stiff is None:
+            self._linearise_at_x()
+        return self._arithmetic.is_stiff()
 
     def change_by_rounding(self, unit: float) -> dict[str, float]:
         self._linearise_at_x()
         here, self._ahead = self._cost(), False
-
-        def costs(xp: Any) -> dict[str, float]:
-            v = self._flat(xp)
-            x = xp.where(v.diagonal() > 0, unit * v.magnitudes(), 0.0)  # what is fixed stays
-
-            def at(probe: int) -> Cost:
-                v.write("delta", random_signs(len(x), probe, xp) * x)
-                return self.try_step().cost_there
-
-            return largest_changes(here, map(at, range(PROBES)))
-
-        return self._where_there_is_room(costs)
+        return self._arithmetic.change_by_rounding(here, unit, lambda: self.try_step().cost_there)
 
     def cosine(self, cost: float) -> float:
         self._linearise_at_x()
-
-        def largest(xp: Any) -> float:
-            v = self._flat(xp)
-            return cosine(v.read("g"), v.diagonal(), cost, xp)
-
-        return self._where_there_is_room(largest)
+        return self._arithmetic.cosine(cost)
 
     def promised_change(self) -> float:
         self._linearise_at_x()
-
-        def change(xp: Any) -> float:
-            v = self._flat(xp)
-            g, step = v.read("g"), v.read("delta")
-            return -float((step * (g + v.apply_jtj(step) / 2)).sum())
-
-        return self._where_there_is_room(change)
-
-    def _flat(self, xp: Any) -> FlatVectors:
-        return FlatVectors(self._bound, self._unknowns, self._linear_solver, xp)
-
-    def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
-        """What takes more vectors than the solve has: on the device, or in main memory if that is full."""
-        xp = self._bound.xp
-        try:
-            return compute(xp)
-        except MemoryError:
-            if xp is np:
-                raise
-        return compute(np)  # not above, where the error still holds the vectors that there were
+        return self._arithmetic.promised_change()
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         self._linearise_at_x()
@@ -477,17 +339,20 @@ class CompiledProblem:
     def accept(self) -> None:
         self._at_start = False
         ahead = self._linearised == "candidate"
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
-        self._buffers.memory = self._with_candidate_as_x()
+        self._exchange()
         if ahead:
             self._linearised, self._gradient_is_news = "x", True
 
     def withdraw(self) -> None:
-        self._ahead, self._linearised, self._stiff = False, "nowhere", None
-        self._buffers.memory = self._with_candidate_as_x()  # which the two have swapped, and nothing has written since
+        self._exchange()  # back: nothing has written to what the two have exchanged
+
+    def _exchange(self) -> None:
+        self._ahead, self._linearised = False, "nowhere"
+        self._arithmetic.moved()
+        self._buffers.memory = self._with_candidate_as_x()
 
     def _queue_at_candidate(self, linearise: bool) -> None:
-        """The cost there, and J and g if asked; no context manager, in whose own code Ctrl-C could cut this in two."""
+        """The cost there, and J and g if asked."""
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
@@ -498,7 +363,7 @@ class CompiledProblem:
             self._buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
-        return self._buffers.swapped((u, candidate(u)) for u in self._unknowns)
+        return self._buffers.swapped(self._pairs)
 
     def save(self) -> None:
         self._saved = [self._buffers.read(u) for u in self._unknowns]
@@ -529,22 +394,4 @@ class CompiledProblem:
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        residuals = self._energy.residual_terms
-        self._buffers.provide(map(residual_field, residuals))
-        self._bound.queue("evalF")
-        return {r.label: self._bound.host(self._buffers.read(residual_field(r))) for r in residuals}
-
-    def _explain(self, cost: Cost) -> str:
-        """Which term and which element of it is not finite."""
-        return explain_values(self._energy.residual_terms, self.residuals(), cost.non_finite_terms, self._bound.dtype)
-
-    def _explain_gradient(self) -> str:
-        """Which derivative is not finite, at which element."""
-        host = self._bound.host
-        inputs = {f: host(self._buffers.read(f)) for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
-        arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
-        edges = {g.name: host(c.edges) for g, c in self._graphs.items()}
-        bound = Bound(dict(self._buffers.sizes), arrays, self._params, {}, edges, {}, np.dtype(self._bound.dtype))
-        gradient = {u.name: host(self.read_vector("g", u)) for u in self._unknowns}
-        columns = Columns.of(self._energy, bound)
-        return explain_gradient(self._energy.residual_terms, columns, bound, gradient, self._bound.dtype)
+        return residuals(self._problem, self._bound)

@@ -8,24 +8,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
+from typing import Any, Literal, NoReturn, final
 
 import numpy as np
 
+from optpy.api.compiled import Compiled
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import Bound, bind_update
 from optpy.errors import DataError, OptionError, OptpyError
+from optpy.ir import Problem
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.threads import thread_count
 from optpy.kernels.toolchain.progress import telling
+from optpy.solver.iteration import IterationRecord
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import OPTION_NAMES, SolveOptions
 from optpy.solver.protocol import Damping
-from optpy.solver.result import IterationRecord, SolveResult, Status
-
-if TYPE_CHECKING:
-    from optpy.api.plan import Solver
-    from optpy.energy.energy import Energy
+from optpy.solver.result import SolveResult, Status
 
 _STANDSTILL = 1.0
 """A step of so many units in the last place of x, in norm, is rounding."""
@@ -49,14 +48,14 @@ class Session:
 
     def __init__(
         self,
-        solver: Solver,
+        compiled: Compiled,
         bound: Bound,
         options: SolveOptions,
         bind_seconds: float,
     ) -> None:
         started = time.perf_counter()
         self._lock = threading.RLock()  # a session used from several threads takes one step at a time
-        self._solver = solver
+        self._compiled = compiled
         self._options = options
         self._why_ended = ""
         with self._running():
@@ -68,7 +67,7 @@ class Session:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """One call at a time, on the solver's device whatever is current in the thread that calls."""
-        with self._lock, self._solver.current(), telling(self._options.verbose > 0):
+        with self._lock, self._compiled.current(), telling(self._options.verbose > 0):
             yield
 
     def _current_state(self) -> _State:
@@ -91,15 +90,15 @@ class Session:
         return self._current_state().bound
 
     def _new_problem(self, bound: Bound, arrays: Mapping[str, Any]) -> CompiledProblem:
-        problem = self._solver.problem(bound, thread_count(self._options.threads))
-        self._solver.bind(problem, bound, arrays)
+        problem = self._compiled.instance(bound, thread_count(self._options.threads))
+        self._compiled.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         return problem
 
     def _new_state(self, bound: Bound, problem: CompiledProblem, options: SolveOptions) -> _State:
         bound.release()
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
-        read_x = partial(_copies, problem, self._solver.energy, bound)
+        read_x = partial(_copies, problem, self._compiled.problem, bound)
         precision = _STANDSTILL * float(np.finfo(bound.dtype).eps)
         return _State(bound, problem, options, Minimizer(problem, options, read_x=read_x, precision=precision))
 
@@ -120,12 +119,11 @@ class Session:
 
     def __repr__(self) -> str:
         if self._state is None:
-            return (
-                f"<Session by {self._solver.device}: ended, since an update could not be finished ({self._why_ended})>"
-            )
+            device = self._compiled.device
+            return f"<Session by {device}: ended, since an update could not be finished ({self._why_ended})>"
         facts, records = self._facts(), self._minimizer.iterations
         so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
-        solver = f"{self._options.method}, {self._solver.device}, {self._bound.dtype.name}"
+        solver = f"{self._options.method}, {self._compiled.device}, {self._bound.dtype.name}"
         return f"<Session of {facts['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
 
     def __reduce__(self) -> NoReturn:
@@ -191,10 +189,10 @@ class Session:
         started = time.perf_counter()
         with self._running():
             with room_for(data, self._bound.xp):
-                bound, changed = bind_update(self._solver.energy, self._bound, data)
+                bound, changed = bind_update(self._compiled.problem, self._bound, data)
             options = self._options_from_here()
             if bound.sizes == self._bound.sizes:
-                rewired = any(g.name in data for g in self._solver.energy.graphs)
+                rewired = any(g.name in data for g in self._compiled.problem.graphs)
                 problem = self._changed(bound, changed, rewired)
             else:
                 problem = self._resized(bound, changed)
@@ -209,8 +207,8 @@ class Session:
     def _check_names(self, unnamed: tuple[Any, ...], data: Mapping[str, Any]) -> None:
         if unnamed:
             raise DataError("update takes data by name: session.update(A=...), and of a dict session.update(**changed)")
-        energy = self._solver.energy
-        names = [*(f.name for f in energy.fields), *(p.name for p in energy.params), *(g.name for g in energy.graphs)]
+        reads = self._compiled.problem
+        names = [*(f.name for f in reads.fields), *(p.name for p in reads.params), *(g.name for g in reads.graphs)]
         options = [name for name in data if name in OPTION_NAMES and name not in names]
         if options:
             raise OptionError(
@@ -225,7 +223,7 @@ class Session:
         """The problem with other data of the same sizes."""
         problem = self._problem
         try:
-            self._solver.bind(problem, bound, changed, rewired)
+            self._compiled.bind(problem, bound, changed, rewired)
         except OptionError:
             raise  # nothing has changed
         except BaseException as error:
@@ -236,7 +234,7 @@ class Session:
     def _resized(self, bound: Bound, changed: Mapping[str, Any]) -> CompiledProblem:
         """A problem of other sizes, with what stays as the old one has it, whose memory is given up for it."""
         with room_for(changed, bound.xp):
-            self._problem.check_preconditioner(bound.sizes, self._solver.connectivity(bound))
+            self._problem.check_preconditioner(bound.sizes, self._compiled.connectivity(bound))
             kept = self._problem.inputs(changed)
         self._state = None
         try:
@@ -258,7 +256,7 @@ class Session:
 
     def _copy_all(self) -> dict[str, Any]:
         with self._running():
-            return _copies(self._problem, self._solver.energy, self._bound)
+            return _copies(self._problem, self._compiled.problem, self._bound)
 
     def __getitem__(self, name: str) -> Any:
         """A copy of an unknown, of the kind and shape that came in.
@@ -267,20 +265,20 @@ class Session:
             DataError: the energy has no unknown of this name.
         """
         with self._running():
-            for u in self._solver.energy.unknown_fields:
+            for u in self._compiled.problem.unknowns:
                 if u.name == name:
                     return self._bound.give_back(name, self._problem.read(u))
         raise DataError(self._no_unknown(name))
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(u.name for u in self._solver.energy.unknown_fields)
+        return tuple(u.name for u in self._compiled.problem.unknowns)
 
     def _no_unknown(self, name: str) -> str:
         return f"the energy has no unknown {name!r}; it has {', '.join(map(repr, self._names))}"
 
     def result(self) -> SolveResult:
-        """What has been reached so far: the iterations since the start or the last ``update``, and the unknowns.
+        """The result so far: the iterations since the start or the last ``update``, and the unknowns.
 
         Where the solve has not ended, its status is RUNNING. Before the first step it is the state at the start: that
         is evaluated now, and not again by the step.
@@ -290,17 +288,17 @@ class Session:
         """
         with self._running():
             summary = self._minimizer.summary()
-            compiling = self._solver.backend(self._bound.dtype).timing
+            compiling = self._compiled.backend(self._bound.dtype).timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
             timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
-            return summary.result(self._copy_all(), timing, self._solver.device, self._options, self._facts())
+            return summary.result(self._copy_all(), timing, self._compiled.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:
-        unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._solver.energy.unknown_fields)
+        unknowns = ", ".join(f"{u.name}: {self._bound.shape(u)}" for u in self._compiled.problem.unknowns)
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
-            "Device": self._solver.device_reason,
+            "Device": self._compiled.place.reason,
             "Preconditioners used": self._problem.preconditioners,
             "Precision": f"{self._bound.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",
@@ -331,7 +329,7 @@ class Session:
             seconds = self._problem.benchmark_pcg(repeat)
             self._problem.set_preconditioner(options.preconditioner)
             return seconds
-        groups = self._solver.backend(self._bound.dtype).program.groups
+        groups = self._compiled.backend(self._bound.dtype).program.groups
         if routine not in groups:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
         return self._problem.benchmark(routine, repeat)
@@ -377,7 +375,7 @@ class SessionUnknowns(Mapping[str, Any]):
 @final
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What an update replaces.
+    """The parts of a session that an update replaces.
 
     Attributes:
         bound: the data's sizes, kinds and graphs; the arrays' values are the problem's own copies.
@@ -392,6 +390,6 @@ class _State:
     minimizer: Minimizer
 
 
-def _copies(problem: CompiledProblem, energy: Energy, bound: Bound) -> dict[str, Any]:
+def _copies(problem: CompiledProblem, of: Problem, bound: Bound) -> dict[str, Any]:
     """All unknowns by name, of the kinds and shapes that came in."""
-    return {u.name: bound.give_back(u.name, problem.read(u)) for u in energy.unknown_fields}
+    return {u.name: bound.give_back(u.name, problem.read(u)) for u in of.unknowns}

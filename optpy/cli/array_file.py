@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from optpy.cli.output_file import whole_file
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How NumPy stores: as it is, or compressed."""
+"""The ways in which NumPy stores: as it is, or compressed."""
 _MOST_COMPRESSED = 1032
 """Bytes that a byte of deflate can stand for."""
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -49,7 +49,7 @@ def read_data(path: Path) -> dict[str, Any]:
 
 
 class _Refusal(Exception):
-    """Why a file is not taken."""
+    """The reason why a file is not taken."""
 
 
 def _arrays(path: Path) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -72,7 +72,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, NDArray[Any]]]:
 
 
 def _check_sizes(members: list[zipfile.ZipInfo], size: int) -> None:
-    """What an archive of some size says of its members: each is there once, and all together they fit into memory."""
+    """Checks the members that an archive lists: each is there once, and all together they fit into memory."""
     for name, times in Counter(member.filename for member in members).items():
         if times > 1:
             raise _Refusal(f"its member {name!r} is there {times} times")

@@ -33,7 +33,7 @@ extern "C" __global__ void optpy_doctor(const __grid_constant__ Context context)
 
 
 class Verdict(Enum):
-    """What a row of the table says."""
+    """The verdict of a row of the table."""
 
     WORKS = "[green]works[/]"
     ABSENT = "[yellow]absent[/]"

@@ -10,24 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optpy.api.backend import derive
+from optpy.api.pipeline import derive
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.evaluation import Partials
-from optpy.energy.derive.tangent import at_zero
-from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Residual, Role, Routine
+from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
 from optpy.kernels.codegen.program import Program
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
 
-FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "modelcost")
+FROM_THE_RESIDUALS = (
+    Group.COST, Group.RESIDUALS, Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT,
+    Group.MODEL_COST,
+)  # fmt: skip
 """The groups of routines that the energy decides; the others are vector updates, the same for all."""
 
 
@@ -38,22 +39,28 @@ FROM_THE_RESIDUALS = ("cost", "evalF", "precompute", "jacobian", "evalJTF", "eva
     metavar="ROUTINE",
     help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
+@click.option(
+    "--schedule", is_flag=True, help="Print what is stored, where and in which layout, and why; nothing else."
+)
 @click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
-def inspect(energy_file: Path, energy_name: str | None, source: str | None, dtype: str) -> None:
+def inspect(energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
-        energy = load_energy(energy_file, energy_name)
-        derived = derive(energy, dtype)
+        problem = load_energy(energy_file, energy_name).problem
+        derived = derive(problem, dtype)
     program = derived.program
     if source is not None:
         click.echo(_source(program, source))
         return
+    if schedule:
+        click.echo("\n".join(_schedule_lines(derived.schedule)))
+        return
     console = new_console()
     for table in (
-        _declarations(energy, dtype),
-        _terms(energy),
-        _stencils(energy),
-        _simplification(energy),
+        _declarations(problem, dtype),
+        _terms(problem),
+        _stencils(problem),
+        _simplification(problem),
         _operations(derived.routines.groups, program),
     ):
         console.print(table)
@@ -70,6 +77,13 @@ def _source(program: Program, routine: str) -> str:
     return "\n\n".join(program.functions[n] for n in program.groups[routine])
 
 
+def _schedule_lines(schedule: Schedule) -> Iterator[str]:
+    """One line for each decision, and one below it for its reason."""
+    for kind, decision in schedule.decisions:
+        yield f"{kind} {decision}"
+        yield f"    {decision.reason}"
+
+
 def _print_hint(console: Console, program: Program) -> None:
     lines = program.source.count("\n")
     console.print(Text(f"{lines} lines of C: --source ROUTINE prints those of one of {', '.join(program.groups)}"))
@@ -78,33 +92,33 @@ def _print_hint(console: Console, program: Program) -> None:
 # ---- tables --------------------------------------------------------------------------------------------------
 
 
-def _declarations(energy: Energy, real: str) -> Table:
+def _declarations(problem: Problem, real: str) -> Table:
     table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
-    for field in sorted(energy.fields, key=lambda f: f.role is not Role.UNKNOWN):
+    for field in sorted(problem.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
         kind += f" {field.manifold}" if field.manifold is not None else ""
-        fixed = str(energy.fixed_as_written[field]) if field in energy.fixed else ""
+        fixed = problem.fixed_as_written.get(field, "")
         dtype = real if field.dtype == REAL else field.dtype
         table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
-    for graph in energy.graphs:
+    for graph in problem.graphs:
         table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
-    for param in energy.params:
+    for param in problem.params:
         table.add_row(*map(Text, (param.name, "param", "", "", "")))
     return table
 
 
-def _terms(energy: Energy) -> Table:
+def _terms(problem: Problem) -> Table:
     table = plain_table("Terms", "residual", "over", "values at each point", "written at")
-    for residual in energy.residual_terms:
+    for residual in problem.residuals:
         over = ", ".join(str(index.dim) for index in residual.domain) or "nothing: it is a single residual"
         place = str(residual.location or "")
         table.add_row(*map(Text, (residual.label, over, str(len(residual.components)), place)))
     return table
 
 
-def _stencils(energy: Energy) -> Table:
+def _stencils(problem: Problem) -> Table:
     table = plain_table("Stencils", "residual", "reads", "at")
-    for residual in energy.residual_terms:
+    for residual in problem.residuals:
         for number, (field, places) in enumerate(_reads(residual).items()):
             table.add_row(*map(Text, ("" if number else residual.label, field.name, " ".join(places))))
     return table
@@ -138,10 +152,10 @@ def _distance(access: Access) -> tuple[int, str]:
 _KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load")
 
 
-def _simplification(energy: Energy) -> Table:
+def _simplification(problem: Problem) -> Table:
     """Each residual with its partials: as differentiation gives them, and factored with each subexpression once."""
     table = plain_table("Operations of residuals and their partials", "residual", "stage", *_KINDS)
-    for residual in energy.residual_terms:
+    for residual in problem.residuals:
         roots = [*at_zero(residual.linearised), *Partials(residual).expressions]
         table.add_section()
         table.add_row(Text(residual.label), "as differentiated", *_cells(count_unshared(roots)))
@@ -149,7 +163,7 @@ def _simplification(energy: Energy) -> Table:
     return table
 
 
-def _operations(derived: dict[str, list[Routine]], program: Program) -> Table:
+def _operations(derived: dict[Group, list[Routine]], program: Program) -> Table:
     table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in program.groups:

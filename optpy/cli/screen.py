@@ -1,4 +1,4 @@
-"""How tables look, on a terminal and in a file."""
+"""Tables on a terminal and in a file."""
 
 from __future__ import annotations
 

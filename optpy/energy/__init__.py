@@ -1,1 +1,1 @@
-"""What users write, and the routines that follow from it."""
+"""Energies as users write them, and the routines that follow."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optpy import ir
 from optpy.energy.language.declarations import shape_text
@@ -11,15 +11,12 @@ from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom, Entry
 from optpy.symbolic.traverse import variables
 
-if TYPE_CHECKING:
-    from optpy.energy.energy import Energy
 
-
-def to_sympy(energy: Energy, name: str) -> Any:
+def to_sympy(problem: ir.Problem, name: str) -> Any:
     """See ``Energy.to_sympy``."""
-    entries = [r for r in energy.residual_terms if name in (r.term, r.label)]
+    entries = [r for r in problem.residuals if name in (r.term, r.label)]
     if not entries:
-        labels = dict.fromkeys(n for r in energy.residual_terms for n in (r.term, r.label))
+        labels = dict.fromkeys(n for r in problem.residuals for n in (r.term, r.label))
         raise EnergyError(f"the energy has no term {name!r}; it has {', '.join(labels)}", Location.of_caller())
     if entries[0].label == name:
         return _residual_to_sympy(entries[0])
@@ -61,12 +58,12 @@ def _sympy_index(index: Affine) -> Any:
     return sympy.Integer(index.constant) + sum(c * number(atom) for atom, c in index.terms)
 
 
-def to_latex(energy: Energy) -> str:
+def to_latex(problem: ir.Problem) -> str:
     """The cost as a sum over the residuals, then each residual."""
-    names = [rf"r_{{\mathrm{{{_escaped(r.label)}}}}}" for r in energy.residual_terms]
-    squares = [_squares(r, name) for r, name in zip(energy.residual_terms, names, strict=True)]
+    names = [rf"r_{{\mathrm{{{_escaped(r.label)}}}}}" for r in problem.residuals]
+    squares = [_squares(r, name) for r, name in zip(problem.residuals, names, strict=True)]
     lines = [r"\mathrm{cost} &= \tfrac{1}{2} \Big( " + " + ".join(squares) + r" \Big)"]
-    lines += [f"{name} &= {_components_latex(r)}" for r, name in zip(energy.residual_terms, names, strict=True)]
+    lines += [f"{name} &= {_components_latex(r)}" for r, name in zip(problem.residuals, names, strict=True)]
     return r"$\displaystyle \begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}$"
 
 
@@ -79,7 +76,7 @@ def _squares(residual: ir.Residual, name: str) -> str:
 
 
 def _components_latex(residual: ir.Residual) -> str:
-    from optpy.symbolic.sympy_bridge import to_latex
+    from optpy.symbolic.latex import to_latex
 
     entries = [to_latex(c, sympy_leaf) for c in residual.components]
     if not residual.shape:
@@ -93,21 +90,21 @@ def _escaped(name: str) -> str:
     return name.replace("_", r"\_")
 
 
-def summary(energy: Energy) -> str:
+def summary(problem: ir.Problem) -> str:
     """The residuals with their shapes and what they read, then the unknowns and the data."""
-    rows = [(r.label, residual_shape_text(r), ", ".join(reads(r))) for r in energy.residual_terms]
+    rows = [(r.label, residual_shape_text(r), ", ".join(reads(r))) for r in problem.residuals]
     widths = [max(len(row[k]) for row in rows) for k in range(2)]
     lines = ["Energy: 1/2 sum of squares of"]
     lines += [f"  {label:<{widths[0]}}  {shape:<{widths[1]}}  reads {names}" for label, shape, names in rows]
-    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' + _dtype(u) for u in energy.unknown_fields)}")
-    arrays = [f for f in energy.fields if f.role is not ir.Role.UNKNOWN]
+    lines.append(f"unknowns: {', '.join(f'{u} {shape_text(u)}' + _dtype(u) for u in problem.unknowns)}")
+    arrays = [f for f in problem.fields if f.role is not ir.Role.UNKNOWN]
     if arrays:
         lines.append(f"arrays: {', '.join(f'{a} {shape_text(a)}' + _dtype(a) for a in arrays)}")
-    if energy.graphs:
-        lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in energy.graphs)}")
-    if energy.params:
-        lines.append(f"params: {', '.join(p.name for p in energy.params)}")
-    lines += [f"fixed: {u} where {condition!r}" for u, condition in energy.fixed_as_written.items()]
+    if problem.graphs:
+        lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in problem.graphs)}")
+    if problem.params:
+        lines.append(f"params: {', '.join(p.name for p in problem.params)}")
+    lines += [f"fixed: {u} where {condition}" for u, condition in problem.fixed_as_written.items()]
     return "\n".join(lines)
 
 

@@ -1,12 +1,15 @@
 """The frozen records that every stage passes on: sizes, index spaces, leaves of expressions, routines.
 
-An energy is a list of ``Residual``s. The builders in ``energy/`` turn it into ``Routine``s: maps over an index
-space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
+What users write as an energy is a ``Problem``. The builders in ``energy/`` turn it into ``Routine``s: maps over an
+index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` (what users minimise), ``routine`` (what is computed), ``matrix`` (what is known of J^T J).
+``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``group`` (when, and
+where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
 """
 
+from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.group import LINES, Group, Sweeps, Task, When
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -19,11 +22,16 @@ from optpy.ir.leaves import (
     atoms_of,
     entries_of,
     graphs_in,
+    graphs_of,
     indices_of,
+    slot_read,
 )
 from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
+from optpy.ir.points import Bindings, Slab, slabs
+from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
+from optpy.ir.schedule import ChannelOrder, Decision, Layout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
     DTYPES,
     REAL,
@@ -46,22 +54,28 @@ from optpy.ir.spaces import (
 
 __all__ = [
     "DTYPES",
+    "LINES",
     "REAL",
     "Access",
     "Accumulate",
+    "Bindings",
     "BlockEntry",
+    "ChannelOrder",
     "Coupling",
+    "Decision",
     "Dim",
     "Domain",
     "EdgeCoupling",
     "Element",
     "Field",
     "Graph",
+    "Group",
     "InBounds",
     "Incidence",
     "Index",
     "IndexCondition",
     "IndexValue",
+    "Layout",
     "Leaf",
     "LocalName",
     "LocalSum",
@@ -69,23 +83,39 @@ __all__ = [
     "Manifold",
     "NormalMatrix",
     "NormalTerm",
+    "Problem",
     "Reduce",
     "Residual",
+    "ResidualSchedule",
     "Role",
     "Routine",
     "Scalar",
+    "Scale",
+    "Schedule",
+    "Slab",
+    "Split",
     "Store",
+    "StoredValue",
+    "Sweeps",
+    "Target",
+    "Task",
     "Uncoupled",
+    "When",
     "affines_of",
+    "at_zero",
     "atoms_of",
     "canonical_domain",
     "entries_of",
     "entry_dim",
     "graphs_in",
+    "graphs_of",
     "in_phases",
     "indices_of",
+    "is_unknown",
     "loop_variable",
     "point",
+    "slabs",
+    "slot_read",
     "tangent",
     "verify",
 ]

@@ -141,3 +141,24 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
 def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
     """The graphs whose entries stand in expressions, each once."""
     return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))
+
+
+def graphs_of(index: Iterable[Affine]) -> tuple[Graph, ...]:
+    """The graphs that an index goes through."""
+    return tuple(dict.fromkeys(a.table for a in atoms_of(index) if isinstance(a, Entry)))
+
+
+def slot_read(index: tuple[Affine, ...]) -> tuple[Graph, int, Affine, tuple[int, ...]] | None:
+    """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
+    entries = [a for affine in index for a in affine.atoms if isinstance(a, Entry)]
+    if not entries or len(entries) != len(index):
+        return None
+    graph: Graph = entries[0].table
+    row = entries[0].row
+    for slot in range(len(graph.slots)):
+        at = graph.at(slot, row)
+        if len(at) == len(index):
+            offsets = [a.offset_from(b.atoms[0]) for a, b in zip(index, at, strict=True)]
+            if None not in offsets:
+                return graph, slot, row, tuple(d for d in offsets if d is not None)
+    return None

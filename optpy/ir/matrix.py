@@ -1,4 +1,4 @@
-"""What is known of J^T J before there is data: which elements it couples, and what its blocks are made of."""
+"""The structure of J^T J before there is data: the elements that it couples, and the parts of its blocks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Coupling:
 @final
 @dataclass(frozen=True, slots=True)
 class Uncoupled:
-    """Why there is no ``Coupling``, as part of a sentence."""
+    """The reason why there is no ``Coupling``, as part of a sentence."""
 
     reason: str
 
@@ -82,7 +82,7 @@ class BlockEntry:
 @final
 @dataclass(frozen=True, slots=True)
 class NormalTerm:
-    """What one residual adds to J^T J.
+    """The contribution of one residual to J^T J.
 
     Attributes:
         domain: of the residual.

@@ -1,4 +1,4 @@
-"""What an energy is to the builders of its routines: residuals."""
+"""Residuals: the vectors whose squares are summed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Residual:
     """Unique: "reg[0]" for entries of a list, else the term's name."""
     domain: Domain
     components: tuple[Expr, ...]
-    """What the cost sums the squares of."""
+    """The expressions whose squares the cost sums."""
     linearised: tuple[Expr, ...]
-    """What is differentiated: the components, but where a robust loss is, the residual within it times its weight.
+    """Expressions to differentiate: components, but where a robust loss is, the residual within it times its weight.
     Where unknowns live on manifolds it is a function of their tangents, too, to be taken where those are 0."""
     shape: tuple[int, ...]
     location: Location | None = field(default=None, compare=False)

@@ -96,7 +96,7 @@ class Routine:
         return [*(v.key for v in variables(self.roots)), *(x.target for x in self.accumulates)]
 
     def accesses(self) -> list[Access]:
-        """What is read."""
+        """The accesses that are read."""
         return [v.key for v in variables(self.roots) if isinstance(v.key, Access)]
 
     def __str__(self) -> str:

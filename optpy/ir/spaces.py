@@ -93,12 +93,12 @@ Loop = Index | Incidence
 
 
 def loop_variable(loop: Loop) -> Index:
-    """What a loop counts with."""
+    """The variable that a loop counts with."""
     return loop.edge if isinstance(loop, Incidence) else loop
 
 
 class Role(Enum):
-    """What a field is to the solver."""
+    """The part that a field plays in a solve."""
 
     UNKNOWN = "unknown"
     DATA = "data"
@@ -107,7 +107,7 @@ class Role(Enum):
     VECTOR = "vector"
     """A vector of the solver, of the layout of an unknown's tangent: gradient, step, search direction."""
     TANGENT = "tangent"
-    """How far an unknown on a manifold has moved from its value: what is differentiated by, and 0 wherever it is
+    """The displacement of an unknown on a manifold from its value: differentiated by, and 0 wherever it is
     read."""
 
 
@@ -119,7 +119,7 @@ DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
 
 @dataclass(frozen=True)
 class Manifold:
-    """Where the elements of a field live, if not in a vector space.
+    """The manifold in which the elements of a field live, if not a vector space.
 
     Attributes:
         name: "SO3".

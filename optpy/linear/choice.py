@@ -1,32 +1,21 @@
-"""Which preconditioner "auto" solves with, by what the solves so far have taken."""
+"""The preconditioner that "auto" solves with, chosen by the time that the solves so far have taken."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from inspect import ismethod
-from typing import Literal, final
+from typing import final
 from weakref import WeakMethod
 
-Kind = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
+from optpy.linear.method import Outcome
+from optpy.linear.record import Record
 
-ITERATION_COSTS: dict[Kind, float] = {"jacobi": 1, "block_jacobi": 1, "multigrid": 5, "cholesky": 1}
-"""Of an iteration with each, in iterations with Jacobi. Not by the clock: the same choices in every run."""
 HOPELESS = 80
 """Slow iterations with multigrid after which another is tried of which it is not known what it takes."""
 _NO_GAIN = 1e-3
 """Who gains no more than that part of the model on top of a solve has found nothing that it missed."""
-
-
-class Outcome(Enum):
-    """What became of a preconditioner in a linear solve."""
-
-    SERVED = "it has ended the solve, and may go on with the next"
-    DEAR = "it has taken more than it was to take, or met the limit of the solve"
-    DOUBTED = "it has ended by its own test, but leaves a residual as if it missed errors"
-    UNFIT = "it cannot solve at all: there is no memory, or the matrix is singular"
 
 
 @final
@@ -34,7 +23,7 @@ class Outcome(Enum):
 class Doubt:
     """A solve that another preconditioner goes on with, to find out whether the first one has missed errors."""
 
-    kind: Kind
+    record: Record
     cost: float
     Q: float
 
@@ -58,13 +47,13 @@ class Choice:
             no others.
     """
 
-    def __init__(self, first: Kind, others: Callable[[Kind], Sequence[Kind]], patience: int | None) -> None:
-        self.kind: Kind = first
+    def __init__(self, first: Record, others: Callable[[Record], Sequence[Record]], patience: int | None) -> None:
+        self.record = first
         self._patience = patience
         # Its owner's own method is held weakly: in a cycle the memory of a whole problem would outlive its last user.
         self._others = WeakMethod(others) if ismethod(others) else lambda: others
-        self._expected: dict[Kind, float] = {}  # cost of a solve; not there: not known
-        self._unfit: set[Kind] = set()
+        self._expected: dict[Record, float] = {}  # cost of a solve; not there: not known
+        self._unfit: set[Record] = set()
         self._doubt: Doubt | None = None
         self._first = True  # no other has been tried
         self.disappointed = False  # one that took over from the first did not serve
@@ -79,28 +68,28 @@ class Choice:
         """Iterations with the one in force after which another is to go on where it is slow; None: none is."""
         if self._first or self._patience is None:
             return self._patience
-        if self.kind != "multigrid":
-            return None  # what goes on begins anew, and loses all that its directions know of A
-        return max(HOPELESS, int(self._cheapest_other / ITERATION_COSTS[self.kind]))
+        if not self.record.is_left_midway:
+            return None
+        return max(HOPELESS, int(self._cheapest_other / self.record.iteration_cost))
 
     @property
     def _cheapest_other(self) -> float:
-        """What a solve is expected to take with another one; 0: that is not known."""
-        return min((cost for kind, cost in self._expected.items() if kind != self.kind), default=0.0)
+        """The time that a solve is expected to take with another one; 0 if that is not known."""
+        return min((cost for record, cost in self._expected.items() if record is not self.record), default=0.0)
 
     def report(self, outcome: Outcome, iterations: int, Q: float = 0.0) -> None:
-        """What has become of the one in force: from now on that may be another one.
+        """Takes the outcome of the one in force: from now on that may be another one.
 
         Args:
             outcome: see ``Outcome``.
             iterations: that it has made in this solve.
             Q: the model after them.
         """
-        left, cost = self.kind, iterations * ITERATION_COSTS[self.kind]
+        left, cost = self.record, iterations * self.record.iteration_cost
         if outcome is Outcome.SERVED:
             self._expected[left] = cost
-            if self._doubt is None and left != "cholesky" and cost > self._cheapest_other > 0:
-                self.kind = min(self._expected, key=lambda kind: self._expected[kind])
+            if self._doubt is None and not left.is_exact and cost > self._cheapest_other > 0:
+                self.record = min(self._expected, key=lambda record: self._expected[record])
             return
         if outcome is Outcome.UNFIT:
             self._unfit.add(left)
@@ -115,10 +104,10 @@ class Choice:
         self.disappointed |= not self._first or outcome is Outcome.UNFIT
         asked = self._others()
         assert asked is not None
-        others = [kind for kind in asked(left) if kind not in self._unfit]
+        others = [record for record in asked(left) if record not in self._unfit]
         self._first = False
         if others:
-            self.kind = min(others, key=lambda kind: self._expected.get(kind, math.inf))
+            self.record = min(others, key=lambda record: self._expected.get(record, math.inf))
 
     def settle(self, Q: float, ended: bool) -> bool:
         """The end of a solve: where another one went on after a doubt, was that justified?
@@ -133,7 +122,7 @@ class Choice:
         doubt, self._doubt = self._doubt, None
         if doubt is None or not ended or abs(Q - doubt.Q) > _NO_GAIN * abs(Q):
             return False
-        self._expected.pop(self.kind, None)  # going on with another's solve has told nothing of a whole one
-        self._expected[doubt.kind] = doubt.cost
-        self.kind = doubt.kind
+        self._expected.pop(self.record, None)  # going on with another's solve has told nothing of a whole one
+        self._expected[doubt.record] = doubt.cost
+        self.record = doubt.record
         return True

@@ -1,28 +1,12 @@
-"""How the conjugate gradients of a device end, and what the solver is told of it."""
+"""Endings of the conjugate gradients of a device, and their summary for the solver."""
 
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 
-from optpy.kernels.runtime.context import PcgState
+from optpy.kernels.codegen.endings import Ending
+from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
-
-
-class Ending(IntEnum):
-    """How the loop ended: the numbers of ``PCG_...`` in native/pcg.h and native/pcg.cuh, where 0 is PCG_RUNNING."""
-
-    NO_GRADIENT = 1
-    BAD_START = 2
-    NO_CURVATURE = 3
-    NOT_POSITIVE = 4
-    MODEL = 5
-    ZERO = 6
-    RESIDUAL = 7
-    LIMIT = 8
-    TIME = 9
-    STAGNATED = 10
-
 
 _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
     Ending.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
@@ -42,7 +26,7 @@ _ENDINGS: dict[Ending, tuple[LinearStatus, str]] = {
 
 
 def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    """What a linear solve has come to, once it has ended."""
+    """The summary of a linear solve that has ended."""
     status, message = _ENDINGS[Ending(state.status)]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE

@@ -19,10 +19,11 @@ References:
     and Imaging, ACM Trans. Graph. 36(5), 2017 [Opt].
 """
 
+from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, NonlinearProblem, Step
-from optpy.solver.result import IntermediateResult, IterationRecord, SolveResult, Status, Timing
+from optpy.solver.result import SolveResult, Status, Timing
 from optpy.solver.summary import Summary
 
 __all__ = [

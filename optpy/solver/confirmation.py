@@ -10,6 +10,7 @@ from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import LinearLimits, LinearStatus
 from optpy.solver.result import Ending, Status
 from optpy.solver.rounding import NOTABLE, WIDE
+from optpy.solver.safe_point import UNDISTURBED, SafePoint
 from optpy.solver.termination import UNSOLVED, is_unsolved
 
 _EXACT: Final = (1e-6, 1e-14)
@@ -44,15 +45,15 @@ class Confirmation:
         self._undamped_next = False
         self._refused = False  # a step without damping, from this x, was refused
         self._moved = False  # x is another since
-        self._deadline: float | None = None
+        self._safe_point = UNDISTURBED
         self._creeping = 0  # full steps in a row that have gained little
         self._unsolved = 0  # steps in a row that are small, but perhaps only by the accuracy of their linear solves
 
-    def begin_step(self, deadline: float | None) -> LinearLimits:
+    def begin_step(self, safe_point: SafePoint) -> LinearLimits:
         """The limits of its linear solve."""
         self._undamped, self._undamped_next = self._undamped_next, False
         self._refused &= not self._moved
-        self._moved, self._deadline = False, deadline
+        self._moved, self._safe_point = False, safe_point
         o = self._options
         exact = self._undamped and self._is_fit
         careful = exact or self._unsolved > 0
@@ -66,7 +67,7 @@ class Confirmation:
             eta=0.0 if careful else o.eta,
             r_tolerance=r_tolerance,
             residual_reset_period=o.residual_reset_period,
-            deadline=deadline,
+            safe_point=safe_point,
         )
 
     def made(self, accepted: bool) -> None:
@@ -86,10 +87,10 @@ class Confirmation:
         if ending is None or not ending.hinges:
             return ending
         if not proposal.longer:
-            return self._precise.certain(ending, cost, self._deadline) if self._precise.doubts else ending
+            return self._precise.certain(ending, cost, self._safe_point) if self._precise.doubts else ending
         wide = proposal.radius >= min(self._widest, self._options.max_radius)
         if wide or (self._refused and ending.status is Status.PRECISION):
-            return self._precise.certain(ending, cost, self._deadline)
+            return self._precise.certain(ending, cost, self._safe_point)
         if self._refused:
             return ending if proposal.accepted and not self._is_fit else None
         self._undamped_next = True
@@ -107,7 +108,7 @@ class Confirmation:
             return
         self._creeping += 1
         if self._creeping % _CREEPING == 0:
-            self._precise.seek(cost, self._deadline)
+            self._precise.seek(cost, self._safe_point)
 
     def linear_solve(self, small: Ending | None, proposal: Proposal) -> Ending | None:
         """An ending by a small step, if its linear equations were solved; after too many that were not, LINEAR_LIMIT.

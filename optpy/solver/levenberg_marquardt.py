@@ -64,13 +64,14 @@ class LevenbergMarquardt:
         elif step.cost.total != cost:
             self._non_finite = ""
         relative_decrease = (cost - step.cost.total) / model_cost_change
-        proposal = Proposal(linear, step, False, relative_decrease, model_cost_change, self._region.radius)
+        radius, accepted = self._region.radius, False
         if relative_decrease > self._options.min_relative_decrease and step.cost.is_finite:
-            self._region = self._region.accepted(relative_decrease)
-            at_most = self._region.radius >= self._options.max_radius
-            return replace(proposal, accepted=True, longer=at_most or self._region.radius > proposal.radius)
-        self._region = self._fallback
-        return replace(proposal, ending=self._smallest_region())
+            self._region, accepted = self._region.accepted(relative_decrease), True
+        else:
+            self._region = self._fallback
+        longer = not accepted or self._region.radius >= self._options.max_radius or self._region.radius > radius
+        ending = None if accepted else self._smallest_region()
+        return Proposal(linear, step, accepted, relative_decrease, model_cost_change, radius, longer, ending)
 
     def widen(self, radius: float) -> None:
         """See `Method.widen`."""

@@ -11,13 +11,15 @@ from typing import Any, final
 from optpy.errors import DataError
 from optpy.solver.confirmation import Confirmation
 from optpy.solver.gauss_newton import GaussNewton
+from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.options import SolveOptions
 from optpy.solver.precision import Precision, lowers
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
-from optpy.solver.result import Ending, IntermediateResult, IterationRecord, Status, Timing
+from optpy.solver.result import Ending, Status, Timing
+from optpy.solver.safe_point import HeldBack, SafePoint
 from optpy.solver.summary import Summary
 from optpy.solver.termination import Criteria, non_finite
 from optpy.solver.timed import Timed
@@ -36,9 +38,9 @@ class Minimizer:
     Gauss-Newton, whose cost may rise, the point is saved when it is about to be left for a worse one, and
     restored if nothing better came.
 
-    Ctrl-C ends a `run` with `Status.INTERRUPTED`, and what was reached so far stands (before the initial
-    cost is known there is nothing to return, and the KeyboardInterrupt goes through). Out of a `step` it always
-    goes through, so that it also ends the loop that the step is in; the next step goes on from the point reached.
+    Ctrl-C is heard at safe points, within linear solves and at the end of each step. It ends a `run` with
+    `Status.INTERRUPTED`, and what was reached so far stands. Out of a `step` it goes through, so that it also ends the
+    loop that the step is in; the next step goes on from the point reached.
 
     After a change of the data make a new Minimizer: it starts from where the problem stands.
 
@@ -68,14 +70,15 @@ class Minimizer:
         self._ending = _RUNNING
         self._iterations: list[IterationRecord] = []
         self._criteria = Criteria.of(options, precision, problem.size)
-        self._precise, self._confirmation = self._judged_from(math.nan)
+        self._precise = Precision(self._problem, precision)
+        self._confirmation = Confirmation(options, self._method, self._precise, precision, problem.is_fit)
         self._sensitivities: Mapping[str, float] = {}
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
         self._gradient_norm = math.nan
         self._saved: Cost | None = None  # the cost of the point that the problem has saved
-        self._moving = False  # x and self._cost may not belong together
-        self._cut_short = False  # nor x and the gradient, since a step has begun and not come to its end
+        self._interrupts = HeldBack()
+        self._cut_short = False  # a step has begun and not come to its end
         self._elapsed = 0.0  # seconds in `step`, those in the running one excluded
         self._entered = 0.0
 
@@ -92,7 +95,6 @@ class Minimizer:
     @property
     def cost(self) -> Cost:
         """At the problem's current point."""
-        self._settle()
         return self._cost
 
     @property
@@ -106,14 +108,14 @@ class Minimizer:
         Raises:
             DataError: the initial cost is not finite.
         """
-        try:
-            while not self.status.finished:
-                self._step()
-        except KeyboardInterrupt:
-            if self._initial is None:
-                raise
-            self._interrupted()
-            self._return_best()
+        with self._interrupts.held():
+            try:
+                while not self.status.finished:
+                    self._step()
+            except KeyboardInterrupt:
+                self._interrupted()
+                self._return_best()
+            self._interrupts.forget()
         if self._options.verbose:
             print(f"{self.status.name}: {self.message}", flush=True)
         return self.summary()
@@ -129,58 +131,47 @@ class Minimizer:
             DataError: the initial cost is not finite.
             KeyboardInterrupt: Ctrl-C; x is whole, the point before this step or the one after it.
         """
-        try:
-            if not self.status.finished:
-                self._step()
-        except KeyboardInterrupt:
-            self._return_best()
-            raise
+        with self._interrupts.held():
+            try:
+                if not self.status.finished:
+                    self._step()
+            except KeyboardInterrupt:
+                self._return_best()
+                raise
         return self._iterations[-1]
 
     def _step(self, *, iterate: bool = True) -> None:
-        """A step with the clock running; Ctrl-C goes through."""
+        """A step with the clock running; Ctrl-C is held back, and goes through at its safe points and at its end."""
         self._entered = time.perf_counter()
         cut_short, self._cut_short = self._cut_short, True
         try:
             if not self._iterations:
                 self._begin()
             elif cut_short:
-                self._go_on()
+                self._ending = self._ending_without_a_step()
             if iterate and not self.status.finished:
                 self._iterate()
             self._cut_short = False
-            if self._return_best():
-                raise KeyboardInterrupt
+            self._return_best()
+            self._interrupts.poll()
         finally:
             self._elapsed, self._entered = self._now(), time.perf_counter()
 
-    def _go_on(self) -> None:
-        """After a step that Ctrl-C has cut short: the gradient at the point reached, and the tests of that point."""
-        self._settle()
-        gradient_norm = self._problem.linearise()
-        if math.isfinite(self._gradient_norm) and not math.isfinite(gradient_norm):  # not where that step began
-            self._moving = True
-            self._problem.withdraw()
-            self._settle()
-            gradient_norm = self._problem.linearise()
-        self._gradient_norm = gradient_norm
-        self._ending = self._ending_without_a_step()
-
     def _ending_without_a_step(self) -> Ending:
-        """What the tests say that look at the point alone, and at the limits."""
+        """The ending by the tests of the point alone, and of the limits."""
         at_minimum = self._criteria.at_minimum(self._gradient_norm)
         return at_minimum or self._criteria.limit(len(self._iterations) - 1, self._now()) or _RUNNING
 
     def summary(self) -> Summary:
         """The solve so far; before the first step the starting point is evaluated, as that step would."""
         if not self._iterations:
-            self._step(iterate=False)
+            with self._interrupts.held():
+                self._step(iterate=False)
         assert self._initial is not None
-        seconds = self._problem.seconds
         timing = Timing(
-            residual=seconds["residual"],
-            linearise=seconds["linearise"],
-            linear_solve=seconds["linear_solve"],
+            residual=self._problem.residual.seconds,
+            linearise=self._problem.linearising.seconds,
+            linear_solve=self._problem.linear_solve.seconds,
             total=self._elapsed,
         )
         return Summary(self._initial, self.cost, self.status, self.message, tuple(self._iterations), timing)
@@ -191,7 +182,7 @@ class Minimizer:
         if not cost.is_finite:
             raise DataError(f"At the starting point {non_finite(cost)}.")
         self._initial = self._cost = cost
-        self._precise, self._confirmation = self._judged_from(cost.total)
+        self._precise.initial = cost.total
         self._gradient_norm = self._problem.linearise()
         self._sensitivities = self._problem.sensitivities()
         self._record(None)
@@ -203,15 +194,10 @@ class Minimizer:
             return None
         return Ending(Status.PLATEAU, f"{Status.PLATEAU.value}: none on any at the starting point. Start elsewhere.")
 
-    def _judged_from(self, initial: float) -> tuple[Precision, Confirmation]:
-        """What decides on endings by short steps, given the cost at the start."""
-        precise = Precision(self._problem, self._precision, initial)
-        return precise, Confirmation(self._options, self._method, precise, self._precision, self._problem.is_fit)
-
     def _iterate(self) -> None:
         before, confirmation = self._cost.total, self._confirmation
-        limits = confirmation.begin_step(self._deadline())
-        by_residuals = self._precise.step_by_residuals(before, limits.deadline)
+        limits = confirmation.begin_step(self._safe_point())
+        by_residuals = self._precise.step_by_residuals(before, limits.safe_point)
         proposal, ending = by_residuals, None
         if proposal is None:
             proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
@@ -230,7 +216,7 @@ class Minimizer:
             ending = (
                 ending
                 or confirmation.damping(self._convergence(proposal, before), proposal, self._cost.total)
-                or self._given_up(proposal, before, limits.deadline)
+                or self._given_up(proposal, before, limits.safe_point)
             )
             if ending is None:
                 confirmation.creeping(proposal, before, self._cost.total)
@@ -239,11 +225,11 @@ class Minimizer:
         self._ending = (self._plateau() if at_end else None) or ending
         self._call_back()
 
-    def _given_up(self, proposal: Proposal, before: float, deadline: float | None) -> Ending | None:
-        """Where the method itself can go no further."""
+    def _given_up(self, proposal: Proposal, before: float, safe_point: SafePoint) -> Ending | None:
+        """The ending where the method itself can go no further."""
         if proposal.ending is None:
             return None
-        resort = self._confirmation.damping(self._precise.resort(proposal, before, deadline), proposal, before)
+        resort = self._confirmation.damping(self._precise.resort(proposal, before, safe_point), proposal, before)
         return None if self._precise.asks else resort or proposal.ending
 
     def _plateau(self) -> Ending | None:
@@ -269,7 +255,7 @@ class Minimizer:
         """
         step = proposal.step
         told_by_rounding = step is not None and abs(before - step.cost.total) <= self._precision * before
-        if self._problem.is_fit or told_by_rounding:
+        if not proposal.longer and (self._problem.is_fit or told_by_rounding):
             proposal = replace(proposal, longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal
@@ -285,24 +271,18 @@ class Minimizer:
         before = self._cost
         worse = step.cost.total > self._cost.total and not self._problem.reweights
         if worse and (self._saved is None or self._cost.total < self._saved.total):
-            self._saved = None  # an interrupted copy must not count as one
             self._problem.save()
             self._saved = self._cost
-        self._move(self._problem.accept, step.cost_there)
+        self._problem.accept()
+        self._cost = step.cost_there
         gradient_norm = self._problem.linearise()
         if math.isfinite(gradient_norm):
             self._gradient_norm = gradient_norm
             return True
-        self._move(self._problem.withdraw, before)
+        self._problem.withdraw()
+        self._cost = before
         self._problem.linearise()
         return False
-
-    def _move(self, to: Callable[[], None], cost: Cost) -> None:
-        """x and its cost change together."""
-        self._moving = True
-        to()
-        self._cost = cost
-        self._moving = False
 
     def _convergence(self, proposal: Proposal, before: float) -> Ending | None:
         """The tests that only an accepted step may pass."""
@@ -321,10 +301,10 @@ class Minimizer:
         )
         return self._confirmation.linear_solve(small, proposal)
 
-    def _deadline(self) -> float | None:
-        """Of a step that begins now, as a value of `time.perf_counter`."""
-        o = self._options
-        return None if o.max_time is None else self._entered + o.max_time - self._elapsed
+    def _safe_point(self) -> SafePoint:
+        """Of a step that begins now."""
+        most = math.inf if self._options.max_time is None else self._options.max_time
+        return SafePoint(self._entered + most - self._elapsed, self._interrupts.poll)
 
     def _record(self, proposal: Proposal | None, before: float = math.nan) -> None:
         step = proposal.step if proposal is not None else None
@@ -354,39 +334,26 @@ class Minimizer:
         if self._options.callback is None:
             return
         try:
-            self._options.callback(IntermediateResult(self._iterations[-1], self._cost, self._read_x))
+            with self._interrupts.heard():
+                self._options.callback(IntermediateResult(self._iterations[-1], self._cost, self._read_x))
         except StopIteration as stop:
             if not self.status.finished:
                 reason = f": {stop}." if str(stop) else "."
                 self._ending = Ending(Status.CALLBACK, f"{Status.CALLBACK.value}{reason}")
 
     def _interrupted(self) -> None:
-        self._settle()
         if not self._iterations:
             self._record(None)
         if not self.status.finished:
             at = f" in iteration {len(self._iterations)}"
             self._ending = Ending(Status.INTERRUPTED, f"{Status.INTERRUPTED.value}{at}.")
 
-    def _settle(self) -> None:
-        """The cost is that of x."""
-        if self._moving:  # the cost is known, but of which of the two points is not
-            self._cost = self._problem.evaluate()
-            self._moving = False
-
-    def _return_best(self) -> bool:
-        """Where the solve has ended, to the best point met; whether Ctrl-C came meanwhile: the copy must be whole."""
-        interrupted = False
-        while self.status.finished and self._saved is not None and self._saved.total < self._cost.total:
-            last = self._cost
-            try:
-                self._problem.restore()
-                self._cost, self._saved = self._saved, None
-            except KeyboardInterrupt:
-                interrupted = True
-                continue
+    def _return_best(self) -> None:
+        """Goes back to the best point met."""
+        if self.status.finished and self._saved is not None and self._saved.total < self._cost.total:
+            last, self._cost, self._saved = self._cost, self._saved, None
+            self._problem.restore()
             self._ending = self._ending_at_best(last)
-        return interrupted
 
     def _is_rounding(self, last: Cost, best: Cost) -> bool:
         """Whether the last point has ended at the precision, and its cost is the best one's but for rounding."""
@@ -395,7 +362,7 @@ class Minimizer:
         return last.total <= max(_ABOUT * best.total, self._precise.nothing)
 
     def _ending_at_best(self, last: Cost) -> Ending:
-        """What a test said of the last point does not hold for the best one, unless their costs are about equal."""
+        """The ending at the best point: a test of the last one holds for it only if their costs are about equal."""
         ending, best = self._ending, self._cost
         message = f"{ending.message} The best point is returned, not the last."
         as_good = last.total - best.total <= self._criteria.function * best.total

@@ -7,13 +7,10 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, final
+from typing import Any, Literal, Self, final
 
 from optpy.errors import OptionError
-
-if TYPE_CHECKING:
-    from optpy.solver.result import IntermediateResult
-
+from optpy.solver.iteration import IntermediateResult
 
 Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
 

@@ -11,7 +11,6 @@ References:
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, final
 
@@ -173,6 +172,6 @@ def _ending(s: PCGScalars, rho_0: float, limits: LinearLimits, progress: Progres
         return LinearSummary(s.k, LinearStatus.BREAKDOWN, message, reduction)
     if s.k >= limits.max_iterations:
         return LinearSummary(s.k, LinearStatus.MAX_ITERATIONS, f"{s.k} iterations done.", reduction)
-    if limits.deadline is not None and time.perf_counter() >= limits.deadline:
+    if limits.safe_point.is_late:
         return LinearSummary(s.k, LinearStatus.TIME_LIMIT, f"Out of time after {s.k} iterations.", reduction)
     return None

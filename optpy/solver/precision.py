@@ -10,6 +10,7 @@ from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Hidden, LinearStatus, LinearSummary, NonlinearProblem
 from optpy.solver.result import Ending, Status
 from optpy.solver.rounding import DOUBLE, NOTABLE
+from optpy.solver.safe_point import SafePoint
 from optpy.solver.termination import is_unsolved
 
 ROUNDINGS: Final = 4
@@ -31,29 +32,30 @@ _WORTH: Final = 1e-6
 
 @final
 class Precision:
-    """What the arithmetic can tell of a step that leads no further down.
+    """The judge of steps that lead no further down, by what the arithmetic can tell.
 
     Args:
         problem: see `NonlinearProblem`.
         unit: a step this small, relative to x, is rounding; 0: exact arithmetic, and no ending here.
-        initial: the cost at the start.
+        initial: the cost at the start, once that is known.
     """
 
-    def __init__(self, problem: NonlinearProblem, unit: float, initial: float) -> None:
+    def __init__(self, problem: NonlinearProblem, unit: float, initial: float = math.nan) -> None:
         self._problem = problem
         self._unit = unit
-        self._initial = initial
+        self.initial = initial
         self._noise: Ending | None = None  # what to say of x if none of the steps from it proves usable
         self._scale = self._x_norm = 0.0  # ||x|| as the first step found it, with that step; and at the last one
         self._least = math.inf  # the lowest cost from which a step was made
         self.asks = False  # for a step by the residuals, from here
+        self._hidden: Hidden | None = None  # what was found here, while its step is the problem's
         self._reached = math.inf  # by such steps: Gauss-Newton may leave it for a higher cost, and come back for ever
         self._in_vain = math.nan  # the cost from which such a step has gained too little
 
     @property
     def nothing(self) -> float:
-        """What rounding leaves of a cost that can be 0, judged by the start."""
-        return _ROUNDED * self._unit**2 * self._initial
+        """The cost that rounding leaves where the minimum is 0, judged by the start."""
+        return _ROUNDED * self._unit**2 * self.initial
 
     @property
     def doubts(self) -> bool:
@@ -62,11 +64,11 @@ class Precision:
 
     @property
     def advice(self) -> str:
-        """What to do about rounding, as a sentence; nothing in float64."""
+        """Advice against rounding, as a sentence; empty in float64."""
         return "" if self._unit < DOUBLE else " dtype=np.float64 can go further."
 
     def ending(self, proposal: Proposal, cost: float) -> Ending | None:
-        """What to say of a step that is not worth taking; None: nothing that the precision decides.
+        """The ending at a step that is not worth taking; None where the precision does not decide.
 
         Args:
             cost: at x.
@@ -81,8 +83,8 @@ class Precision:
         found = self._standstill(proposal, cost) or self._leading_away(proposal, cost)
         return found or self._no_way_down(proposal, cost)
 
-    def resort(self, proposal: Proposal, cost: float, deadline: float | None) -> Ending | None:
-        """What to say where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
+    def resort(self, proposal: Proposal, cost: float, safe_point: SafePoint) -> Ending | None:
+        """The ending where the method gives up; None: nothing, or that `step_by_residuals` may go on."""
         if proposal.ending is None or not self._unit:
             return None
         no_decrease = proposal.step is None and proposal.linear.status is not LinearStatus.FAILURE
@@ -90,34 +92,34 @@ class Precision:
         found = self._noise or self._by_rounding(proposal, cost) or self._solved(cost, self._far(cost))
         if may_be_rounding and self._problem.hidden_is_exact:
             found = found or self._converged("no step that can be told from rounding lowers the cost")
-            found = self.certain(found, cost, deadline)
+            found = self.certain(found, cost, safe_point)
             if found is None or found.status.success:
                 return found and replace(found, hinges=False)
             found = None
         if found is None and may_be_rounding:
-            self.seek(cost, deadline)
+            self.seek(cost, safe_point)
         if found is not None or not self.advice or not may_be_rounding:
             return found
         return Ending(proposal.ending.status, f"{proposal.ending.message} Rounding may hide the way down:{self.advice}")
 
-    def seek(self, cost: float, deadline: float | None) -> None:
+    def seek(self, cost: float, safe_point: SafePoint) -> None:
         """Ask for a step by residuals if there is one that gains a notable part of the cost; not after one in vain."""
         if not self._unit or not math.isnan(self._in_vain) or not self._problem.is_stiff():
             return
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
-        self.asks = self._may_gain(hidden, cost, NOTABLE)
+        self._hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
+        self.asks = self._may_gain(self._hidden, cost, NOTABLE)
 
     def _may_gain(self, hidden: Hidden, cost: float, part: float) -> bool:
         """Whether the step by residuals promises more than a part of the cost, and has not been tried from here."""
         new = cost <= self._reached and cost != self._in_vain
         return hidden.is_next and new and hidden.left > part * cost
 
-    def step_by_residuals(self, cost: float, deadline: float | None) -> Proposal | None:
+    def step_by_residuals(self, cost: float, safe_point: SafePoint) -> Proposal | None:
         """The step that `certain` has asked for, if it has: where the normal equations have lost to rounding."""
         if not self.asks:
             return None
-        self.asks = False
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=False)
+        hidden = self._hidden or self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
+        self._hidden, self.asks = None, False
         step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
@@ -130,7 +132,7 @@ class Precision:
         else:
             self._in_vain = before
 
-    def certain(self, ending: Ending, cost: float, deadline: float | None) -> Ending | None:
+    def certain(self, ending: Ending, cost: float, safe_point: SafePoint) -> Ending | None:
         """An ending that hinges on a short step, if no notable part of the cost is left, as far as that can be told.
 
         That is asked where the ending is by the precision, or the problem stiff. Success needs one of these:
@@ -150,10 +152,10 @@ class Precision:
             cure = "Scale the residuals up, or start elsewhere."
             return Ending(Status.ROUNDING, f"{Status.ROUNDING.value}: all residuals square to 0. {cure}{self.advice}")
         rounded = ending.status is Status.PRECISION
-        hidden = self._problem.hidden(cost, self._unit, deadline, of_rounding=rounded)
-        made = self._unit**2 * hidden.rounding
-        lost = made > _ROUNDED * self._initial and self._is_led_away()
-        times, solved = _ROUNDED if cost <= self._unit * self._initial else ROUNDINGS**2, _SOLVED * self._initial
+        made = self._unit**2 * self._problem.rounding(cost).cost
+        self._hidden = hidden = self._problem.hidden(cost, self._unit, safe_point, of_rounding=rounded)
+        lost = made > _ROUNDED * self.initial and self._is_led_away()
+        times, solved = _ROUNDED if cost <= self._unit * self.initial else ROUNDINGS**2, _SOLVED * self.initial
         if not lost:
             if cost <= solved or self._is_rounding(cost, made, times):
                 return ending
@@ -175,6 +177,7 @@ class Precision:
         """Whether rounding x could make what each term costs: a stiff term's rounding says nothing of the others."""
         if cost > times * made:
             return False
+        self._hidden = None  # the step is another from now on
         there = self._problem.change_by_rounding(self._unit)
         costs = self._problem.evaluate().by_term
         return sum(c for term, c in costs.items() if c > times * there[term]) <= _MIXED * cost
@@ -208,7 +211,7 @@ class Precision:
         return cost > self.nothing and cost - proposal.step.cost.total > NOTABLE * cost
 
     def _leading_away(self, proposal: Proposal, cost: float) -> Ending | None:
-        """Where J^T J is singular, rounding alone makes a full step longer than x, and the cost many times larger."""
+        """The ending where rounding makes a full step of a singular J^T J longer than x, and the cost much larger."""
         step = proposal.step
         if step is None:
             return None
@@ -233,7 +236,7 @@ class Precision:
 
     def _far(self, cost: float) -> float:
         """A cost far from a solution: that at the start or, where that is less, of x with entries of other signs."""
-        return min(self._initial, self._problem.rounding(cost).cost)
+        return min(self.initial, self._problem.rounding(cost).cost)
 
     def _solved(self, cost: float, far: float) -> Ending | None:
         """Residuals 1e8 times smaller than far from the solution, where the method can go no further."""
@@ -266,7 +269,7 @@ class Precision:
         return None
 
     def _gain(self, proposal: Proposal) -> float:
-        """What a full step would gain: by the residuals, or where they promise nothing, by the gradient."""
+        """The gain of a full step: by the residuals, or where they promise nothing, by the gradient."""
         if proposal.step is not None or proposal.linear.status is LinearStatus.FAILURE:
             return proposal.full_gain
         problem = self._problem

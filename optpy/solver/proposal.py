@@ -1,4 +1,4 @@
-"""What a method (Gauss-Newton, Levenberg-Marquardt) makes of one iteration."""
+"""The proposal that a method (Gauss-Newton, Levenberg-Marquardt) makes in one iteration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Proposal:
 
     @property
     def lengthening(self) -> float:
-        """How many times longer the step would be without damping, whether or not it is worth trying.
+        """The factor by which the step would be longer without damping, whether or not it is worth trying.
 
         Of an error c along an eigenvector of J^T J with eigenvalue a, damped by d, a step removes a / (a + d). Its
         delta.D delta is the share q = d / (a / 2 + d) of what the model gains, so that with x = d / a = q / (2 - 2 q)
@@ -47,7 +47,7 @@ class Proposal:
 
     @property
     def full_gain(self) -> float:
-        """What the model would gain without damping, at least, if that is worth trying; see `lengthening`."""
+        """The least gain of the model without damping, if that is worth trying; see `lengthening`."""
         x = self._damping if self.longer else 0.0
         return math.inf if math.isinf(x) else self.model_cost_change * (1 + x) ** 2 / (1 + 2 * x)
 
@@ -61,7 +61,7 @@ class Proposal:
 
 
 class Method(Protocol):
-    """Which step to take from a linearised problem, and whether to take it."""
+    """A method: proposes a step from a linearised problem, and decides whether to take it."""
 
     @property
     def radius(self) -> float:
@@ -77,4 +77,4 @@ class Method(Protocol):
         """As at the start: x is where another step has led."""
 
     def refuse(self, proposal: Proposal) -> Proposal:
-        """What becomes of an accepted step after which the gradient is not finite: it is not taken."""
+        """Refuses an accepted step after which the gradient is not finite."""

@@ -1,8 +1,8 @@
-"""What the solver asks of a problem. The vectors live in the problem; only scalars cross this line.
+"""The protocol between solver and problem. The vectors live in the problem; only scalars cross this line.
 
 The problem holds the current point `x`, the step `delta` and the candidate `x + delta`, on whatever device it
-likes. Sums are accumulated in float64. A `KeyboardInterrupt` may come out of any call; `x` is then whole: the
-point before the call or the one after it, never a mixture.
+likes. Sums are accumulated in float64. A `KeyboardInterrupt` comes out of safe points only, which are
+within `solve_linear` and `hidden`: x is as before the call then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from optpy.solver.safe_point import UNDISTURBED, SafePoint
 
 
 @final
@@ -65,7 +67,7 @@ class Damping:
 @final
 @dataclass(frozen=True, slots=True)
 class LinearLimits:
-    """When the conjugate gradients stop; k counts iterations from 1, Q is the quadratic model.
+    """The limits of conjugate gradients; k counts iterations from 1, Q is the quadratic model.
 
     max_iterations: stop when k reaches it.
     min_iterations: no test of convergence before that many.
@@ -73,7 +75,7 @@ class LinearLimits:
         preconditioner: see `forcing`.
     r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
     residual_reset_period: r is computed afresh every so many iterations; 0 never.
-    deadline: a value of `time.perf_counter()`; stop at the first iteration that ends after it.
+    safe_point: asked after each iteration: stop at the first one that ends after its deadline.
     """
 
     max_iterations: int
@@ -81,7 +83,7 @@ class LinearLimits:
     eta: float | None = 0.0
     r_tolerance: float = 0.0
     residual_reset_period: int = 0
-    deadline: float | None = None
+    safe_point: SafePoint = UNDISTURBED
 
     def forcing(self, *, multigrid: bool = False) -> float:
         """eta, or its default.
@@ -96,7 +98,7 @@ class LinearLimits:
 
 
 class LinearStatus(Enum):
-    """How a linear solve ended."""
+    """The ending of a linear solve."""
 
     CONVERGED = "converged"
     MAX_ITERATIONS = "iteration limit reached"
@@ -122,7 +124,7 @@ class LinearSummary:
 @final
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What rounding x to the precision of the arithmetic does, against the precision: see `rounding.rounding`.
+    """The effect of rounding x to the precision of the arithmetic, in units of it: see `rounding.rounding`.
 
     relative_gradient: the gradient, in units of what rounding changes of it.
     cost: 1/2 ||J (s x)||^2 for signs s: times the square of the precision, the least that a cost can be told from.
@@ -135,15 +137,13 @@ class Rounding:
 @final
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What may be left to gain where a gradient looks like rounding: see `NonlinearProblem.hidden`.
+    """The gain that may be left where a gradient looks like rounding: see `NonlinearProblem.hidden`.
 
     left: of the cost; infinite where the linear solve has not told.
-    rounding: `Rounding.cost`.
     is_next: the step that gains what is left is the one that `NonlinearProblem.try_step` tries next.
     """
 
     left: float
-    rounding: float
     is_next: bool = False
 
 
@@ -211,7 +211,7 @@ class NonlinearProblem(Protocol):
         """
 
     def rounding(self, cost: float) -> Rounding:
-        """How much of the cost, and of the gradient that the last `linearise` stored, is rounding.
+        """The rounding in the cost, and in the gradient that the last `linearise` stored.
 
         Asked only where a step leads no further down. The step stays as it is.
 
@@ -236,8 +236,8 @@ class NonlinearProblem(Protocol):
     def hidden_is_exact(self) -> bool:
         """Whether `hidden` says what a full step gains, and finds that step, however ill-conditioned J^T J is."""
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
-        """What the cost may lie above the minimum.
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
+        """The distance by which the cost may lie above the minimum.
 
         Where it is exact, what a full step gains: see `rounding.left_in`. Elsewhere, if the problem `is_stiff`, what a
         step by constants and along coordinates gains; and if that is little, what rounding hides, where the gradient
@@ -247,7 +247,7 @@ class NonlinearProblem(Protocol):
         Args:
             cost: at x.
             unit: the precision of the arithmetic.
-            deadline: see `LinearLimits`.
+            safe_point: see `LinearLimits`.
             of_rounding: whether what rounding hides is asked for where that takes a linear solve.
         """
 

@@ -26,6 +26,7 @@ from optpy.solver.rounding import (
     rounded_gradient,
     rounding,
 )
+from optpy.solver.safe_point import SafePoint
 
 Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
@@ -125,13 +126,13 @@ class ReferenceProblem:
         """See `NonlinearProblem.hidden_is_exact`."""
         return False
 
-    def hidden(self, cost: float, unit: float, deadline: float | None, *, of_rounding: bool) -> Hidden:
+    def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         """See `NonlinearProblem.hidden`."""
-        n, of_cost = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
+        n = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
         self.damp(nearly_undamped(unit, self.curvature()))
-        e, solved = pcg(self, unit * n, replace(CAREFUL, deadline=deadline), [])
+        e, solved = pcg(self, unit * n, replace(CAREFUL, safe_point=safe_point), [])
         told = solved.status is LinearStatus.CONVERGED
-        return Hidden(0.5 * float(e @ self._apply_jtj(e)) if told else math.inf, of_cost)
+        return Hidden(0.5 * float(e @ self._apply_jtj(e)) if told else math.inf)
 
     def change_by_rounding(self, unit: float) -> dict[str, float]:
         """See `NonlinearProblem.change_by_rounding`."""

@@ -1,20 +1,19 @@
-"""What comes out of a solve."""
+"""The result of a solve."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import Any, Literal, final
 
+from optpy.solver.iteration import IterationRecord
 from optpy.solver.options import SolveOptions
-from optpy.solver.protocol import Cost, LinearStatus
-from optpy.solver.report import full_report
+from optpy.solver.report import TABLE_HEADER, table_row
 
 
 class Status(Enum):
-    """How a solve ended; the value is the sentence, without the numbers.
+    """The ending of a solve; the value is the sentence, without the numbers.
 
     RUNNING: it has not; only a session, or its result, says so.
     GRADIENT_TOLERANCE, COSINE_TOLERANCE, FUNCTION_TOLERANCE, PARAMETER_TOLERANCE: converged, by the tests of the
@@ -77,35 +76,6 @@ class Ending:
 
 @final
 @dataclass(frozen=True, slots=True)
-class IterationRecord:
-    """One nonlinear iteration. Iteration 0 is the starting point.
-
-    cost: at x after the iteration.
-    cost_change: cost before minus the candidate's, whether taken or not (NaN if there was no candidate).
-    gradient_norm: max_i |g_i| at x after the iteration.
-    step_norm: ||delta||_2 of the candidate (NaN if there was none).
-    tr_ratio: cost change / model cost change; NaN for Gauss-Newton.
-    tr_radius: of the trust region after the iteration; infinite for Gauss-Newton.
-    time, total_time: seconds in this iteration, and since the solve began.
-    accepted: the step was taken.
-    """
-
-    iteration: int
-    cost: float
-    cost_change: float
-    gradient_norm: float
-    step_norm: float
-    tr_ratio: float
-    tr_radius: float
-    linear_iterations: int
-    linear_status: LinearStatus | None
-    accepted: bool
-    time: float
-    total_time: float
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds in each stage.
 
@@ -127,32 +97,6 @@ class Timing:
     linear_solve: float = 0.0
     total: float = 0.0
     cache: Literal["hit", "miss"] | None = None
-
-
-@final
-class IntermediateResult:
-    """What a callback gets after every iteration.
-
-    Attributes:
-        iteration: the record of the iteration.
-        nit: its number.
-        cost, cost_by_term: at the current point.
-    """
-
-    def __init__(self, iteration: IterationRecord, cost: Cost, read_x: Callable[[], dict[str, Any]] | None) -> None:
-        self.iteration = iteration
-        self.nit = iteration.iteration
-        self.cost = cost.total
-        self.cost_by_term = dict(cost.by_term)
-        self._read_x = read_x
-
-    @cached_property
-    def x(self) -> dict[str, Any]:
-        """Name to a copy of the unknown's current values; fetched from the device when first asked for,
-        so ask during the callback."""
-        if self._read_x is None:
-            raise AttributeError("this problem does not offer its unknowns to callbacks")
-        return self._read_x()
 
 
 @final
@@ -189,4 +133,67 @@ class SolveResult:
         Args:
             table: with a line for each iteration; False where verbose=2 has shown them already.
         """
-        return full_report(self, table=table)
+        return _report(self, table)
+
+
+def _report(result: SolveResult, table: bool) -> str:
+    """Problem, method, costs, times, iterations (if a table is wanted) and ending, one section each."""
+    sections = [
+        ["optpy solve", *_facts(result)],
+        _costs(result),
+        _times(result),
+        [TABLE_HEADER, *map(table_row, result.iterations)] if table else [],
+        [f"{result.status.name}: {result.message}"],
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _facts(result: SolveResult) -> Iterable[str]:
+    options = result.options
+    method = {"lm": "Levenberg-Marquardt", "gn": "Gauss-Newton"}[options.method]
+    linear = (
+        "conjugate gradients, "
+        + {
+            None: "no preconditioner",
+            "jacobi": "Jacobi preconditioner",
+            "block_jacobi": "block-Jacobi preconditioner",
+            "multigrid": "multigrid preconditioner",
+            "cholesky": "Cholesky preconditioner",
+            "auto": "preconditioner chosen as it goes",
+        }[options.preconditioner]
+    )
+    reason = result.facts.get("Device")
+    device = f"{result.device}: {reason}" if reason else result.device
+    facts = {**result.facts, "Device": device, "Method": method, "Linear solver": linear}
+    return (f"{label:<28}{text}" for label, text in facts.items())
+
+
+def _costs(result: SolveResult) -> list[str]:
+    header = f"{'Cost':<28}{'initial':>14}{'final':>14}{'change':>14}"
+    rows = [("total", result.initial_cost, result.cost)]
+    if len(result.cost_by_term) > 1:
+        rows += [(name, result.initial_cost_by_term[name], cost) for name, cost in result.cost_by_term.items()]
+    return [
+        header,
+        *(f"  {name:<26}{start:14.6e}{end:14.6e}{start - end:14.6e}" for name, start, end in rows),
+    ]
+
+
+def _times(result: SolveResult) -> list[str]:
+    timing, records = result.timing, result.iterations[1:]
+    linear = sum(record.linear_iterations for record in records)
+    taken = sum(record.accepted for record in records)
+    counts = f"{len(records)} ({taken} taken, {len(records) - taken} rejected), {linear} linear"
+    # What a GPU is told to do is not done yet; the host waits for all of it where it reads how a linear solve ended.
+    gpu = result.device == "cuda"
+    compiled = f"  (cache {timing.cache})" if timing.cache else ""
+    return [
+        f"{'Iterations':<28}{counts}",
+        "Time (s)",
+        f"  {'compile':<26}{timing.compile:14.4f}{compiled}",
+        f"  {'bind':<26}{timing.bind:14.4f}",
+        f"  {'residual, queueing' if gpu else 'residual':<26}{timing.residual:14.4f}",
+        f"  {'linearise, queueing' if gpu else 'linearise':<26}{timing.linearise:14.4f}",
+        f"  {'linear solve, all waiting' if gpu else 'linear solve':<26}{timing.linear_solve:14.4f}",
+        f"  {'solve in all':<26}{timing.total:14.4f}",
+    ]

@@ -1,4 +1,4 @@
-"""How much of a gradient, and of a cost, is rounding."""
+"""The rounding in a gradient, and in a cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTABLE: Final = 1e-3
 WIDE: Final = 0.1
 """A trust region of so many units of 1 / precision damps by less than rounding changes the diagonal of J^T J."""
 CAREFUL: Final = LinearLimits(max_iterations=500, eta=1e-3, residual_reset_period=50)
-"""How a linear solve is made that shall say what is left. It ends by what it gains: where little changes the residuals,
+"""The limits of a linear solve that measures what is left. It ends by its gains: where little changes the residuals,
 most is to be gained, and least is seen of it in the rest of the equations."""
 _RESOLVED: Final = 10
 """||J v||^2 is more than rounding where it is so many times what a unit of rounding in each of v makes of it."""
@@ -51,7 +51,7 @@ def least_damping(floor: float, curvature: float) -> float:
 def rounding(
     g: Real, c: Real, x: Real, step: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np
 ) -> Rounding:
-    """What rounding x does to the gradient and to the cost.
+    """The effect of rounding x on the gradient and on the cost.
 
     The relative gradient is the larger of max_i |g_i| / n_i and |g.step| / ||n step||, where rounding changes g_i by
     about precision n_i:
@@ -92,14 +92,12 @@ def rounding(
     return Rounding(float(np.maximum(float(entries), along)), of_cost)
 
 
-def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> tuple[Real, float]:
-    """What rounding may make of a gradient that is 0, in units of the precision: the n_i of `rounding`, with signs.
-
-    And of a cost that is 0, in units of its square: the cost of rounding.
-    """
+def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Real:
+    """The gradient that rounding may make of 0, in units of the precision: the n_i of `rounding`, with signs."""
     with np.errstate(all="ignore"):
-        n, of_cost = _of_gradient(c, x, cost, apply, xp)
-    return xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0), of_cost
+        n, _ = _of_gradient(c, x, cost, apply, xp)
+        noise: Real = xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0)
+    return noise
 
 
 class Span(Protocol):
@@ -164,7 +162,7 @@ def left_in(
     model: Callable[[Real], float],
     precision: float,
 ) -> tuple[float, Real]:
-    """What a full step within a span gains, and that step, however ill-conditioned J^T J is:
+    """The gain of a full step within a span, and that step, however ill-conditioned J^T J is:
 
         sum_v (F.Jv)^2 / (2 ||J v||^2),  -sum_v (F.Jv) / ||J v||^2 v
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from optpy.solver.iteration import IterationRecord
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Cost
-from optpy.solver.result import IterationRecord, SolveResult, Status, Timing
+from optpy.solver.result import SolveResult, Status, Timing
 
 
 @final

@@ -1,4 +1,4 @@
-"""When the minimisation ends, and the sentence that says why."""
+"""The tests that end a minimisation, each with its sentence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Criteria:
 
     @classmethod
     def of(cls, options: SolveOptions, precision: float, size: int) -> Self:
-        """What suits the arithmetic and the problem where the user has not said.
+        """The tolerances that suit the arithmetic and the problem where the user has given none.
 
         Args:
             options: the user's.
@@ -148,7 +148,7 @@ def is_unsolved(proposal: Proposal) -> bool:
 
 
 def non_finite(cost: Cost) -> str:
-    """Which terms of a cost are not finite, as the subject of a sentence."""
+    """The terms of a cost that are not finite, as the subject of a sentence."""
     terms = cost.non_finite_terms
     if not terms:
         return f"the cost is {cost.total}"

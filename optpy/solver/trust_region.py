@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self, final
+from dataclasses import dataclass
+from typing import final
 
 
 @final
@@ -18,15 +18,15 @@ class TrustRegion:
     max_radius: float
     decrease_factor: float = 2.0
 
-    def accepted(self, relative_decrease: float) -> Self:
+    def accepted(self, relative_decrease: float) -> TrustRegion:
         """After a step with rho = cost change / model cost change:
 
         radius <- min(max_radius, radius / max(1/3, 1 - (2 rho - 1)^3)).
         """
         rho = min(relative_decrease, 1.0)  # beyond 1 the factor is 1/3 anyway, and the cube could overflow
         radius = self.radius / max(1 / 3, 1 - (2 * rho - 1) ** 3)
-        return replace(self, radius=min(self.max_radius, radius), decrease_factor=2.0)
+        return TrustRegion(min(self.max_radius, radius), self.max_radius)
 
-    def rejected(self) -> Self:
+    def rejected(self) -> TrustRegion:
         """radius <- radius / 2, then / 4, / 8, ... while rejections follow one another."""
-        return replace(self, radius=self.radius / self.decrease_factor, decrease_factor=2 * self.decrease_factor)
+        return TrustRegion(self.radius / self.decrease_factor, self.max_radius, 2 * self.decrease_factor)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class OperationCount:
-    """How many of each kind of operation one evaluation takes."""
+    """The number of operations of each kind in one evaluation."""
 
     add: int = 0
     multiply: int = 0

@@ -28,7 +28,7 @@ from optpy.symbolic.expr import (
     mul,
     power,
 )
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 
 def local_partials(node: Expr) -> tuple[Expr, ...]:

@@ -25,6 +25,7 @@ import numpy as np
 from optpy.symbolic.booleans import conjunction, literals, logical_not
 from optpy.symbolic.nodes import (
     ONE,
+    OPERATIONS,
     ZERO,
     Call,
     Const,
@@ -235,8 +236,6 @@ def power(base: Expr, exponent: Expr | Number) -> Expr:
     """
     if isinstance(exponent, Expr):
         if not isinstance(exponent, Const):
-            from optpy.symbolic.operations import OPERATIONS
-
             return call(OPERATIONS["pow"], base, exponent)
         exponent = exponent.value
     exponent = normal(exponent)
@@ -258,9 +257,7 @@ def _root(base: Expr, exponent: Number) -> Expr:
         return mul(*guards, power(_without(base, guards), exponent))
     if isinstance(base, Product):
         if all(type(x) is int and x % 2 == 0 for _, x in base.factors):
-            from optpy.symbolic.operations import absolute
-
-            return mul(*(power(absolute(b), x * exponent) for b, x in base.factors))
+            return mul(*(power(call(OPERATIONS["abs"], b), x * exponent) for b, x in base.factors))
         if len(base.factors) == 1 and type(base.factors[0][1]) is not int:
             return power(base.factors[0][0], base.factors[0][1] * exponent)
     return make_product([(base, exponent)])

@@ -18,7 +18,7 @@ from optpy.symbolic.expr import ONE, Expr, Number, Product, Sum, linear, mul, po
 from optpy.symbolic.traverse import rebuild, transform
 
 Literal = tuple[Expr, Number]
-"""What monomials can share: a base and 1 or -1 (a whole power of it), or a base and a fractional exponent."""
+"""A factor that monomials can share: a base and 1 or -1 (a whole power of it), or a base and a fractional exponent."""
 
 Monomial = dict[Literal, int]
 """Literals with their multiplicities: x**-2 * y is {(x, -1): 2, (y, 1): 1}."""
@@ -162,7 +162,7 @@ def _horner(terms: list[Term], whole: Expr | None = None) -> Generator[list[Term
 
 
 def _by_degree(literal: Literal, terms: list[Term]) -> list[tuple[int, list[Term]]]:
-    """What is inside the parentheses, from the innermost: the power in front of them, and the terms.
+    """The contents of the parentheses, from the innermost: the power in front of them, and the terms.
 
     As a rule there is one pair, with the literal itself in front. Terms of many degrees (a long polynomial)
     are nested at once, because dividing all of them by one power at a time would take quadratic time.

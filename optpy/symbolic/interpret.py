@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.symbolic.expr import Call, Const, Expr, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 Value = NDArray[Any] | np.floating[Any] | float
 

@@ -1,4 +1,4 @@
-"""The nodes of the expression DAG, and interning.
+"""The nodes of the expression DAG, their text, and interning.
 
 Structurally equal expressions are the same object, so equality is ``is`` and common subexpressions vanish
 as they are built. There are five kinds of node:
@@ -16,7 +16,7 @@ This module only stores nodes: the rules that keep them canonical are in ``expr`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import RLock
@@ -24,10 +24,11 @@ from typing import Any, Final, NoReturn, Protocol, Self, final
 from weakref import WeakValueDictionary
 
 from optpy.symbolic.number import Number, normal
+from optpy.symbolic.order import topological
 
 
 class Key(Protocol):
-    """What a leaf stands for. ``str(key)`` must be unique among the keys of one expression.
+    """The key of a leaf. ``str(key)`` must be unique among the keys of one expression.
 
     A key may also have an attribute ``finite``: True promises that its values are never infinite or NaN.
     """
@@ -62,6 +63,10 @@ class Operation:
     """A simpler form of a call with the given arguments, or None."""
 
 
+OPERATIONS: Final[dict[str, Operation]] = {}
+"""The table of operations by name; its rows are in ``operations``."""
+
+
 class Expr:
     """Base of the five kinds of node; made by ``const``, ``var``, ``add``, ``mul``, ``power``, ``call`` only.
     ``power``, ``call``.
@@ -81,8 +86,6 @@ class Expr:
     digest: bytes
 
     def __repr__(self) -> str:
-        from optpy.symbolic.printing import to_text
-
         return to_text(self)
 
     def __copy__(self) -> Self:
@@ -143,6 +146,83 @@ class Call(Expr):
     __slots__ = ("args", "op")
     op: Operation
     args: tuple[Expr, ...]
+
+
+# -- text ----------------------------------------------------------------------------------------------------
+
+_LONGEST = 400
+"""Longest text of a node that is written inside another one."""
+
+_COMPARED, _ALL, _ADDED, _MULTIPLIED, _RAISED, _ATOM = range(6)
+"""The precedence of a text, from the loosest."""
+
+_COMPARISONS: Final = {"less": "<", "less_equal": "<=", "equal": "=="}
+
+_Written = tuple[str, int]
+
+
+def to_text(root: Expr) -> str:
+    """Python-like text; used in messages and ``repr``.
+
+    Short expressions are written out. In long ones, parts get names in front (``t0 = sin(x); t0*y + ...``),
+    so that the text is never longer than a multiple of the number of nodes.
+    """
+    texts: dict[Expr, _Written] = {}
+    names: list[str] = []
+    for node in topological([root]):
+        text, level = _text_of(node, texts)
+        if len(text) > _LONGEST and node is not root:
+            names.append(f"t{len(names)} = {text}; ")
+            text, level = f"t{len(names) - 1}", _ATOM
+        texts[node] = text, level
+    return "".join(names) + texts[root][0]
+
+
+def _text_of(node: Expr, texts: Mapping[Expr, _Written]) -> _Written:
+    if isinstance(node, Const):
+        return str(node.value), _ATOM if node.value >= 0 and type(node.value) is int else _ADDED
+    if isinstance(node, Var):
+        return str(node.key), _ATOM
+    if isinstance(node, Sum):
+        return _sum(node, texts), _ADDED
+    if isinstance(node, Product):
+        if node.boolean:
+            return " & ".join(_within(b, _ADDED, texts) for b, _ in node.factors), _ALL
+        text = "*".join(_factor(b, x, texts) for b, x in node.factors)
+        return text, _MULTIPLIED if len(node.factors) > 1 else _RAISED
+    assert isinstance(node, Call)
+    if node.op.name == "not":
+        return f"~{_within(node.args[0], _ATOM, texts)}", _RAISED
+    if node.op.name in _COMPARISONS:
+        # A number stands on the right of ==, as users write it; of the others the order is the meaning.
+        args = node.args[::-1] if node.op.name == "equal" and isinstance(node.args[0], Const) else node.args
+        left, right = (_within(a, _ALL, texts) for a in args)
+        return f"{left} {_COMPARISONS[node.op.name]} {right}", _COMPARED
+    return f"{node.op.name}({', '.join(texts[a][0] for a in node.args)})", _ATOM
+
+
+def _within(node: Expr, level: int, texts: Mapping[Expr, _Written]) -> str:
+    """The text of a part, in parentheses if it binds less tightly than its place needs."""
+    text, own = texts[node]
+    return f"({text})" if own < level else text
+
+
+def _factor(base: Expr, exponent: Number, texts: Mapping[Expr, _Written]) -> str:
+    if exponent == 1:
+        return _within(base, _RAISED, texts)
+    power = exponent if type(exponent) is int and exponent > 0 else f"({exponent})"
+    return f"{_within(base, _ATOM, texts)}**{power}"
+
+
+def _sum(node: Sum, texts: Mapping[Expr, _Written]) -> str:
+    text = "" if node.constant == 0 else str(node.constant)
+    for c, e in node.terms:
+        # A sum inside a sum (long sums stay nested) must keep its parentheses.
+        body = _within(e, _MULTIPLIED, texts)
+        if abs(c) != 1:
+            body = f"{abs(c)}*{body}"
+        text += (f" - {body}" if text else f"-{body}") if c < 0 else (f" + {body}" if text else body)
+    return text
 
 
 # -- interning -----------------------------------------------------------------------------------------------

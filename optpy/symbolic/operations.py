@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -31,12 +31,13 @@ from optpy.symbolic.expr import (
     power,
     split_content,
 )
+from optpy.symbolic.nodes import OPERATIONS as OPERATIONS
 
 _REAL = (-3.0, 3.0)
 _POSITIVE = (0.05, 4.0)
 _INSIDE = (-0.95, 0.95)
 
-OPERATIONS: Final[dict[str, Operation]] = {"not": NOT}
+OPERATIONS["not"] = NOT
 
 
 def _row(

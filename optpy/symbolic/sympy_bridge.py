@@ -1,7 +1,7 @@
-"""To SymPy and back, and LaTeX.
+"""To SymPy and back.
 
 Selections become ``Piecewise``: ``b*x + ~b*y`` is ``Piecewise((x, b), (y, True))``. A condition that stands
-for a number is ``Piecewise((1, b), (0, True))``, which LaTeX shows as an Iverson bracket ``[b]``. A leaf
+for a number is ``Piecewise((1, b), (0, True))``, which `latex` shows as an Iverson bracket ``[b]``. A leaf
 that is itself boolean stays a symbol of value 0 or 1; as a condition it reads ``symbol != 0``.
 
 SymPy takes half a second to import, so this module imports it when a function is called.
@@ -37,7 +37,7 @@ from optpy.symbolic.expr import (
     where,
 )
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 Symbol = Callable[[Any], Any]
 """From a leaf's key to the SymPy expression that stands for it: a Symbol or an Indexed."""
@@ -373,37 +373,4 @@ def _rules() -> dict[Any, Callable[..., Expr]]:
     }
 
 
-# -- LaTeX ---------------------------------------------------------------------------------------------------
-
-
-def to_latex(expr: Expr, symbol: Symbol = real_symbol, **settings: Any) -> str:
-    """LaTeX of the expression; factors that are conditions are Iverson brackets, 1 where they hold and 0
-    elsewhere.
-
-    Args:
-        expr: the expression.
-        symbol: as for ``to_sympy``.
-        settings: of ``sympy.latex``.
-    """
-    return str(_latex_printer()(settings).doprint(to_sympy(expr, symbol)))
-
-
-@cache
-def _latex_printer() -> Any:
-    from sympy.printing.latex import LatexPrinter
-
-    class IversonPrinter(LatexPrinter):  # type: ignore[misc]
-        def _print_Piecewise(self, expr: Any) -> str:  # noqa: N802 - SymPy's name
-            if len(expr.args) == 2 and expr.args[1].expr == 0 and expr.args[1].cond == True:  # noqa: E712
-                value, test = expr.args[0].args
-                bracket = rf"\left[{self._print(test)}\right]"
-                return bracket if value == 1 else rf"{bracket} \, {self.parenthesize(value, _PRODUCT_LEVEL)}"
-            return str(super()._print_Piecewise(expr))
-
-    return IversonPrinter
-
-
-_PRODUCT_LEVEL = 50
-"""SymPy's precedence of a product."""
-
-__all__ = ["from_sympy", "real_symbol", "to_latex", "to_sympy"]
+__all__ = ["from_sympy", "real_symbol", "to_sympy"]

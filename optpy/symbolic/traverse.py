@@ -1,35 +1,11 @@
-"""Walks over the DAG. All are iterative: expressions may be deeper than Python's stack."""
+"""Rewriting the DAG. All walks are iterative: expressions may be deeper than Python's stack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var, call, linear, make_product, mul, power
-
-
-def topological(roots: Iterable[Expr], leaves: Set[Expr] = frozenset()) -> list[Expr]:
-    """Every node once, children before parents, in an order that depends on the structure alone.
-
-    Args:
-        roots: where to begin.
-        leaves: nodes whose children are passed over.
-    """
-    order: list[Expr] = []
-    opened: set[Expr] = set()
-    closed: set[Expr] = set()
-    stack = list(roots)[::-1]
-    while stack:
-        node = stack.pop()
-        if node in closed:
-            continue
-        if node in opened or not node.children or node in leaves:
-            closed.add(node)
-            order.append(node)
-        else:
-            opened.add(node)
-            stack.append(node)
-            stack.extend(node.children[::-1])
-    return order
+from optpy.symbolic.order import topological
 
 
 def variables(roots: Iterable[Expr]) -> list[Var]:

@@ -176,3 +176,27 @@ energy = op.Energy(reg=X[a] - X[b])
     assert ["edges", "graph", "E", "of", "(V,", "V)", "integers"] in declared
     assert [row[:2] for row in rows(inspect(path), "Terms")] == [["reg", "E"]]
     assert "edges[i0, 1]" in inspect(path, "--source", "evalF").output
+
+
+def test_the_schedule_is_printed_with_its_reasons(file: Path) -> None:
+    run = inspect(file, "--schedule")
+    assert run.exit_code == 0
+    choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
+    assert all(line.startswith("    ") and line.strip() for line in reasons)
+    assert {line.partition(" ")[0] for line in choices} == {"layout"}
+    assert "layout (H, W): planar" in choices
+    assert "Stencils" not in run.output
+
+
+def test_the_schedule_of_a_graph_counts_what_each_way_costs(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.py"
+    path.write_text("""
+import optpy as op
+V, E = op.dims("V E")
+X = op.Unknown("X", (V,), 3)
+a, b = op.Graph("edges", E, (V, V))[op.indices(E)]
+energy = op.Energy(reg=op.sin(X[a]) - X[b])
+""")
+    first, reason, *_ = inspect(path, "--schedule").output.splitlines()
+    assert first.startswith("residual reg: gather, ")
+    assert "additions for each edge; gather, " in reason

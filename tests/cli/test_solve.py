@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from optpy.cli import main
 
+pytestmark = pytest.mark.native
+
 ENERGY = """
 import optpy as op
 H, W = op.dims("H W")

@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy import ir
 from optpy.symbolic.traverse import variables
-from tests.warping import arap_energy
+from tests.support.warping import arap_energy
 
 H, W, K = op.dims("H W K")
 i, j = op.indices(H, W)
@@ -24,12 +24,12 @@ w = op.params("w")
 def test_the_energy_of_the_design() -> None:
     energy = arap_energy()
     assert energy.terms == ("fit", "reg")
-    assert [r.label for r in energy.residual_terms] == ["fit", "reg[0]", "reg[1]", "reg[2]", "reg[3]"]
+    assert [r.label for r in energy.problem.residuals] == ["fit", "reg[0]", "reg[1]", "reg[2]", "reg[3]"]
     assert [u.name for u in energy.unknowns] == ["Offset", "Angle"]
     assert {f.name for f in energy.fields} == {"Offset", "Angle", "UrShape", "Constraints", "Mask"}
     assert [p.name for p in energy.params] == ["w_fit", "w_reg"]
-    assert [f.name for f in energy.fixed] == ["Offset", "Angle"]
-    for r in energy.residual_terms:
+    assert [f.name for f in energy.problem.fixed] == ["Offset", "Angle"]
+    for r in energy.problem.residuals:
         assert r.domain == ir.canonical_domain([ir.Dim("H"), ir.Dim("W")])
         assert r.shape == (2,)
         assert r.location is not None
@@ -38,9 +38,9 @@ def test_the_energy_of_the_design() -> None:
 
 def test_building_twice_gives_the_same_nodes() -> None:
     first, second = arap_energy(), arap_energy()
-    for a, b in zip(first.residual_terms, second.residual_terms, strict=True):
+    for a, b in zip(first.problem.residuals, second.problem.residuals, strict=True):
         assert all(x is y for x, y in zip(a.components, b.components, strict=True))
-    assert list(first.fixed.values()) == list(second.fixed.values())
+    assert list(first.problem.fixed.values()) == list(second.problem.fixed.values())
 
 
 def test_the_order_of_comparisons_does_not_depend_on_when_indices_were_made() -> None:
@@ -49,13 +49,13 @@ def test_the_order_of_comparisons_does_not_depend_on_when_indices_were_made() ->
         return op.Energy(r=op.where(A[a, b] == B[a, b], X[a, b], X[a + 1, b]))
 
     builds = [build() for _ in range(20)]
-    assert len({e.residual_terms[0].components for e in builds}) == 1
+    assert len({e.problem.residuals[0].components for e in builds}) == 1
 
 
 def test_a_domain_has_the_indices_in_the_order_of_their_declaration() -> None:
     Z = op.Unknown("Z", (K, W, H))
     energy = op.Energy(a=Z[k, j, i], b=X[i, j] - Z[k, j, i], c=Z[0, j, 0])
-    names = [[i.dim.name for i in r.domain] for r in energy.residual_terms]
+    names = [[i.dim.name for i in r.domain] for r in energy.problem.residuals]
     assert names == [["H", "W", "K"], ["H", "W", "K"], ["W"]]
 
 
@@ -75,7 +75,7 @@ def test_what_cancels_is_not_read() -> None:
 
 def guards(e: Any) -> set[str]:
     energy = op.Energy(r=e)
-    found = variables(energy.residual_terms[0].components)
+    found = variables(energy.problem.residuals[0].components)
     return {str(v.key) for v in found if isinstance(v.key, ir.InBounds)}
 
 
@@ -114,7 +114,7 @@ def test_each_entry_of_a_list_asks_for_itself() -> None:
 
 def test_a_residual_that_always_reads_inside_has_no_guard_at_any_size() -> None:
     a = op.Energy(r=X[i, j] - X[H - 1 - i, W - 1 - j])
-    assert not any(isinstance(v.key, ir.InBounds) for v in variables(a.residual_terms[0].components))
+    assert not any(isinstance(v.key, ir.InBounds) for v in variables(a.problem.residuals[0].components))
     data = {"X": np.arange(4.0).reshape(2, 2)}
     np.testing.assert_array_equal(a.residuals(data)["r"], data["X"] - data["X"][::-1, ::-1])
 
@@ -124,7 +124,7 @@ def test_a_residual_that_always_reads_inside_has_no_guard_at_any_size() -> None:
 
 def test_fixed_conditions_are_over_the_grid_of_their_unknown() -> None:
     energy = op.Energy(r=X[i, j], s=Y[i, j], fixed={X: (op.value(j) == 0) & (Mask[i, j] > w), Y: True})
-    condition = energy.fixed[X.field]
+    condition = energy.problem.fixed[X.field]
     domain = ir.canonical_domain(X.field.dims)
     assert {index for v in variables([condition]) for index in ir.indices_of(v.key)} == set(domain)
     data = {"X": np.ones((2, 3)), "Y": np.ones((2, 3, 2)), "Mask": np.array([[1, 1, 0], [0, 1, 1]]), "w": 0.5}

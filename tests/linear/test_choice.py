@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from optpy.linear.choice import HOPELESS, Choice, Kind, Outcome
+from optpy.linear.aggregation.record import AGGREGATION
+from optpy.linear.choice import HOPELESS, Choice
+from optpy.linear.cholesky.record import CHOLESKY
+from optpy.linear.jacobi.record import BLOCK_JACOBI, JACOBI
+from optpy.linear.method import Outcome
+from optpy.linear.multigrid.record import MULTIGRID
+from optpy.linear.record import Record
 
-ON_GRID: tuple[Kind, ...] = ("jacobi", "multigrid")
-ON_GRAPH: tuple[Kind, ...] = ("cholesky", "block_jacobi", "multigrid")
+ON_GRID = (JACOBI, MULTIGRID)
+ON_GRAPH = (CHOLESKY, BLOCK_JACOBI, AGGREGATION)
 
 
-def choice(kinds: tuple[Kind, ...] = ON_GRID, first: Kind = "jacobi") -> Choice:
-    return Choice(first, lambda left: [kind for kind in kinds if kind != left], 25)
+def choice(records: tuple[Record, ...] = ON_GRID, first: Record = JACOBI) -> Choice:
+    return Choice(first, lambda left: [record for record in records if record is not left], 25)
 
 
-def in_force(made: Choice) -> Kind:
-    return made.kind
+def in_force(made: Choice) -> str:
+    return made.record.option
 
 
 def with_multigrid() -> Choice:
@@ -105,7 +111,7 @@ def test_a_doubt_with_reason_or_without_an_answer_is_not(Q: float, ended: bool) 
 
 
 def test_of_several_the_cheapest_known_one_takes_over() -> None:
-    made = choice(ON_GRAPH, "block_jacobi")
+    made = choice(ON_GRAPH, BLOCK_JACOBI)
     made.report(Outcome.DEAR, 10)
     assert in_force(made) == "cholesky"
     made.report(Outcome.SERVED, 2)
@@ -120,7 +126,7 @@ def test_of_several_the_cheapest_known_one_takes_over() -> None:
 
 
 def test_without_others_it_stays() -> None:
-    made = Choice("block_jacobi", lambda _: [], None)
+    made = Choice(BLOCK_JACOBI, lambda _: [], None)
     for outcome in (Outcome.DEAR, Outcome.SERVED, Outcome.DEAR):
         assert (in_force(made), made.patience) == ("block_jacobi", None)
         made.report(outcome, 5000)

@@ -11,11 +11,13 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.kernels.runtime import library
-from optpy.linear import obstacles
-from optpy.linear.jacobi import jacobi
+from optpy.linear.assembled import applicability
+from optpy.linear.multigrid.grid import GridMultigrid
+from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
-from tests.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+
+pytestmark = [pytest.mark.native, pytest.mark.optimised]
 
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
@@ -42,11 +44,11 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     problem.damp(UNDAMPED)
     summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
     assert summary.status is LinearStatus.CONVERGED
-    assert jacobi.PATIENCE < summary.iterations < jacobi.PATIENCE + 25
+    assert PATIENCE < summary.iterations < PATIENCE + 25
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = problem.read_vector("delta", energy.unknown_fields[0])
+    delta = problem.read_vector("delta", energy.problem.unknowns[0])
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 
@@ -78,7 +80,7 @@ def test_auto_comes_back_to_multigrid_where_the_other_has_nothing_to_gain(n: int
 def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever leaves more than a fiftieth of ||r|| is under suspicion here, as solves that end early are."""
     monkeypatch.setattr("optpy.linear.multigrid.solve._MISJUDGED", 0.0)
-    monkeypatch.setattr("optpy.linear.loop._UNREDUCED", 0.02)
+    monkeypatch.setattr("optpy.linear.method._UNREDUCED", 0.02)
     energy, data = poisson(60)
     result = op.solve(energy, data, device="cpu", dtype=np.float64)
     assert result.success
@@ -87,8 +89,8 @@ def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monke
 
 def test_worn_levels_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     builds: list[None] = []
-    build = library.BoundProgram.build_multigrid
-    monkeypatch.setattr(library.BoundProgram, "build_multigrid", lambda *a: builds.append(build(*a)))
+    build = GridMultigrid.build
+    monkeypatch.setattr(GridMultigrid, "build", lambda *a: builds.append(build(*a)))
     i = op.indices(W)
     X, A = op.Unknown("X", (W,)), op.Array("A", (W,))
     s = op.params("s")
@@ -165,7 +167,7 @@ REFUSED = {
 def test_a_refusal_says_why_and_auto_does_without(case: str) -> None:
     build, why = REFUSED[case]
     energy = build()
-    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    data = values_of(energy, (12, 11)[2 - len(energy.problem.unknowns[0].dims) :])
     with pytest.raises(op.OptionError, match=f"preconditioner='multigrid' does not apply: {why}.*use 'auto'"):
         op.solve(energy, data, preconditioner="multigrid")
     assert op.solve(energy, data).facts["Preconditioners used"] in ("jacobi", "block_jacobi")
@@ -187,11 +189,11 @@ UNCOUPLED = {
 def test_without_the_multigrid_of_a_grid_the_matrix_is_assembled(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build, why = UNCOUPLED[case]
     energy = build()
-    data = values_of(energy, (12, 11)[2 - len(energy.unknown_fields[0].dims) :])
+    data = values_of(energy, (12, 11)[2 - len(energy.problem.unknowns[0].dims) :])
     result = op.solve(energy, data, dtype="float64", preconditioner="multigrid")
     assert result.facts["Preconditioners used"] == "multigrid"
     assert result.cost == pytest.approx(op.solve(energy, data, dtype="float64", preconditioner="jacobi").cost, abs=1e-9)
-    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(applicability, "MOST_BLOCKS", 1)
     with pytest.raises(op.OptionError, match=rf"{why}.*; and J\^T J has up to [\d,]+ blocks, too many to assemble"):
         op.solve(energy, data, preconditioner="multigrid")
 
@@ -292,7 +294,7 @@ def test_a_session_refuses_sizes_that_are_too_large_for_the_matrix_and_stays_as_
     small, large = (values_of(energy, size) for size in ((12, 11), (24, 22)))
     session = op.compile(energy, device="cpu", dtype=np.float64).start(small, preconditioner="cholesky")
     cost = session.step().cost
-    monkeypatch.setattr(obstacles, "MOST_BLOCKS", 2000)
+    monkeypatch.setattr(applicability, "MOST_BLOCKS", 2000)
     with pytest.raises(op.OptionError, match=r"preconditioner='cholesky'.*blocks, too many to assemble"):
         session.update(**large)
     assert session.result().cost == cost

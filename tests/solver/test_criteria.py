@@ -14,7 +14,7 @@ from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, LinearSummary, Step
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 from optpy.solver.termination import Criteria, is_unsolved
-from tests.solver.known_problems import ReferenceProblemWith
+from tests.support.known_problems import ReferenceProblemWith
 
 EPS, EPS32 = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
 SOLVED = LinearSummary(3, LinearStatus.CONVERGED, "Solved.", 1e-3)

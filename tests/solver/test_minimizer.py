@@ -12,7 +12,7 @@ from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.protocol import LinearLimits
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
-from tests.solver.known_problems import (
+from tests.support.known_problems import (
     Known,
     linear,
     misra,

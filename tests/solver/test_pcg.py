@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from optpy.solver.pcg import PCGScalars, Progress, Vector, pcg
 from optpy.solver.protocol import LinearLimits, LinearStatus
+from optpy.solver.safe_point import SafePoint
 
 
 class Dense:
@@ -170,7 +171,7 @@ def test_slow_convergence_is_no_stagnation() -> None:
 
 def test_a_deadline_in_the_past_leaves_one_iteration() -> None:
     A, b = random_spd(20, 2)
-    delta, summary = pcg(Dense(A), b, LinearLimits(100, deadline=time.perf_counter()))
+    delta, summary = pcg(Dense(A), b, LinearLimits(100, safe_point=SafePoint(time.perf_counter())))
     assert (summary.iterations, summary.status) == (1, LinearStatus.TIME_LIMIT)
     assert 0.5 * delta @ A @ delta - b @ delta < 0
 

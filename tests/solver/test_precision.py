@@ -13,7 +13,8 @@ from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 from optpy.solver.result import Ending
-from tests.solver.known_problems import ReferenceProblemWith, scalar
+from optpy.solver.safe_point import UNDISTURBED
+from tests.support.known_problems import ReferenceProblemWith, scalar
 
 EPS, EPS32 = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
 OFF = dict(function_tolerance=0.0, cosine_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)
@@ -242,7 +243,7 @@ def test_float64_is_advised_where_the_gradient_is_noise_in_float32(precision: fl
     cost = problem.evaluate().total
     precise = Precision(Noise(problem, 0.1 * precision**0.5 * cost), precision, cost)
     assert precise.ending(given_up, cost) is None
-    ending = precise.resort(given_up, cost, None)
+    ending = precise.resort(given_up, cost, UNDISTURBED)
     assert ending is not None
     assert ending.status is Status.PRECISION
     assert "by the residuals" in ending.message

@@ -7,7 +7,7 @@ import pytest
 
 from optpy.solver import Minimizer, SolveOptions, SolveResult, Status, Summary
 from optpy.solver.report import TABLE_HEADER, table_row
-from tests.solver.known_problems import linear, rosenbrock
+from tests.support.known_problems import linear, rosenbrock
 
 
 def result_of(summary: Summary, options: SolveOptions, x: Any) -> SolveResult:

@@ -12,7 +12,7 @@ from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import ROUNDINGS, noise_test, rounding_test
 from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
 from optpy.solver.rounding import Everything, left_in, rounding
-from tests.solver.known_problems import ReferenceProblemWith
+from tests.support.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)
 OFF = dict(function_tolerance=0.0, gradient_tolerance=0.0, parameter_tolerance=0.0, max_iterations=300)

@@ -13,7 +13,7 @@ from optpy.symbolic.booleans import conjunction
 from optpy.symbolic.expr import ONE, ZERO, Expr, logical_and, logical_not, logical_or, where
 from optpy.symbolic.factor import factor
 from optpy.symbolic.interpret import evaluate
-from tests.symbolic.programs import BOOLEANS, Program, Run, boolean, build, run
+from tests.support.programs import BOOLEANS, Program, Run, boolean, build, run
 
 a, b, c = map(boolean, BOOLEANS)
 TABLE = np.array(list(itertools.product([0.0, 1.0], repeat=3)))

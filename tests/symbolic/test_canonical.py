@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.factor import factor
 from optpy.symbolic.interpret import evaluate
-from tests.symbolic.programs import Program, Run, Undefined, build, guarded_sums, points, programs, run
+from tests.support.programs import Program, Run, Undefined, build, guarded_sums, points, programs, run
 
 
 def value(e: Expr, point: Mapping[str, float]) -> float:

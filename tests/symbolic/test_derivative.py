@@ -14,7 +14,7 @@ from optpy.symbolic.derivative import Derivative, local_partials
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, call, linear, mul, power
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.operations import OPERATIONS, stop_gradient
-from tests.symbolic.programs import (
+from tests.support.programs import (
     REALS,
     Program,
     Run,

@@ -12,7 +12,7 @@ from optpy.symbolic.count import DIVIDE_COST, ROOT_COST, OperationCount, count, 
 from optpy.symbolic.expr import ONE, Expr, add, call, const, linear, logical_not, mul, negate, power, subtract, where
 from optpy.symbolic.factor import factor
 from optpy.symbolic.operations import OPERATIONS, less, sqrt
-from tests.symbolic.programs import boolean, real
+from tests.support.programs import boolean, real
 
 x, y, z, w = real("x"), real("y"), real("z"), real("w")
 a, b, c = boolean("a"), boolean("b"), boolean("c")

@@ -21,8 +21,8 @@ from optpy.symbolic import nodes
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Sum, add, call, const, linear, mul, power, subtract, var
 from optpy.symbolic.number import normal
 from optpy.symbolic.operations import OPERATIONS, equal, less
-from optpy.symbolic.traverse import topological
-from tests.symbolic.programs import Leaf, Program, Undefined, boolean, build, programs, real
+from optpy.symbolic.order import topological
+from tests.support.programs import Leaf, Program, Undefined, boolean, build, programs, real
 
 x, y, z = real("x"), real("y"), real("z")
 
@@ -180,7 +180,7 @@ def test_products_and_sums_are_associative_and_commutative(parts: list[Expr], ra
 
 
 _REPRODUCED = """
-from tests.symbolic.programs import real, boolean
+from tests.support.programs import real, boolean
 from optpy.symbolic.expr import *
 from optpy.symbolic.operations import less, sqrt
 from optpy.symbolic.factor import factor
@@ -233,5 +233,6 @@ def test_children_and_kinds() -> None:
     e = add(mul(x, y), const(3))
     assert isinstance(e, Sum)
     assert e.children == (mul(x, y),)
-    assert topological([e])[-1] is e
-    assert set(topological([e])) == {x, y, mul(x, y), e}
+    order = topological((e, x))
+    assert order[-1] is e
+    assert set(order) == {x, y, mul(x, y), e}

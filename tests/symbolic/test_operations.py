@@ -29,7 +29,7 @@ from optpy.symbolic.expr import (
 )
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, sqrt, stop_gradient
-from tests.symbolic.programs import Leaf, boolean, real
+from tests.support.programs import Leaf, boolean, real
 
 SAMPLES = 40
 CONVENTIONS = {"stop_gradient": 0.0, "not": 0.0}

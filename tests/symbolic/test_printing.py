@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from optpy.symbolic.expr import Expr, add, call, const, linear, logical_not, logical_or, mul, negate, power, subtract
+from optpy.symbolic.nodes import to_text
 from optpy.symbolic.operations import OPERATIONS, equal, less, less_equal, sqrt
-from optpy.symbolic.printing import to_text
-from tests.symbolic.programs import BOOLEANS, REALS, Program, Undefined, boolean, build, programs, real
+from tests.support.programs import BOOLEANS, REALS, Program, Undefined, boolean, build, programs, real
 from tests.symbolic.test_selection import values
 
 x, y, b, c = real("x"), real("y"), boolean("b"), boolean("c")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from optpy.symbolic.expr import Expr, add, call, linear, mul, power
 from optpy.symbolic.interpret import evaluate, rounding
 from optpy.symbolic.operations import OPERATIONS, less
-from tests.symbolic.programs import real
+from tests.support.programs import real
 
 x, y, z = real("x"), real("y"), real("z")
 UNIT = 2.0**-53

@@ -31,7 +31,7 @@ from optpy.symbolic.expr import (
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.operations import OPERATIONS, absolute, less, sqrt
 from optpy.symbolic.traverse import map_variables, substitute, variables
-from tests.symbolic.programs import Leaf, boolean, real
+from tests.support.programs import Leaf, boolean, real
 
 x, y, z, b, c = real("x"), real("y"), real("z"), boolean("b"), boolean("c")
 HALF = Fraction(1, 2)

@@ -20,10 +20,10 @@ from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import ONE, ZERO, Expr, Var, add, call, const, mul, power, subtract, where
 from optpy.symbolic.factor import factor
 from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.nodes import to_text
 from optpy.symbolic.operations import OPERATIONS, equal, less
-from optpy.symbolic.printing import to_text
 from optpy.symbolic.traverse import map_variables, substitute, variables
-from tests.symbolic.programs import boolean, real
+from tests.support.programs import boolean, real
 
 x, y = real("x"), real("y")
 SIN, COS = OPERATIONS["sin"], OPERATIONS["cos"]

@@ -26,7 +26,7 @@ from optpy.symbolic.expr import (
 from optpy.symbolic.factor import factor
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.operations import OPERATIONS, equal, less, less_equal, sqrt, stop_gradient
-from tests.symbolic.programs import boolean, real
+from tests.support.programs import boolean, real
 
 x, y, z, u = real("x"), real("y"), real("z"), real("u")
 a, b, c = boolean("a"), boolean("b"), boolean("c")

@@ -31,9 +31,10 @@ from optpy.symbolic.expr import (
     subtract,
     where,
 )
+from optpy.symbolic.latex import to_latex
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, sqrt, stop_gradient
-from optpy.symbolic.sympy_bridge import from_sympy, real_symbol, to_latex, to_sympy
-from tests.symbolic.programs import (
+from optpy.symbolic.sympy_bridge import from_sympy, real_symbol, to_sympy
+from tests.support.programs import (
     BOOLEANS,
     REALS,
     Program,

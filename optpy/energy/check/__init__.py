@@ -1,1 +1,1 @@
-"""What an energy is at given data, by the NumPy interpreter: residuals, derivatives, what is wrong with them."""
+"""Residuals and derivatives at given data by the NumPy interpreter, and checks of them."""

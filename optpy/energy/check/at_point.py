@@ -9,7 +9,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.check.diagnosis import Index, Read
-from optpy.energy.check.evaluation import Lookup, Slab
+from optpy.energy.check.evaluation import Lookup
 from optpy.energy.data.binding import Bound
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
@@ -28,7 +28,7 @@ class AtPoint:
 
     def __init__(self, domain: ir.Domain, bound: Bound, index: Index) -> None:
         sizes = tuple(bound.sizes[i.dim] for i in domain)
-        self._slab = Slab(domain, index[0], (1, *sizes[1:])) if index else Slab(domain, 0, ())
+        self._slab = ir.Slab(domain, index[0], (1, *sizes[1:])) if index else ir.Slab(domain, 0, ())
         self._at = (0, *index[1:]) if index else ()
         self._lookup = Lookup(bound, self._slab)
 
@@ -44,12 +44,12 @@ class AtPoint:
         return [float(v) for v in evaluate(roots, self)]
 
     def element(self, access: ir.Access) -> Index | None:
-        """Where an access reads; None: outside."""
+        """The element that an access reads; None outside."""
         position, inside = self._lookup.position(access)
         return tuple(int(self._here(n)) for n in position) if self._here(inside) else None
 
     def reads(self, roots: Iterable[Expr]) -> Iterator[Read]:
-        """What expressions read."""
+        """The elements that expressions read."""
         for v in variables(list(roots)):
             key = v.key
             if isinstance(key, ir.Scalar):

@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite
-from optpy.energy.check.evaluation import Columns, Lookup, Partials, Slab, slabs
+from optpy.energy.check.evaluation import Columns, Lookup, Partials
 from optpy.energy.data.binding import Bound, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from optpy.symbolic.interpret import evaluate
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-    from optpy.energy.energy import Energy
 
 _SHOWN: Final = 5
 """Elements named for each finding."""
@@ -36,11 +34,11 @@ _ROUNDING: Final = 1e-12
 """A sum of derivatives is 0 if it is below this times the sum of their magnitudes."""
 
 
-def diagnose(energy: Energy, data: Mapping[str, Any]) -> Diagnosis:
+def diagnose(problem: ir.Problem, data: Mapping[str, Any]) -> Diagnosis:
     """See ``Energy.diagnose``."""
-    bound = bind(energy, data, np.float64)
-    sight = _Sight(energy, bound)
-    for r in energy.residual_terms:
+    bound = bind(problem, data, np.float64)
+    sight = _Sight(problem, bound)
+    for r in problem.residuals:
         sight.look_at(r)
     columns = sight.columns
     return Diagnosis(
@@ -69,7 +67,7 @@ def _elements(columns: Columns, faulty: NDArray[np.bool_]) -> Iterator[Elements]
 
 @final
 class _Sight:
-    """What has been seen of J so far.
+    """The entries of J seen so far.
 
     Attributes:
         columns: of J.
@@ -79,11 +77,11 @@ class _Sight:
         non_finite: what is not finite.
     """
 
-    def __init__(self, energy: Energy, bound: Bound) -> None:
+    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
         from scipy.sparse import csr_matrix
 
         self._bound = bound
-        self.columns = Columns.of(energy, bound)
+        self.columns = Columns.of(problem, bound)
         solved = self.columns.solved
         self.free = np.concatenate([np.repeat(s.ravel(), u.channels) for u, s in solved.items()])
         self.touched = np.zeros(self.columns.size, np.bool_)
@@ -97,7 +95,7 @@ class _Sight:
         n = self.columns.size
         self._shifts = csr_matrix((np.ones(n), self._shift_of, np.arange(n + 1)), (n, len(self._shifted)))
         self._changes = np.zeros(len(self._shifted), np.bool_)
-        rows = sum(math.prod(_shape(r, bound)) for r in energy.residual_terms)
+        rows = sum(math.prod(_shape(r, bound)) for r in problem.residuals)
         small = min(n, int(np.count_nonzero(self.free)))
         self._kept: list[csr_matrix] | None = [] if small <= _COLUMNS and rows * small**2 <= _WORK else None
 
@@ -106,7 +104,7 @@ class _Sight:
         partials = Partials(residual)
         supports = _supports(partials.expressions)
         values, slopes = _Finding(residual, self._bound), _Finding(residual, self._bound)
-        for slab in slabs(residual.domain, self._bound.sizes):
+        for slab in ir.slabs(residual.domain, self._bound.sizes):
             values.look_at_values(slab)
             for _, column, on in partials.entries(slab, self._bound, self.columns, 0, supports) if supports else ():
                 self.touched[column[on != 0]] = True
@@ -120,7 +118,7 @@ class _Sight:
                 self._kept.append(J)
         self.non_finite += [f for f in (values.report(), slopes.report()) if f is not None]
 
-    def _rows(self, residual: ir.Residual, partials: Partials, slab: Slab) -> csr_matrix:
+    def _rows(self, residual: ir.Residual, partials: Partials, slab: ir.Slab) -> csr_matrix:
         """The rows of J that belong to a slab."""
         from scipy.sparse import coo_matrix
 
@@ -196,13 +194,13 @@ class _Finding:
         self._count = self._total = 0
         self._first: tuple[Index, int, str | None, float] | None = None
 
-    def look_at_values(self, slab: Slab) -> None:
+    def look_at_values(self, slab: ir.Slab) -> None:
         values = evaluate(self._residual.components, Lookup(self._bound, slab))
         table = np.stack([np.broadcast_to(v, slab.shape).ravel() for v in values], axis=-1)
         faulty = np.flatnonzero(~np.isfinite(table))
         self._note(slab, faulty, table.size, lambda n: (n, None, float(table.ravel()[n])))
 
-    def look_at_derivatives(self, slab: Slab, J: csr_matrix, columns: Columns) -> None:
+    def look_at_derivatives(self, slab: ir.Slab, J: csr_matrix, columns: Columns) -> None:
         faulty = np.flatnonzero(~np.isfinite(J.data))
 
         def entry(n: int) -> _Entry:
@@ -212,7 +210,7 @@ class _Finding:
 
         self._note(slab, faulty, J.nnz, entry)
 
-    def _note(self, slab: Slab, faulty: NDArray[np.intp], total: int, entry: Callable[[int], _Entry]) -> None:
+    def _note(self, slab: ir.Slab, faulty: NDArray[np.intp], total: int, entry: Callable[[int], _Entry]) -> None:
         self._count += faulty.size
         self._total += total
         if self._first is None and faulty.size:

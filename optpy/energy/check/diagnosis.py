@@ -1,4 +1,4 @@
-"""What ``energy.diagnose`` reports."""
+"""The report of ``energy.diagnose``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Elements:
 @final
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a residual reads at one point."""
+    """An element that a residual reads at one point, with its value."""
 
     name: str
     """Of an array, an unknown or a param."""
@@ -93,7 +93,7 @@ class Gauge:
 @final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What ``energy.diagnose`` found; ``print`` it, or read the fields."""
+    """The findings of ``energy.diagnose``; ``print`` them, or read the fields."""
 
     untouched: tuple[Elements, ...]
     """Solved for, but every residual that reads them is switched off there by its conditions or by the boundary rule:

@@ -10,11 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from optpy import ir
-from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, Slab, residual_values
+from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, residual_values
 from optpy.energy.data.binding import Bound
 from optpy.energy.derive.stopped import stopped
-from optpy.energy.derive.tangent import at_zero, moved
-from optpy.energy.energy import Energy
+from optpy.energy.derive.tangent import moved
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.interpret import Value, evaluate, rounding
 from optpy.symbolic.traverse import substitute
@@ -40,7 +39,7 @@ class _Held:
 class _HoldingLookup:
     """Leaves at a changed point, but what gradients do not go through at the start."""
 
-    def __init__(self, start: Bound, now: Bound, slab: Slab) -> None:
+    def __init__(self, start: Bound, now: Bound, slab: ir.Slab) -> None:
         self._start = Lookup(start, slab)
         self._now = Lookup(now, slab)
 
@@ -54,10 +53,10 @@ class _HoldingLookup:
 class DisplacedResiduals:
     """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
 
-    def __init__(self, energy: Energy, bound: Bound) -> None:
-        self._unknowns = energy.unknown_fields
+    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
+        self._unknowns = problem.unknowns
         self._bound = bound
-        self._residuals = [replace(r, components=_hold_stopped(at_zero(r.linearised))) for r in energy.residual_terms]
+        self._residuals = [replace(r, components=_hold_stopped(ir.at_zero(r.linearised))) for r in problem.residuals]
         self.scale: Floats = np.concatenate([self._scale(u) for u in self._unknowns])
         self.rows: dict[str, slice] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -69,7 +68,7 @@ class DisplacedResiduals:
             self.size += math.prod(shape)
 
     def _scale(self, unknown: ir.Field) -> Floats:
-        """How large a change of each coordinate is large: a power of two below max(1, |x|); 1 on manifolds."""
+        """The unit of change of each coordinate: a power of two below max(1, |x|); 1 on manifolds."""
         x: Floats = self._bound.arrays[unknown.name]
         if unknown.manifold is None:
             return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
@@ -90,13 +89,13 @@ class DisplacedResiduals:
         return replace(self._bound, arrays=arrays)
 
     def _evaluated(self, now: Bound, evaluate: Evaluate) -> Floats:
-        def lookup(slab: Slab) -> Callable[[Any], Value]:
+        def lookup(slab: ir.Slab) -> Callable[[Any], Value]:
             return _HoldingLookup(self._bound, now, slab)
 
         return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
 
     def rounding(self) -> Floats:
-        """How much of each entry of F may be rounding, where the changed x is exact."""
+        """A bound on the rounding in each entry of F, where the changed x is exact."""
 
         def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
             def leaf(key: Any) -> Value:

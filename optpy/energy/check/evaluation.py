@@ -6,19 +6,16 @@ Domains are worked through in slabs of their first axis, so that intermediate ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.data.binding import Bound, bind
-from optpy.energy.derive.linearised import is_unknown
-from optpy.energy.derive.tangent import at_zero
 from optpy.errors import InternalError
-from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import Expr, Var
 from optpy.symbolic.interpret import Value, evaluate, rounding
@@ -27,79 +24,19 @@ from optpy.symbolic.traverse import variables
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from optpy.energy.energy import Energy
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
-"""What makes numbers of expressions, given those of the leaves."""
-
-_SLAB = 1 << 16
-"""Points evaluated at a time."""
-
-
-class Indexed(Protocol):
-    """What the value of an index depends on."""
-
-    @property
-    def sizes(self) -> Mapping[ir.Dim, int]: ...
-
-    @property
-    def edges(self) -> Mapping[str, NDArray[Any]]: ...
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Slab:
-    """A part of a domain: all points whose first index lies in a range."""
-
-    domain: ir.Domain
-    start: int
-    shape: tuple[int, ...]
-
-    def index(self, affine: Affine, bound: Indexed) -> Integers:
-        """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
-        total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
-        for atom, c in affine.terms:
-            if isinstance(atom, ir.Dim):
-                total = total + c * bound.sizes[atom]
-            elif isinstance(atom, ir.Index):
-                total = total + c * self._axis(self.domain.index(atom))
-            elif isinstance(atom, Entry):
-                total = total + c * _entries(bound, atom, self.index(atom.row, bound))
-            else:
-                raise InternalError(f"the index {affine} of an energy has the atom {atom}")
-        return total
-
-    def _axis(self, axis: int) -> Integers:
-        first = self.start if axis == 0 else 0
-        values = np.arange(first, first + self.shape[axis], dtype=np.int64)
-        return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
-
-
-def _entries(bound: Indexed, entry: Entry, rows: Integers) -> Integers:
-    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
-    return found
-
-
-def slabs(domain: ir.Domain, sizes: Mapping[ir.Dim, int]) -> Iterator[Slab]:
-    """The whole domain, part by part."""
-    shape = tuple(sizes[i.dim] for i in domain)
-    if not shape:
-        yield Slab(domain, 0, ())
-        return
-    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
-    for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
-        yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))
+"""Evaluates expressions, given the values of the leaves."""
 
 
 @final
 class Lookup:
     """The values of leaves over a slab."""
 
-    def __init__(self, bound: Bound, slab: Slab) -> None:
+    def __init__(self, bound: Bound, slab: ir.Slab) -> None:
         self._bound = bound
         self._slab = slab
 
@@ -123,7 +60,7 @@ class Lookup:
         raise InternalError(f"no value for the leaf {key}")
 
     def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Mask]:
-        """Where an access reads, moved inside the array, and where it truly is inside."""
+        """The elements that an access reads, moved inside the array, and a mask of those that truly are inside."""
         inside: Mask = np.ones((1,) * len(self._slab.shape), np.bool_)
         index = []
         for affine, dim in zip(access.index, access.field.dims, strict=True):
@@ -134,13 +71,13 @@ class Lookup:
         return tuple(index), inside
 
 
-def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
+def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:
     """See ``Energy.residuals``."""
-    bound = bind(energy, data, np.float64)
+    bound = bind(problem, data, np.float64)
     found = {}
-    for r in energy.residual_terms:
+    for r in problem.residuals:
         if linearised:
-            r = replace(r, components=tuple(at_zero(r.linearised)))
+            r = replace(r, components=tuple(ir.at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
         values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
@@ -150,12 +87,12 @@ def residuals(energy: Energy, data: Mapping[str, Any], linearised: bool) -> dict
 def residual_values(
     residual: ir.Residual,
     sizes: Mapping[ir.Dim, int],
-    lookup: Callable[[Slab], Callable[[Any], Value]],
+    lookup: Callable[[ir.Slab], Callable[[Any], Value]],
     evaluate: Evaluate = evaluate,
 ) -> Floats:
     """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
     parts = []
-    for slab in slabs(residual.domain, sizes):
+    for slab in ir.slabs(residual.domain, sizes):
         values = evaluate(residual.components, lookup(slab))
         parts.append(np.stack([np.broadcast_to(v, slab.shape) for v in values], axis=-1))
     return np.concatenate(parts) if residual.domain else parts[0]
@@ -164,33 +101,33 @@ def residual_values(
 # -- Jacobian --------------------------------------------------------------------------------------------------------
 
 
-def jacobian(energy: Energy, data: Mapping[str, Any]) -> csr_matrix:
+def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
     """See ``Energy.jacobian``."""
-    return bound_jacobian(energy, bind(energy, data, np.float64))
+    return bound_jacobian(problem, bind(problem, data, np.float64))
 
 
-def jacobian_rounding(energy: Energy, bound: Bound) -> csr_matrix:
+def jacobian_rounding(problem: ir.Problem, bound: Bound) -> csr_matrix:
     """A bound on the rounding errors in the entries of ``bound_jacobian``."""
-    return _jacobian(energy, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
+    return _jacobian(problem, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
 
 
-def bound_jacobian(energy: Energy, bound: Bound) -> csr_matrix:
+def bound_jacobian(problem: ir.Problem, bound: Bound) -> csr_matrix:
     """The Jacobian at data that is bound already."""
-    return _jacobian(energy, bound, evaluate)
+    return _jacobian(problem, bound, evaluate)
 
 
-def _jacobian(energy: Energy, bound: Bound, evaluate: Evaluate) -> csr_matrix:
+def _jacobian(problem: ir.Problem, bound: Bound, evaluate: Evaluate) -> csr_matrix:
     from scipy.sparse import coo_matrix
 
-    columns_of = Columns.of(energy, bound)
-    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in energy.residual_terms]
+    columns_of = Columns.of(problem, bound)
+    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in problem.residuals]
     first_rows = _first(range(len(points)), points)
     nothing = np.zeros(0, np.int64)
     entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
-    for n, r in enumerate(energy.residual_terms):
+    for n, r in enumerate(problem.residuals):
         derivatives = Partials(r)
         row = first_rows[n]
-        for slab in slabs(r.domain, bound.sizes):
+        for slab in ir.slabs(r.domain, bound.sizes):
             entries += derivatives.entries(slab, bound, columns_of, row, evaluate=evaluate)
             row += math.prod(slab.shape) * len(r.components)
     rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
@@ -204,15 +141,15 @@ def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
     return {k: int(n) for k, n in zip(keys, starts, strict=False)}
 
 
-def solved_elements(energy: Energy, unknown: ir.Field, bound: Bound) -> Mask:
-    """Which elements of an unknown are solved for: (*dims)."""
+def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: Bound) -> Mask:
+    """The mask of an unknown's elements that are solved for: (*dims)."""
     shape = tuple(bound.sizes[d] for d in unknown.dims)
-    condition = energy.fixed.get(unknown)
+    condition = problem.fixed.get(unknown)
     if condition is None:
         return np.ones(shape, np.bool_)
     domain = ir.canonical_domain(unknown.dims)
     parts = []
-    for slab in slabs(domain, bound.sizes):
+    for slab in ir.slabs(domain, bound.sizes):
         (value,) = evaluate([condition], Lookup(bound, slab))
         parts.append(np.broadcast_to(np.asarray(value) == 0, slab.shape))
     return np.concatenate(parts) if domain else np.array(parts[0])
@@ -224,13 +161,13 @@ class Columns:
     """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
 
     solved: dict[ir.Field, Mask]
-    """Which elements are solved for: (*dims)."""
+    """The mask of elements that are solved for: (*dims)."""
     first: dict[ir.Field, int]
     size: int
 
     @classmethod
-    def of(cls, energy: Energy, bound: Bound) -> Columns:
-        solved = {ir.tangent(u): solved_elements(energy, u, bound) for u in energy.unknown_fields}
+    def of(cls, problem: ir.Problem, bound: Bound) -> Columns:
+        solved = {ir.tangent(u): solved_elements(problem, u, bound) for u in problem.unknowns}
         counts = [s.size * u.channels for u, s in solved.items()]
         return cls(solved, _first(solved, counts), sum(counts))
 
@@ -245,7 +182,7 @@ class Partials:
     """
 
     def __init__(self, residual: ir.Residual) -> None:
-        reads = [v for v in variables(residual.linearised) if is_unknown(v.key)]
+        reads = [v for v in variables(residual.linearised) if ir.is_unknown(v.key)]
         derivative = Derivative(residual.linearised, reads)
         self._components = len(residual.linearised)
         self.pairs: list[tuple[int, Var]] = []
@@ -254,11 +191,11 @@ class Partials:
             for v in derivative.variables(c):
                 self.pairs.append((n, v))
                 expressions.append(derivative.partial(c, v))
-        self.expressions = at_zero(expressions)
+        self.expressions = ir.at_zero(expressions)
 
     def entries(
         self,
-        slab: Slab,
+        slab: ir.Slab,
         bound: Bound,
         columns_of: Columns,
         first_row: int,

@@ -1,4 +1,4 @@
-"""What is not finite where a solve starts: a residual, a derivative, or the gradient, told so that it can be mended."""
+"""Explanations of values that are not finite where a solve starts: a residual, a derivative, or the gradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Index
-from optpy.energy.check.evaluation import Columns, Partials, Slab, slabs
+from optpy.energy.check.evaluation import Columns, Partials
 from optpy.energy.check.steep import steep_operation
 from optpy.energy.data.binding import Bound
 from optpy.symbolic.expr import Var
@@ -24,7 +24,7 @@ _READS: Final = 8
 def explain_values(
     residuals: Sequence[ir.Residual], values: Mapping[str, NDArray[Any]], terms: Collection[str], dtype: str
 ) -> str:
-    """Which residual is not finite, and where.
+    """Names the residual that is not finite, and its element.
 
     Args:
         residuals: of the energy.
@@ -47,7 +47,7 @@ def explain_values(
 def explain_gradient(
     residuals: Sequence[ir.Residual], columns: Columns, bound: Bound, gradient: Mapping[str, NDArray[Any]], dtype: str
 ) -> str:
-    """Why the gradient J^T F is not finite though F is.
+    """Explains why the gradient J^T F is not finite though F is.
 
     Args:
         residuals: of the energy.
@@ -95,9 +95,9 @@ class _Slope:
 def _first_beyond(largest: float, residual: ir.Residual, columns: Columns, bound: Bound) -> _Slope | None:
     """The first derivative beyond a magnitude, or NaN; None if there is none."""
     partials, components = Partials(residual), len(residual.components)
-    first: tuple[tuple[int, int], int, Slab, float] | None = None  # row in its slab and column, which one, slab, value
+    first: tuple[tuple[int, int], int, ir.Slab, float] | None = None  # its row and column, which one, slab, value
     count = total = 0
-    for slab in slabs(residual.domain, bound.sizes):
+    for slab in ir.slabs(residual.domain, bound.sizes):
         begun = count > 0
         for k, (rows, column, values) in enumerate(partials.entries(slab, bound, columns, 0)):
             fits = np.isfinite(values) if largest == np.inf else np.abs(values) <= largest

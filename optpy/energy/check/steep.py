@@ -1,4 +1,4 @@
-"""Which operation of an expression has a derivative that is not finite at a point."""
+"""Finds the operation of an expression whose derivative is not finite at a point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from optpy.energy.check.at_point import AtPoint
 from optpy.symbolic.derivative import local_partials
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 _CURES: Final = {
     "hypot": "Write op.sqrt(x**2 + y**2 + 1e-12)",
@@ -29,10 +29,10 @@ class Steep:
     """An operation, and why its derivative is not finite."""
 
     node: Expr
-    """What it is applied to."""
+    """The operation's argument."""
     cause: str
     cure: str
-    """What to write instead; "": nothing in general."""
+    """An expression to write instead; "" where there is none in general."""
 
 
 def steep_operation(root: Expr, by: Var, here: AtPoint) -> Steep | None:

@@ -6,27 +6,23 @@ import difflib
 import numbers
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy import ir
-from optpy.energy.data.array_kinds import Kind, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.casting import cast
 from optpy.energy.data.graph_binding import Edges, checked_edges, graph_array
+from optpy.energy.data.origin import Origin, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.precision import precision_for, warn_of_lost_values, warn_of_shifted_param
+from optpy.energy.data.scales import check_scales, role_of
 from optpy.energy.language.declarations import accepted_text, shape_text
 from optpy.energy.language.expression import Source
 from optpy.energy.language.index import describe
-from optpy.energy.language.robust import check_scales, role_of
-from optpy.energy.manifolds.kind import Kind as Manifold
-from optpy.energy.manifolds.so3 import SO3
+from optpy.energy.language.manifold import Manifold
 from optpy.errors import DataError
 from optpy.symbolic.number import nearest_float
-
-if TYPE_CHECKING:
-    from optpy.energy.energy import Energy
 
 
 @final
@@ -39,7 +35,7 @@ class Bound:
         arrays: by name, C-contiguous, as users lay them out, (*dims) or (*dims, channels); of their declared dtype
             or the solver's.
         params: by name.
-        kinds: of each array as it came in, by name.
+        origins: where each array came from, by name.
         edges: of each graph, by name: every index inside what its slot points into.
         shapes: of each array, by name, also once they have been released.
         dtype: the solver's, float32 or float64.
@@ -50,7 +46,7 @@ class Bound:
     sizes: dict[ir.Dim, int]
     arrays: dict[str, Any]
     params: dict[str, float]
-    kinds: dict[str, Kind]
+    origins: dict[str, Origin]
     edges: dict[str, Edges]
     shapes: dict[str, tuple[int, ...]]
     dtype: np.dtype[Any]
@@ -71,14 +67,14 @@ class Bound:
         array = array.reshape(self.shapes[name])
         if name in self.as_matrices:
             array = self.as_matrices[name].to_matrices(array, self.xp)
-        return self.kinds[name].give(array)
+        return self.origins[name].give(array)
 
 
-def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> Bound:
+def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> Bound:
     """Check the data and bring it into shape.
 
     Args:
-        energy: what the data is for.
+        problem: what the data is for.
         data: a value for every name that the energy reads: arrays of shape (*dims) or (*dims, channels), numbers for
             params.
         dtype: float32 or float64, of the unknowns and of arrays without a dtype of their own; None: float32 if that
@@ -91,29 +87,29 @@ def bind(energy: Energy, data: Mapping[str, Any], dtype: DTypeLike | None = None
             values, a value is not finite, a param that is the scale of a robust loss not positive, or an array lies on
             another GPU.
     """
-    _check_names(energy, data)
-    unknowns = {u.name: _read(u, data[u.name], xp) for u in energy.unknown_fields}
+    _check_names(problem, data)
+    unknowns = {u.name: _read(u, data[u.name], xp) for u in problem.unknowns}
     solver = precision_for(raw.dtype for raw, _ in unknowns.values()) if dtype is None else np.dtype(dtype)
     sizes: dict[ir.Dim, int] = {}
     bound_by: BoundBy = {}
-    arrays, kinds = {}, {}
-    may_be_empty = {g.edges for g in energy.graphs}
+    arrays, origins = {}, {}
+    may_be_empty = {g.edges for g in problem.graphs}
     as_matrices: dict[str, Manifold] = {}
-    for f in energy.fields:
-        raw, kinds[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
+    for f in problem.fields:
+        raw, origins[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
         _bind_sizes(f, raw.shape, sizes, bound_by, may_be_empty)
         arrays[f.name] = _values(f, raw, solver, xp)
         as_matrices |= _manifold_of_matrices(f, raw)
-    graphs = {g: graph_array(g, data[g.name], xp) for g in energy.graphs}
+    graphs = {g: graph_array(g, data[g.name], xp) for g in problem.graphs}
     for g, raw in graphs.items():
         _bind_edges(g, len(raw), sizes, bound_by)
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
-    params = {p.name: _number(p, data[p.name], solver, role_of(p, energy.scales)) for p in energy.params}
-    check_scales(energy.scales, params, solver)
-    return Bound(sizes, arrays, params, kinds, edges, _shapes(arrays), solver, as_matrices, xp)
+    params = {p.name: _number(p, data[p.name], solver, role_of(p, problem.scales)) for p in problem.params}
+    check_scales(problem.scales, params, solver)
+    return Bound(sizes, arrays, params, origins, edges, _shapes(arrays), solver, as_matrices, xp)
 
 
-def bind_update(energy: Energy, bound: Bound, changes: Mapping[str, Any]) -> tuple[Bound, dict[str, Any]]:
+def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -> tuple[Bound, dict[str, Any]]:
     """Change some of the data; sizes may change where all arrays that have them are given. The precision stays.
 
     Returns:
@@ -122,32 +118,32 @@ def bind_update(energy: Energy, bound: Bound, changes: Mapping[str, Any]) -> tup
     Raises:
         DataError: as ``bind``.
     """
-    _check_known(energy, changes)
+    _check_known(problem, changes)
     solver = bound.dtype
-    raws = {f: _read(f, changes[f.name], bound.xp) for f in energy.fields if f.name in changes}
-    graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in energy.graphs if g.name in changes}
-    sizes = _sizes_after(energy, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
+    raws = {f: _read(f, changes[f.name], bound.xp) for f in problem.fields if f.name in changes}
+    graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in problem.graphs if g.name in changes}
+    sizes = _sizes_after(problem, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
     arrays = {f.name: _values(f, raw, solver, bound.xp) for f, (raw, _) in raws.items()}
-    kinds = {f.name: kind for f, (_, kind) in raws.items()}
+    origins = {f.name: origin for f, (_, origin) in raws.items()}
     as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
     for f, (raw, _) in raws.items():
         as_matrices |= _manifold_of_matrices(f, raw)
     edges = {
         g.name: checked_edges(g, graphs.get(g, bound.edges[g.name]), sizes, bound.xp)
-        for g in energy.graphs
+        for g in problem.graphs
         if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.columns)
     }
     params = {
-        p.name: _number(p, changes[p.name], solver, role_of(p, energy.scales))
-        for p in energy.params
+        p.name: _number(p, changes[p.name], solver, role_of(p, problem.scales))
+        for p in problem.params
         if p.name in changes
     }
-    check_scales(energy.scales, params, solver)
+    check_scales(problem.scales, params, solver)
     new = Bound(
         sizes,
         {**bound.arrays, **arrays},
         {**bound.params, **params},
-        {**bound.kinds, **kinds},
+        {**bound.origins, **origins},
         {**bound.edges, **edges},
         {**bound.shapes, **_shapes(arrays)},
         bound.dtype,
@@ -157,8 +153,8 @@ def bind_update(energy: Energy, bound: Bound, changes: Mapping[str, Any]) -> tup
     return new, arrays
 
 
-def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Kind]:
-    if is_rotation(value) and f.manifold != SO3.kind:
+def _read(f: ir.Field, value: Any, xp: Any) -> tuple[Any, Origin]:
+    if is_rotation(value) and not (isinstance(f.manifold, Manifold) and f.manifold.scipy):
         raise DataError(
             f"{f.name!r} is given as SciPy's Rotation, but is not declared as one: "
             f"op.{'Unknown' if f.role is ir.Role.UNKNOWN else 'Array'}({f.name!r}, ..., op.SO3)",
@@ -172,7 +168,7 @@ def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _sizes_after(
-    energy: Energy,
+    problem: ir.Problem,
     bound: Bound,
     arrays: Mapping[ir.Field, Any],
     graphs: Mapping[ir.Graph, Any],
@@ -180,10 +176,10 @@ def _sizes_after(
     """All sizes after a change; what stays comes first, so that messages are about what changes."""
     sizes: dict[ir.Dim, int] = {}
     bound_by: BoundBy = {}
-    may_be_empty = {g.edges for g in energy.graphs}
-    for f in sorted(energy.fields, key=lambda f: f in arrays):
+    may_be_empty = {g.edges for g in problem.graphs}
+    for f in sorted(problem.fields, key=lambda f: f in arrays):
         _bind_sizes(f, arrays[f].shape if f in arrays else bound.shapes[f.name], sizes, bound_by, may_be_empty)
-    for g in sorted(energy.graphs, key=lambda g: g in graphs):
+    for g in sorted(problem.graphs, key=lambda g: g in graphs):
         _bind_edges(g, len(graphs.get(g, bound.edges[g.name])), sizes, bound_by)
     return sizes
 
@@ -191,24 +187,24 @@ def _sizes_after(
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def _names(energy: Energy) -> dict[str, Source]:
-    sources: list[Source] = [*energy.fields, *energy.graphs, *energy.params]
+def _names(problem: ir.Problem) -> dict[str, Source]:
+    sources: list[Source] = [*problem.fields, *problem.graphs, *problem.params]
     return {s.name: s for s in sources}
 
 
-def _check_names(energy: Energy, data: Mapping[str, Any]) -> None:
-    _check_known(energy, data)
-    missing = [s for name, s in _names(energy).items() if name not in data]
+def _check_names(problem: ir.Problem, data: Mapping[str, Any]) -> None:
+    _check_known(problem, data)
+    missing = [s for name, s in _names(problem).items() if name not in data]
     if missing:
         wanted = ", ".join(_wanted(s) for s in missing)
         given = ", ".join(repr(k) for k in data) or "nothing"
         raise DataError(f"the data lacks {wanted}; it has {given}", missing[0].location)
 
 
-def _check_known(energy: Energy, data: Mapping[str, Any]) -> None:
+def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
     if not isinstance(data, Mapping):
         raise DataError(f"data is a mapping from names to arrays and numbers, not a {type(data).__name__}")
-    known = _names(energy)
+    known = _names(problem)
     unknown = [k for k in data if k not in known]
     if unknown:
         close = difflib.get_close_matches(str(unknown[0]), known, n=1)
@@ -228,7 +224,7 @@ def _wanted(s: Source) -> str:
 
 
 BoundBy = dict[ir.Dim, ir.Field | ir.Graph]
-"""What gave each size."""
+"""The array or graph that gave each size."""
 
 
 def _bind_edges(g: ir.Graph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
@@ -267,7 +263,7 @@ def _bind_sizes(
 
 
 def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
-    """What may follow the axes of the grid."""
+    """The shapes that may follow the axes of the grid."""
     size = f.manifold.matrix_size if isinstance(f.manifold, Manifold) else None
     return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
 

@@ -1,4 +1,4 @@
-"""Which dtypes of data may become which, without loss that nobody asked for."""
+"""Conversions of dtypes that lose nothing that the user did not ask to lose."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optpy import ir
-from optpy.energy.data.array_kinds import first_true, to_array
+from optpy.energy.data.origin import first_true, to_array
 from optpy.energy.language.graph import slot_text, slots_text
 from optpy.energy.language.index import describe
 from optpy.errors import DataError

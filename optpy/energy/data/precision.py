@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optpy.energy.manifolds.kind import Kind
+from optpy.energy.language.manifold import Manifold
 from optpy.errors import PrecisionWarning, warn
 from optpy.ir import REAL, Field, Scalar
 
@@ -58,7 +58,7 @@ def warn_of_lost_values(f: Field, wide: Any, narrow: Any, xp: Any) -> None:
     if narrow.dtype != np.float32 or wide.dtype.kind != "f" or wide.dtype.itemsize <= 4 or not wide.size:
         return
     rounded = narrow.reshape(-1, f.channels)
-    first = f.channels - f.manifold.translation if isinstance(f.manifold, Kind) else 0
+    first = f.channels - f.manifold.translation if isinstance(f.manifold, Manifold) else 0
     channels = range(first, f.channels)
     if not _crowded(_bounds(rounded[:: _stride(rounded, SAMPLE)], channels)):
         return
@@ -91,14 +91,14 @@ def _crowded(bounds: Mapping[int, Bounds]) -> list[int]:
 
 
 def _step(low: float, high: float) -> float:
-    """What float32 tells apart at the larger of two magnitudes; NaN, which is less than nothing, if that is none."""
+    """The spacing of float32 at the larger of two magnitudes; NaN if that is not finite."""
     with np.errstate(over="ignore"):
         largest = np.float32(max(abs(low), abs(high)))
     return float(np.spacing(largest)) if np.isfinite(largest) else np.nan
 
 
 def _loss_of_values(name: str, wide: Any, narrow: Any, bounds: Bounds, xp: Any) -> str:
-    """What a channel has lost; nothing where it has not."""
+    """The loss of a channel, as text; empty where there is none."""
     low, high = bounds
     if high - low <= SAME * max(abs(low), abs(high)):
         loss = _loss(low)
@@ -134,7 +134,7 @@ def warn_of_shifted_param(p: Scalar, value: float) -> None:
 
 
 def _loss(value: float) -> str:
-    """What float32 makes of a number, if it is not what was meant; else nothing.
+    """The value that float32 makes of a number, if that is not what was meant; else empty.
 
     A weight of 0.1 or pi, and one of 1e12, are rounded in the eighth digit, as all that is computed from them will be.
     An offset of 4500000.25, or the time of day in seconds since 1970, is another one afterwards.

@@ -1,4 +1,4 @@
-"""Which elements of the unknowns J^T J couple: what a multigrid preconditioner has to know of an energy."""
+"""The sparsity of J^T J: the elements of the unknowns that it couples, as a multigrid preconditioner needs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.vectors import vector
-from optpy.energy.language.graph import slot_read
 from optpy.energy.language.naming import shown
-from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled
+from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled, slot_read
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024
@@ -45,7 +44,7 @@ def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -
 @final
 @dataclass(slots=True)
 class _Pattern:
-    """What is coupled, found pair by pair."""
+    """The coupled elements, found pair by pair."""
 
     elements: tuple[Element, ...]
     reach: list[int]

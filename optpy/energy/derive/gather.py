@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.language.graph import slot_read
 from optpy.ir import (
     Access,
     Dim,
@@ -33,6 +32,7 @@ from optpy.ir import (
     indices_of,
     loop_variable,
     point,
+    slot_read,
 )
 from optpy.symbolic.affine import Affine, Atom, Inverse, IsZero, invert
 from optpy.symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
@@ -272,7 +272,7 @@ def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contrib
 def contributed(
     view: View, found: Sequence[View], component: int, contribution: Contribution
 ) -> Mapping[Hashable, Expr]:
-    """What one component of a residual adds at the element that it is seen from.
+    """The contributions of one component of a residual to the element that it is seen from.
 
     Args:
         view: where it is seen from.

@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.energy.derive.tangent import at_zero
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Access, Residual, Role
+from optpy.ir import Access, Residual, at_zero, is_unknown
 from optpy.symbolic.count import count
 from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import Expr, add, mul, var
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import substitute, variables
-
-
-def is_unknown(key: object) -> bool:
-    """Whether a leaf is a coordinate to solve for: of an unknown, or of the tangent of one on a manifold."""
-    return isinstance(key, Access) and (
-        key.field.role is Role.TANGENT or (key.field.role is Role.UNKNOWN and key.field.manifold is None)
-    )
 
 
 @final

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import Any, final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from optpy.energy.check.evaluation import slabs
-from optpy.energy.derive.edge_form import passes
 from optpy.energy.derive.gather import MultiIndex, shift
 from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import passes
 from optpy.energy.derive.routines import Fixed
 from optpy.energy.derive.vectors import vector
 from optpy.ir import (
     Access,
     BlockEntry,
-    Dim,
     Field,
     NormalMatrix,
     NormalTerm,
@@ -35,31 +27,6 @@ from optpy.ir import (
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, split_content
 from optpy.symbolic.factor import factor
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Places:
-    """What decides which elements a residual reads."""
-
-    sizes: Mapping[Dim, int]
-    edges: Mapping[str, NDArray[Any]]
-    """Of each graph, by name."""
-
-
-def nodes_read(term: NormalTerm, dims: tuple[Dim, ...], places: Places) -> NDArray[np.int64]:
-    """The points of the unknowns' grid, counted in C order, that a term reads; -1 outside: (points, reads)."""
-    shape = [places.sizes[d] for d in dims]
-    parts = []
-    for slab in slabs(term.domain, places.sizes):
-        found = np.full((math.prod(slab.shape), len(term.reads)), -1, np.int64)
-        for n, read in enumerate(term.reads):
-            index = [np.broadcast_to(slab.index(a, places), slab.shape).ravel() for a in read]
-            inside = np.all([(i >= 0) & (i < size) for i, size in zip(index, shape, strict=True)], axis=0)
-            found[inside, n] = np.ravel_multi_index([i[inside] for i in index], shape)
-        parts.append(found)
-    return np.concatenate(parts)
-
 
 _MOST_CHANNELS = 12
 """Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time."""

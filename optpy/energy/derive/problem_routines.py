@@ -1,14 +1,13 @@
-"""All the routines that solving an energy takes, by name."""
+"""All the routines that solving an energy takes, by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import final
 
 from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.damping import damping
-from optpy.energy.derive.edge_form import EdgeForm, best_form, over_edges
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.normal_matrix import normal_matrix
 from optpy.energy.derive.routines import (
@@ -17,71 +16,49 @@ from optpy.energy.derive.routines import (
     cost_of_step,
     eval_f,
     fixed_masks,
-    linearised,
     model_cost,
     stored_jacobians,
 )
-from optpy.energy.derive.scatter import apply_jtj, best_scatter_form, eval_jtf, free_masks, prefer_scatter
+from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
 from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
-from optpy.ir import Coupling, Field, NormalMatrix, Residual, Routine, Uncoupled, tangent
-
-AT_UNKNOWNS = frozenset(
-    f"{name}{preconditioner}"
-    for name in (
-        "evalJTF",
-        "applyJTJ",
-        "applyJTJ_damped",
-        "damp",
-        "step",
-        "start",
-        "direction",
-        "update",
-        "flush",
-        "restart",
-        "smooth",
-        "power",
-        "residual",
-    )
-    for preconditioner in ("", "_block", "_multigrid", "_stored")
+from optpy.ir import (
+    Coupling,
+    Field,
+    Group,
+    NormalMatrix,
+    Problem,
+    ResidualSchedule,
+    Routine,
+    Target,
+    Uncoupled,
+    tangent,
 )
-"""Groups that need to visit only those points where some unknown is solved for."""
-
-AT_LINEARISATION = ("jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "modelcost")
-"""Groups that run many times at one linearisation point, so that intermediates stored there serve them."""
-
-
-Scatter = bool | Literal["all"]
-"""Which residuals over graphs are scattered: none, those that cost less that way (True), or all of them."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ProblemRoutines:
-    """What an energy becomes.
+    """The routines of an energy.
 
     Attributes:
-        groups: routines by name; a group has one routine for each domain or grid. Empty groups are left out.
+        groups: the routines; a group has one routine for each domain or grid. Empty groups are left out.
         coupling: of the unknowns, where a multigrid on their grid can precondition it; else why it cannot.
         normal: J^T J as a sparse matrix, for other preconditioners, where there is no such coupling; else why not.
     """
 
-    groups: dict[str, list[Routine]]
+    groups: dict[Group, list[Routine]]
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
 
-
-def _form(source: LinearisedResidual, form: EdgeForm | None, scattered: bool) -> EdgeForm:
-    if scattered:
-        return replace(form, product=False) if form else best_scatter_form(source)
-    return form or best_form(source)
+    def on(self, target: Target) -> ProblemRoutines:
+        """Those that run on a target."""
+        if not target.gpu:
+            return self
+        return replace(self, groups={name: found for name, found in self.groups.items() if name.on_gpu})
 
 
 def problem_routines(
-    residuals: Sequence[Residual],
-    unknowns: Sequence[Field],
-    fixed: Fixed,
-    form: EdgeForm | None = None,
-    scatter: Scatter = False,
+    problem: Problem, sources: Sequence[LinearisedResidual], schedules: Sequence[ResidualSchedule] = ()
 ) -> ProblemRoutines:
     """Derive all routines.
 
@@ -89,42 +66,40 @@ def problem_routines(
     (``..._multigrid``) only where it applies.
 
     Args:
-        residuals, unknowns, fixed: of the energy.
-        form: of all residuals over graphs, in place of the one that costs each of them least. Of those that are
-            scattered it says whether J is stored; J p never is, as each edge needs it once.
-        scatter: whether residuals over graphs may add to what they read by atomic additions, so that sums depend on
-            their order by rounding: those that cost less that way (True), or "all".
+        problem: what is minimised.
+        sources: its linearised residuals.
+        schedules: of residuals over graphs, whether J and J p are stored and whether their edges add to what they read.
+            Those without one are gathered, and nothing of them is stored.
     """
-    exact = linearised(residuals)
-    edges = [s for s in exact if over_edges(s.residual)]
-    labels = {s.residual.label for s in edges if scatter == "all" or (scatter and prefer_scatter(s))}
-    forms = {s.residual.label: _form(s, form, s.residual.label in labels) for s in edges}
-    sources, jacobians = stored_jacobians(exact, forms)
+    residuals, unknowns = problem.residuals, problem.unknowns
+    by_label = {s.label: s for s in schedules}
+    labels = {label for label, s in by_label.items() if s.scatter}
+    sources, jacobians = stored_jacobians(sources, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
     scattered = [s for s in sources if s.residual.label in labels]
     coordinates = [tangent(u) for u in unknowns]
-    fixed = {tangent(u): condition for u, condition in fixed.items()}
-    groups: dict[str, list[Routine]] = {
-        "cost": cost(residuals),
-        "cost_of_step": cost_of_step(residuals),
-        "evalF": eval_f(residuals),
-        "modelcost": model_cost(sources),
-        "solved": fixed_masks(coordinates, fixed),
-        "jacobian": jacobians + free_masks(scattered, fixed),
+    fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
+    groups: dict[Group, list[Routine]] = {
+        Group.COST: cost(residuals),
+        Group.COST_OF_STEP: cost_of_step(residuals),
+        Group.RESIDUALS: eval_f(residuals),
+        Group.MODEL_COST: model_cost(sources),
+        Group.SOLVED: fixed_masks(coordinates, fixed),
+        Group.JACOBIAN: jacobians + free_masks(scattered, fixed),
         **eval_jtf(gathered, scattered, coordinates, fixed),
-        **apply_jtj(gathered, scattered, coordinates, fixed, forms),
-        "damp": damping(coordinates, blocks=False),
-        "step": step(unknowns, fixed),
+        **apply_jtj(gathered, scattered, coordinates, fixed, by_label),
+        Group.DAMPING: damping(coordinates, blocks=False),
+        Group.STEP: step(unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
     }
-    if "evalJTF_block" in groups:
-        groups |= {"damp_block": damping(coordinates, blocks=True)}
-        groups |= _with_ending("block", pcg_routines(coordinates, blocks=True))
+    if Group.GRADIENT_BLOCKS in groups:
+        groups |= {Group.DAMPING_BLOCKS: damping(coordinates, blocks=True)}
+        groups |= pcg_routines(coordinates, blocks=True)
     return _with_levels_or_matrix(groups, sources, coordinates, fixed)
 
 
 def _with_levels_or_matrix(
-    groups: dict[str, list[Routine]], sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+    groups: dict[Group, list[Routine]], sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
 ) -> ProblemRoutines:
     """The groups, and those of the preconditioners beyond block-Jacobi: a grid's multigrid, or what solves with J^T J.
 
@@ -134,16 +109,12 @@ def _with_levels_or_matrix(
     coupled = coupling(sources, unknowns)
     normal: NormalMatrix | Uncoupled
     if isinstance(coupled, Coupling):
-        groups |= _with_ending("multigrid", multigrid_routines(unknowns))
+        groups |= multigrid_routines(unknowns)
         normal = Uncoupled(
             "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
         )
     else:
-        normal, groups["normal"] = normal_matrix(sources, unknowns, fixed)
+        normal, groups[Group.NORMAL] = normal_matrix(sources, unknowns, fixed)
         if isinstance(normal, NormalMatrix):
-            groups |= _with_ending("stored", stored_routines(unknowns))
+            groups |= stored_routines(unknowns)
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)
-
-
-def _with_ending(preconditioner: str, groups: Mapping[str, list[Routine]]) -> dict[str, list[Routine]]:
-    return {f"{name}_{preconditioner}": routines for name, routines in groups.items()}

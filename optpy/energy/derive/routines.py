@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
-from optpy.energy.derive.edge_form import EdgeForm, passes, store_jacobian, store_product
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
+from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
 from optpy.ir import (
@@ -24,8 +24,10 @@ from optpy.ir import (
     Domain,
     Element,
     Field,
+    Group,
     Reduce,
     Residual,
+    ResidualSchedule,
     Role,
     Routine,
     Store,
@@ -37,10 +39,10 @@ from optpy.symbolic.factor import factor
 
 HALF = const(Fraction(1, 2))
 
-Forms = Mapping[str, EdgeForm]
-"""By label, the form of each residual that reads unknowns through a graph."""
+ResidualSchedules = Mapping[str, ResidualSchedule]
+"""By label, the schedules of residuals that read unknowns through a graph; where there is none, nothing is stored."""
 
-NO_FORMS: Forms = {}
+NO_SCHEDULES: ResidualSchedules = {}
 
 Fixed = Mapping[Field, Expr]
 """For each unknown, where its elements keep their value."""
@@ -95,7 +97,7 @@ def _cost(name: str, domain: Domain, group: Sequence[Residual]) -> Routine:
 
 
 def residual_field(residual: Residual) -> Field:
-    """Where evalF stores a residual."""
+    """The field in which evalF stores a residual."""
     dims = tuple(i.dim for i in residual.domain)
     return Field(f"F.{residual.label}", dims, len(residual.components), REAL, Role.VECTOR)
 
@@ -136,10 +138,10 @@ def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
 
 
 def stored_jacobians(
-    sources: Sequence[LinearisedResidual], forms: Forms
+    sources: Sequence[LinearisedResidual], schedules: ResidualSchedules
 ) -> tuple[list[LinearisedResidual], list[Routine]]:
-    """The residuals with J read from memory where their form says so, and the routines that put it there."""
-    stored = {label for label, form in forms.items() if form.jacobian}
+    """The residuals with J read from memory where their schedule says so, and the routines that put it there."""
+    stored = {label for label, s in schedules.items() if s.jacobian}
     read, stores = _stored(sources, stored, store_jacobian)
     return read, passes("jacobian", stores, prepares=True)
 
@@ -161,22 +163,22 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
 
 def eval_jtf(
     sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool = False
-) -> dict[str, list[Routine]]:
+) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
     by its form.
     """
-    routines: dict[str, list[Routine]] = {"evalJTF": [], "evalJTF_block": []}
+    routines: dict[Group, list[Routine]] = {Group.GRADIENT: [], Group.GRADIENT_BLOCKS: []}
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(sources, dims, gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
-        routines["evalJTF"].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
-        routines["evalJTF_block"].append(
+        routines[Group.GRADIENT].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
+        routines[Group.GRADIENT_BLOCKS].append(
             _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
         )
-    return {"evalJTF": routines["evalJTF"]} if diagonal else routines
+    return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
 
 def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
@@ -200,7 +202,7 @@ def _gradient_routine(
 @final
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where something that residuals contribute to an unknown's elements goes: a channel of a vector of the solver."""
+    """The target of what residuals contribute to an unknown's elements: a channel of a vector of the solver."""
 
     unknown: Field
     field: Field
@@ -208,14 +210,14 @@ class Output:
 
 
 def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
-    """Where g and C of an unknown go, by the keys of ``gradient_and_blocks``."""
+    """The targets of g and C of an unknown, by the keys of ``gradient_and_blocks``."""
     g, c = vector("g", unknown), vector("C", unknown, block_channels(unknown) if blocks else None)
     outputs: dict[Hashable, Output] = {("g", unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
     return outputs | {("C", unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
 
 
 def product_outputs(unknown: Field) -> dict[Hashable, Output]:
-    """Where Ap of an unknown goes, by the keys of ``times_tangent``."""
+    """The targets of Ap of an unknown, by the keys of ``times_tangent``."""
     return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
 
 
@@ -229,7 +231,7 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
 def gradient_and_blocks(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
-    """What one component of a residual adds to g and to the blocks of J^T J (see ``gather.Contribution``)."""
+    """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
     gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
     blocks: dict[Hashable, Expr] = {
         ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
@@ -238,21 +240,24 @@ def gradient_and_blocks(
 
 
 def apply_jtj(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, forms: Forms = NO_FORMS
-) -> dict[str, list[Routine]]:
+    sources: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    schedules: ResidualSchedules = NO_SCHEDULES,
+) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
     Passes that store J p of residuals over edges come first.
     """
-    gathered, stores = _stored(sources, {label for label, form in forms.items() if form.product}, store_product)
-    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in ("applyJTJ", "applyJTJ_damped")}
+    gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
+    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in (Group.PRODUCT, Group.PRODUCT_DAMPED)}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, times_tangent)
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
         damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
         damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
-        for name, values in (("applyJTJ", plain), ("applyJTJ_damped", damped)):
+        for name, values in ((Group.PRODUCT, plain), (Group.PRODUCT_DAMPED, damped)):
             routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
     return routines
 
@@ -269,7 +274,7 @@ def _product_routine(
 def times_tangent(
     column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
-    """What one component of a residual adds to J^T (J p) (see ``gather.Contribution``)."""
+    """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
 
 
@@ -287,5 +292,5 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
 
 
 def solved_field(dims: tuple[Dim, ...]) -> Field:
-    """Where ``fixed_masks`` stores which points of a grid are solved for."""
+    """The field in which ``fixed_masks`` stores the points of a grid that are solved for."""
     return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

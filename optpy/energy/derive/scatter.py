@@ -15,14 +15,13 @@ from dataclasses import replace
 from itertools import product
 
 from optpy.energy.derive import routines as gathers
-from optpy.energy.derive.edge_form import EdgeForm, best_form, product_cost, store_jacobian, visit
 from optpy.energy.derive.gather import Contribution, MultiIndex, View, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.routines import (
-    NO_FORMS,
+    NO_SCHEDULES,
     Fixed,
-    Forms,
     Output,
+    ResidualSchedules,
     by_domain,
     by_grid,
     gradient_and_blocks,
@@ -31,40 +30,16 @@ from optpy.energy.derive.routines import (
     times_tangent,
 )
 from optpy.energy.derive.vectors import at, here, vector
-from optpy.ir import Access, Accumulate, Dim, Field, Reduce, Role, Routine, Store, canonical_domain
+from optpy.ir import Access, Accumulate, Dim, Field, Group, Reduce, Role, Routine, Store, canonical_domain
 from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
 
-ATOMIC = 8
-"""Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
-order (``edge_form.SCATTERED``), as the sum is made where the memory is and nothing waits for it (an estimate)."""
 
-
-# -- which residuals ---------------------------------------------------------------------------------------------------
-
-
-def prefer_scatter(source: LinearisedResidual) -> bool:
-    """Whether a product with J^T J costs less by a scatter over the residual's edges than by any form of gather.
-
-    How many edges meet at a vertex is not known before there is data, and is left out: many make a gather wait for its
-    longest loop, and the additions of a scatter wait for one another.
-    """
-    gather = best_form(source)
-    gathered = product_cost(store_jacobian(source)[0] if gather.jacobian else source, gather.product)
-    return min(map(scatter_cost, (source, store_jacobian(source)[0]))) < gathered
-
-
-def best_scatter_form(source: LinearisedResidual) -> EdgeForm:
-    """Whether the entries of J are stored, or computed in each product, for the scatter that costs least."""
-    return EdgeForm(jacobian=scatter_cost(store_jacobian(source)[0]) < scatter_cost(source), product=False)
-
-
-def scatter_cost(source: LinearisedResidual) -> int:
-    """Of one product with J^T J by a scatter, in additions for each edge."""
+def product_of_an_edge(source: LinearisedResidual) -> tuple[list[Expr], list[Expr]]:
+    """One edge's part of a product: the numbers of J^T (J p) that it adds, and those whose sum is |J p|^2."""
     outputs = {key: x for u in _unknowns(source) for key, x in product_outputs(u).items()}
-    added = list(_additions([source], outputs, times_tangent).values())
-    return visit([*added, *_squares(source)], None) + ATOMIC * len(added)
+    return list(_additions([source], outputs, times_tangent).values()), _squares(source)
 
 
 # -- groups of routines ------------------------------------------------------------------------------------------------
@@ -75,8 +50,8 @@ def apply_jtj(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
-    forms: Forms = NO_FORMS,
-) -> dict[str, list[Routine]]:
+    schedules: ResidualSchedules = NO_SCHEDULES,
+) -> dict[Group, list[Routine]]:
     """As ``routines.apply_jtj``, by scatters for some residuals.
 
     In the order of the routines: Ap = what is gathered (+ D p), or 0; then ``Ap += J^T (J p)`` from each edge. The dot
@@ -84,7 +59,7 @@ def apply_jtj(
     """
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
-    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, forms).items():
+    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules).items():
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_tangent, dot=True)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
@@ -95,7 +70,7 @@ def eval_jtf(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
-) -> dict[str, list[Routine]]:
+) -> dict[Group, list[Routine]]:
     """As ``routines.eval_jtf``, by scatters for some residuals.
 
     In the order of the routines: g and C = what is gathered, or 0; then what each edge adds to them; then the largest
@@ -104,7 +79,7 @@ def eval_jtf(
     blocks = any(_couples_channels(s) for s in scattered)
     result = {}
     for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks).items():
-        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name == "evalJTF_block").items()}
+        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
         reached = {x.target.field.dims for r in edges for x in r.accumulates}
@@ -123,7 +98,7 @@ def _couples_channels(source: LinearisedResidual) -> bool:
 
 
 def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
-    """What edges read of the unknowns that they read: 1 where an element is solved for, and may be added to."""
+    """Masks that edges read: 1 where an element of an unknown is solved for, and may be added to."""
     masked = dict.fromkeys(u for s in scattered for u in _unknowns(s) if u in fixed)
     routines = []
     for n, (dims, group) in enumerate(by_grid(list(masked)).items()):
@@ -200,7 +175,7 @@ def _over_edges(
 def _additions(
     sources: Sequence[LinearisedResidual], outputs: Mapping[Hashable, Output], contribution: Contribution
 ) -> dict[tuple[Output, MultiIndex], Expr]:
-    """What residuals over one domain add to each output at each index that they read, without what is 0 by its form.
+    """Contributions of residuals over one domain to each output at each index that they read, zeros left out.
 
     Sorted by index: the channels of one element stand side by side, here as in memory.
     """

@@ -1,4 +1,4 @@
-"""What ``op.stop_gradient`` holds constant while a step is made: iteratively reweighted least squares.
+"""Values that ``op.stop_gradient`` holds constant while a step is made: iteratively reweighted least squares.
 
 With weights w that are functions of x, a step from x minimises ``1/2 ||F(y; w(x))||^2`` over y. Costs at different
 weights are those of different problems, and are not compared.
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from optpy.energy.derive.vectors import candidate
 from optpy.ir import Access, Role
 from optpy.symbolic.expr import Call, Expr, var
-from optpy.symbolic.traverse import substitute, topological, variables
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import substitute, variables
 
 
 def stopped(roots: Iterable[Expr]) -> list[Expr]:

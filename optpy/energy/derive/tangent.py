@@ -10,7 +10,6 @@ Reference: P.-A. Absil, R. Mahony, R. Sepulchre, "Optimization Algorithms on Mat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,19 +18,9 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.derive.vectors import here, vector
 from optpy.energy.language.expression import Expression
-from optpy.energy.manifolds.kind import Kind
-from optpy.symbolic.expr import ZERO, Expr, Var, add
+from optpy.energy.language.manifold import Manifold
+from optpy.symbolic.expr import Expr, add
 from optpy.symbolic.interpret import evaluate
-from optpy.symbolic.traverse import map_variables
-
-
-def at_zero(roots: Iterable[Expr]) -> list[Expr]:
-    """The expressions where no unknown has moved: every tangent is 0."""
-
-    def leaf(v: Var) -> Expr:
-        return ZERO if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.TANGENT else v
-
-    return map_variables(roots, leaf)
 
 
 def retraction(unknown: ir.Field) -> list[Expr]:
@@ -39,7 +28,7 @@ def retraction(unknown: ir.Field) -> list[Expr]:
     x = tuple(here(unknown, a) for a in range(unknown.channels))
     step = vector("delta", unknown)
     delta = tuple(here(step, a) for a in range(step.channels))
-    if not isinstance(unknown.manifold, Kind):
+    if not isinstance(unknown.manifold, Manifold):
         return [add(a, b) for a, b in zip(x, delta, strict=True)]
     return list(unknown.manifold.retract(Expression((len(x),), x), Expression((len(delta),), delta)).components)
 
@@ -68,7 +57,7 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
 
 
 def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
-    """How large an unknown is along each coordinate in which it moves, 1 along turns.
+    """The magnitude of an unknown along each coordinate in which it moves, 1 along turns.
 
     Args:
         unknown: the field.
@@ -78,4 +67,4 @@ def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:
     Returns:
         (*dims, dimension of its tangent).
     """
-    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Kind) else xp.abs(x)
+    return unknown.manifold.magnitudes(x, xp) if isinstance(unknown.manifold, Manifold) else xp.abs(x)

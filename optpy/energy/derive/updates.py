@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from optpy.energy.derive.routines import Fixed, by_grid
 from optpy.energy.derive.tangent import retraction
 from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
-from optpy.ir import Field, Reduce, Routine, Scalar, Store, canonical_domain, tangent
+from optpy.ir import LINES, Field, Group, Reduce, Routine, Scalar, Store, Sweeps, Task, canonical_domain, tangent
 from optpy.symbolic.expr import ZERO, Expr, add, logical_not, mul, negate, power, subtract, var
 
 SOLVER_SCALARS = (
@@ -32,7 +32,7 @@ ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
 Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
 
 Built = tuple[dict[str, list[Expr]], list[Expr]]
-"""What a sweep stores, by vector, and the summands of its dot product."""
+"""The values that a sweep stores, by vector, and the summands of its dot product."""
 
 Builder = Callable[[Field, Preconditioned], Built]
 
@@ -48,14 +48,14 @@ def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
     return [add(*(mul(here(m, block_channel(unknown, a, b)), r[b]) for b in n)) for a in n]
 
 
-def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[str, list[Routine]]:
+def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[Group, list[Routine]]:
     """The sweeps of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
-    builders = {"start": _start, "direction": _direction, "update": _update, "flush": _flush, "restart": _restart}
+    builders = dict(zip(LINES, (_start, _direction, _update, _flush, _restart), strict=True))
     precondition = _block_jacobi if blocks else _jacobi
-    return _sweeps(unknowns, builders, precondition, "_block" if blocks else "")
+    return _sweeps(unknowns, builders, precondition, Sweeps.BLOCKS if blocks else Sweeps.DIAGONAL)
 
 
-def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
     """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
 
     ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
@@ -63,51 +63,54 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
     g.g, which is that of the start.
     """
     builders = {
-        "start": _first_sweep(_start),
-        "direction": _direction_stored,
-        "update": _first_sweep(_update),
-        "flush": _flush,
-        "restart": _first_sweep(_restart),
-        "smooth": _smooth,
-        "power": _power,
+        Task.START: _first_sweep(_start),
+        Task.DIRECTION: _direction_stored,
+        Task.UPDATE: _first_sweep(_update),
+        Task.FLUSH: _flush,
+        Task.RESTART: _first_sweep(_restart),
+        Task.SMOOTH: _smooth,
+        Task.POWER: _power,
     }
     return {
-        **_sweeps(unknowns, builders, _jacobi, "_multigrid"),
-        "residual": _residual_norms(unknowns, "_multigrid"),
+        **_sweeps(unknowns, builders, _jacobi, Sweeps.MULTIGRID),
+        Group.NORMS_MULTIGRID: _residual_norms(unknowns, Group.NORMS_MULTIGRID),
     }
 
 
-def _residual_norms(unknowns: Sequence[Field], suffix: str) -> list[Routine]:
+def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
         reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
-        routines.append(Routine(f"pcg_residual{suffix}_{n}", canonical_domain(dims), reductions=reductions))
+        routines.append(Routine(f"pcg_{norms}_{n}", canonical_domain(dims), reductions=reductions))
     return routines
 
 
-def stored_routines(unknowns: Sequence[Field]) -> dict[str, list[Routine]]:
+def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
     """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix.
 
     ``residual`` is as for multigrid.
     """
     builders = {
-        "start": _without_dot(_start),
-        "direction": _direction_stored,
-        "update": _without_dot(_update),
-        "flush": _flush,
-        "restart": _without_dot(_restart),
+        Task.START: _without_dot(_start),
+        Task.DIRECTION: _direction_stored,
+        Task.UPDATE: _without_dot(_update),
+        Task.FLUSH: _flush,
+        Task.RESTART: _without_dot(_restart),
     }
-    return {**_sweeps(unknowns, builders, _jacobi, "_stored"), "residual": _residual_norms(unknowns, "_stored")}
+    return {
+        **_sweeps(unknowns, builders, _jacobi, Sweeps.STORED),
+        Group.NORMS_STORED: _residual_norms(unknowns, Group.NORMS_STORED),
+    }
 
 
 def _sweeps(
-    unknowns: Sequence[Field], builders: Mapping[str, Builder], precondition: Preconditioned, suffix: str
-) -> dict[str, list[Routine]]:
-    result: dict[str, list[Routine]] = {name: [] for name in builders}
+    unknowns: Sequence[Field], builders: Mapping[Task, Builder], precondition: Preconditioned, sweeps: Sweeps
+) -> dict[Group, list[Routine]]:
+    result: dict[Group, list[Routine]] = {Group.of(task, sweeps): [] for task in builders}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
-        for name, build in builders.items():
+        for name, build in zip(result, builders.values(), strict=True):
             stores: list[Store] = []
             dots: list[Expr] = []
             for u in group:
@@ -117,7 +120,7 @@ def _sweeps(
                 )
                 dots.extend(dot)
             reductions = (Reduce("rz", add(*dots)),) if dots else ()
-            result[name].append(Routine(f"pcg_{name}{suffix}_{n}", domain, tuple(stores), reductions))
+            result[name].append(Routine(f"pcg_{name}_{n}", domain, tuple(stores), reductions))
     return result
 
 

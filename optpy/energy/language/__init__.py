@@ -1,1 +1,1 @@
-"""What users write."""
+"""The language: declarations, expressions and functions that users write energies with."""

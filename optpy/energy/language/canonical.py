@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from optpy import ir
-from optpy.energy.derive.tangent import at_zero
 from optpy.energy.language.boundary import always_inside, boundary_guards
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.graph import check_reads
+from optpy.energy.language.graph import slots_text
 from optpy.energy.language.index import LoopVariable
+from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import split
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom
@@ -17,7 +17,7 @@ from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
 from optpy.symbolic.traverse import map_variables, variables
 
 Renaming = Mapping[Atom, Affine]
-"""What stands for each of the user's indices."""
+"""The affine index in place of each of the user's indices."""
 
 
 def canonical_residual(term: str, label: str, expression: Expression) -> ir.Residual:
@@ -38,13 +38,13 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
         guards = boundary_guards(components)
         components = [mul(*guards, c) for c in components]
     _check_reads_unknown(label, components, expression.location)
-    check_reads(label, expression)
+    _check_slots(label, expression)
     summed, linearised = split(label, components, expression.location)
     return ir.Residual(
         term,
         label,
         domain,
-        tuple(at_zero(summed)),
+        tuple(ir.at_zero(summed)),
         tuple(linearised),
         expression.shape,
         expression.location,
@@ -75,6 +75,24 @@ def _check_reads_unknown(label: str, components: list[Expr], location: Location 
         "op.Unknown",
         location,
     )
+
+
+def _check_slots(label: str, expression: Expression) -> None:
+    """Unknowns are read at what a slot points at, not at one of its axes alone.
+
+    Raises:
+        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
+    """
+    for v in variables(expression.components):
+        if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
+            graphs = ir.graphs_of(v.key.index)
+            if graphs and ir.slot_read(v.key.index) is None:
+                raise EnergyError(
+                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(shown, v.key.index))}]: through a "
+                    f"graph, an unknown is read at a whole slot (up to constant offsets), X[a] with "
+                    f"a, b = {graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}",
+                    expression.location,
+                )
 
 
 def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:

@@ -11,22 +11,22 @@ from numpy.typing import DTypeLike
 
 from optpy import ir
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.graph import Slots, graphs_of, slots_text
+from optpy.energy.language.graph import Slots, slots_text
 from optpy.energy.language.index import Dim, LoopVariable, as_affine, check_name, describe, is_outside, one_or_more
+from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
 from optpy.energy.language.naming import shown
-from optpy.energy.language.refusal import Refusal, Refusing
-from optpy.energy.manifolds.kind import Element, Kind, as_kind, zeros
+from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Entry
 from optpy.symbolic.expr import var
 from optpy.symbolic.traverse import variables
 
-Channels = int | Kind | type[Element] | None
-"""What is at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
+Channels = int | Manifold | type[Element] | None
+"""The value at every point: a vector of so many numbers, an element of a manifold, or a scalar."""
 
 
-class GridArray(metaclass=Refusing):
-    """What arrays and unknowns share: values on a grid, read at affine indices."""
+class GridArray(Symbol):
+    """Values on a grid, read at affine indices: the base of arrays and unknowns."""
 
     __slots__ = ("field",)
     field: ir.Field
@@ -49,8 +49,8 @@ class GridArray(metaclass=Refusing):
     def __getitem__(self, key: Any) -> Any:
         """The value at an index: a scalar, a vector of the channels, or an element of the manifold."""
         stored = self.stored(key)
-        kind = self.field.manifold
-        return kind.read(stored, _displacement(self.field, stored)) if isinstance(kind, Kind) else stored
+        manifold = self.field.manifold
+        return manifold.read(stored, _displacement(self.field, stored)) if isinstance(manifold, Manifold) else stored
 
     def stored(self, key: Any) -> Expression:
         """The numbers at an index: a scalar, or a vector of the channels."""
@@ -70,7 +70,7 @@ class GridArray(metaclass=Refusing):
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
-        return Expression((f.channels,) if f.vector else (), components, (f, *graphs_of(index)))
+        return Expression((f.channels,) if f.vector else (), components, (f, *ir.graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
         if is_outside(index, dim):
@@ -146,11 +146,11 @@ class GridArray(metaclass=Refusing):
         return f"'{self.name}' of shape {shape_text(self.field)}"
 
     @property
-    def unindexed_message(self) -> str:
-        """What is said where the array is used like one of its values."""
+    def number_message(self) -> str:
+        """The message where it is used like one of its values."""
         return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
 
-    _unindexed = Refusal("{0.unindexed_message}")
+    _unindexed = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
     __pow__ = __rpow__ = __neg__ = __abs__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _unindexed
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed
@@ -269,12 +269,12 @@ def _field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str,
                 location,
             )
     sizes = tuple(d.size for d in grid)
-    kind = as_kind(channels)
-    if kind is not None:
+    manifold = as_manifold(channels)
+    if manifold is not None:
         if dtype not in (ir.REAL, "float32", "float64"):
-            message = f"the array {name!r} of {kind.name} cannot have dtype {dtype}: it holds real numbers"
+            message = f"the array {name!r} of {manifold.name} cannot have dtype {dtype}: it holds real numbers"
             raise EnergyError(message, location)
-        return ir.Field(name, sizes, kind.channels, dtype, role, True, location, manifold=kind)
+        return ir.Field(name, sizes, manifold.channels, dtype, role, True, location, manifold=manifold)
     if channels is not None and not _is_count(channels):
         raise EnergyError(
             f"the number of channels of {name!r} is a whole number from 1 on, None for a scalar, or a manifold such "
@@ -294,7 +294,7 @@ def _letter(field: ir.Field) -> str:
 
 
 def _displacement(field: ir.Field, stored: Expression) -> Expression:
-    """How far an element of a manifold has moved from where it is stored: not at all, if it is data."""
+    """The displacement of an element of a manifold from its stored value: 0 if it is data."""
     tangent = ir.tangent(field)
     if field.role is not ir.Role.UNKNOWN:
         return zeros(tangent.channels)
@@ -331,7 +331,7 @@ def shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
 def accepted_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
     """The shapes in which data is taken: ``(V, 4): unit quaternions (x, y, z, w), or (V, 3, 3): matrices``."""
     text = shape_text(field, sizes)
-    if not isinstance(field.manifold, Kind):
+    if not isinstance(field.manifold, Manifold):
         return text
     size = field.manifold.matrix_size
     matrices = f", or {_shape_text(field, sizes, (size, size))}: matrices" if size is not None else ""

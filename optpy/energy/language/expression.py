@@ -1,34 +1,31 @@
-"""What users calculate with: scalars, vectors and matrices of symbolic expressions, by NumPy's rules."""
+"""Expressions that users calculate with: scalars, vectors and matrices of symbols, by NumPy's rules."""
 
 from __future__ import annotations
 
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.language.index import IndexExpression, describe
+from optpy.energy.language.entries import Shape, broadcast, common_shape, constant, product
+from optpy.energy.language.index import describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.other_names import in_place_of
-from optpy.energy.language.refusal import Refusal, Refusing, instead_of, missing_attribute, numpy_refusal
+from optpy.energy.language.refusal import Refusal, Refusing, Symbol, instead_of, missing_attribute, numpy_refusal
 from optpy.errors import EnergyError, Location
 from optpy.symbolic import expr as sym
 from optpy.symbolic.expr import Expr
-from optpy.symbolic.number import nearest_float
 from optpy.symbolic.operations import absolute, equal, less, less_equal, modulo
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
-Shape = tuple[int, ...]
 Source = ir.Field | ir.Scalar | ir.Graph
 """A declaration that an expression reads."""
 
 Operand = Any
-"""What may stand in a formula beside expressions: numbers, NumPy arrays and sequences of constants."""
+"""Operands of formulas beside expressions: numbers, NumPy arrays and sequences of constants."""
 
 
 class Expression(metaclass=Refusing):
@@ -271,38 +268,20 @@ def as_expression(value: Operand) -> Expression:
     if isinstance(value, Expression):
         return value
     if isinstance(value, numbers.Number | np.generic):
-        return Expression((), (_constant(value),))
+        return Expression((), (constant(value),))
     if isinstance(value, np.ndarray):
         if value.ndim > 2:
             raise EnergyError(f"a constant of shape {value.shape}: at most matrices are possible", Location.of_caller())
-        return Expression(value.shape, tuple(_constant(v) for v in value.ravel().tolist()))
+        return Expression(value.shape, tuple(constant(v) for v in value.ravel().tolist()))
     if isinstance(value, list | tuple) and value:
         return stack([as_expression(v) for v in value])
     raise EnergyError(_not_an_expression(value), Location.of_caller())
 
 
 def _not_an_expression(value: object) -> str:
-    from optpy.energy.language.declarations import GridArray
-    from optpy.energy.language.graph import Graph
-    from optpy.energy.manifolds.kind import Element
-
-    if isinstance(value, IndexExpression):
-        return f"the index {value} stands in a formula: write op.value(i) for its value as a number"
-    if isinstance(value, Element):
+    if isinstance(value, Symbol):
         return value.number_message
-    if isinstance(value, GridArray | Graph):
-        return value.unindexed_message
     return f"{describe(value)} cannot stand in a formula: only expressions, real numbers and arrays of them can"
-
-
-def _constant(value: object) -> Expr:
-    if not isinstance(value, numbers.Real | np.bool_):
-        raise EnergyError(f"{describe(value)} is no real number", Location.of_caller())
-    number = value if isinstance(value, int | Fraction) else nearest_float(value)
-    if not np.isfinite(nearest_float(number)):
-        reason = "does not fit into float64" if isinstance(number, int | Fraction) else "is not finite"
-        raise EnergyError(f"a constant in a formula is {describe(number)}, which {reason}", Location.of_caller())
-    return sym.const(number)
 
 
 def stack(rows: Sequence[Expression]) -> Expression:
@@ -347,35 +326,13 @@ def _short(e: Expression) -> str:
 def elementwise(what: str, function: Callable[..., Expr], *operands: Operand) -> Expression:
     """Apply a symbolic function entry by entry, with NumPy's broadcasting."""
     parts = [as_expression(o) for o in operands]
-    shape = _common_shape(what, [p.shape for p in parts])
-    columns = [_broadcast(p, shape) for p in parts]
+    shape = common_shape(what, [p.shape for p in parts])
+    columns = [broadcast(p.components, p.shape, shape) for p in parts]
     try:
         components = tuple(function(*entries) for entries in zip(*columns, strict=True))
     except (ArithmeticError, ValueError) as error:
         raise EnergyError(f"{what}: {error}", Location.of_caller()) from None
     return Expression(shape, components, merged(parts))
-
-
-def _common_shape(what: str, shapes: Sequence[Shape]) -> Shape:
-    if all(s == shapes[0] for s in shapes):
-        return shapes[0]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        texts = " and ".join(map(str, shapes))
-        raise EnergyError(
-            f"{what}: shapes {texts} do not fit together (the number of channels must be the same)",
-            Location.of_caller(),
-        ) from None
-
-
-def _broadcast(e: Expression, shape: Shape) -> tuple[Expr, ...]:
-    if e.shape == shape:
-        return e.components
-    if len(e.components) == 1:
-        return e.components * int(np.prod(shape))
-    order: NDArray[np.intp] = np.arange(len(e.components)).reshape(e.shape)
-    return tuple(e.components[n] for n in np.broadcast_to(order, shape).ravel().tolist())
 
 
 def merged(parts: Iterable[Expression]) -> tuple[Source, ...]:
@@ -395,10 +352,5 @@ def matrix_product(a: Expression, b: Expression) -> Expression:
             "first axis of the second)",
             Location.of_caller(),
         )
-    n, inner, m = len(a.components) // a.shape[-1], a.shape[-1], len(b.components) // b.shape[0]
-    entries = tuple(
-        sym.add(*(sym.mul(a.components[r * inner + k], b.components[k * m + c]) for k in range(inner)))
-        for r in range(n)
-        for c in range(m)
-    )
+    entries = product(a.components, a.shape[-1], b.components)
     return Expression((*a.shape[:-1], *b.shape[1:]), entries, merged((a, b)))

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from optpy import ir
 from optpy.energy.language.declarations import GridArray
 from optpy.energy.language.expression import Expression, Operand, as_condition, as_expression, elementwise, stack
-from optpy.energy.language.graph import graphs_of
 from optpy.energy.language.index import LoopVariable, as_affine, describe
 from optpy.energy.language.naming import shown
+from optpy.energy.language.other_names import enter_functions
 from optpy.errors import EnergyError, Location
 from optpy.symbolic import expr as sym
 from optpy.symbolic import operations
@@ -228,7 +228,7 @@ def value(index: object) -> Expression:
     affine = as_affine(index, "op.value")
     # A polynomial in the values of single loop variables and sizes, so that like terms meet.
     number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
-    return Expression((), (number,), graphs_of([affine]))
+    return Expression((), (number,), ir.graphs_of([affine]))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
@@ -254,7 +254,7 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
     if not affines:
         raise EnergyError("op.in_bounds takes indices: op.in_bounds(i + 1, j)", Location.of_caller())
     guards = [var(ir.InBounds(a, d)) for a, d in zip(affines, axes, strict=True)]
-    return Expression((), (sym.logical_and(*guards),), graphs_of(affines))
+    return Expression((), (sym.logical_and(*guards),), ir.graphs_of(affines))
 
 
 def _own_dim(index: Affine) -> ir.Dim:
@@ -267,3 +267,6 @@ def _own_dim(index: Affine) -> ir.Dim:
             Location.of_caller(),
         )
     return dims.pop()
+
+
+enter_functions(__name__, globals())

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from optpy import ir
 from optpy.energy.language.index import Dim, IndexExpression, LoopVariable, check_name, describe
 from optpy.energy.language.naming import shown, unpacked_count
-from optpy.energy.language.refusal import Refusal, Refusing
+from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location, callers_frame
 from optpy.symbolic.affine import Affine, Entry
-from optpy.symbolic.traverse import variables
-
-if TYPE_CHECKING:
-    from optpy.energy.language.expression import Expression
 
 MOST_AXES = 3
 """Of the grid that a slot points into."""
 
 
 @final
-class Graph(metaclass=Refusing):
+class Graph(Symbol):
     """Hyper-edges, such as the edges or triangles of a mesh: ``a, b = edges[e]`` are the indices of edge e's ends.
 
     Args:
@@ -56,7 +52,7 @@ class Graph(metaclass=Refusing):
         return self.graph.name
 
     def __getitem__(self, key: Any) -> tuple[Any, ...]:
-        """What the slots of an edge point at, in their order: an index, or for a slot on a grid a tuple of indices.
+        """The indices that the slots of an edge point at, in their order: for a slot on a grid a tuple of indices.
 
         Args:
             key: a loop variable over the edges, ``e = op.indices(E)``.
@@ -97,14 +93,14 @@ class Graph(metaclass=Refusing):
         return _slot_names(self.graph)
 
     @property
-    def unindexed_message(self) -> str:
-        """What is said where the graph is used like an expression."""
+    def number_message(self) -> str:
+        """The message where the graph is used like an expression."""
         return (
             f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
             f"{self._names} = {self.name}[e] with e = op.indices({self.graph.edges})"
         )
 
-    _unindexed = Refusal("{0.unindexed_message}")
+    _unindexed = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
     __call__ = __iter__ = __len__ = __bool__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
@@ -120,7 +116,7 @@ class Graph(metaclass=Refusing):
 
 @final
 class Slots(tuple[Any, ...]):
-    """What the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
+    """The indices that the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
 
     @property
     def _entry(self) -> Entry:
@@ -191,45 +187,3 @@ def slots_text(graph: ir.Graph) -> str:
 def slot_text(slot: tuple[ir.Dim, ...]) -> str:
     """``V``, ``(H, W)``."""
     return str(slot[0]) if len(slot) == 1 else f"({', '.join(map(str, slot))})"
-
-
-def graphs_of(index: Iterable[Affine]) -> tuple[ir.Graph, ...]:
-    """The graphs that an index goes through."""
-    return tuple(dict.fromkeys(a.table for a in ir.atoms_of(index) if isinstance(a, Entry)))
-
-
-# -- reads of unknowns -------------------------------------------------------------------------------------------------
-
-
-def slot_read(index: tuple[Affine, ...]) -> tuple[ir.Graph, int, Affine, tuple[int, ...]] | None:
-    """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
-    entries = [a for affine in index for a in affine.atoms if isinstance(a, Entry)]
-    if not entries or len(entries) != len(index):
-        return None
-    graph: ir.Graph = entries[0].table
-    row = entries[0].row
-    for slot in range(len(graph.slots)):
-        at = graph.at(slot, row)
-        if len(at) == len(index):
-            offsets = [a.offset_from(b.atoms[0]) for a, b in zip(index, at, strict=True)]
-            if None not in offsets:
-                return graph, slot, row, tuple(d for d in offsets if d is not None)
-    return None
-
-
-def check_reads(label: str, expression: Expression) -> None:
-    """Unknowns are read at what a slot points at, not at one of its axes alone.
-
-    Raises:
-        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
-    """
-    for v in variables(expression.components):
-        if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
-            graphs = graphs_of(v.key.index)
-            if graphs and slot_read(v.key.index) is None:
-                raise EnergyError(
-                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(shown, v.key.index))}]: through a "
-                    f"graph, an unknown is read at a whole slot (up to constant offsets), X[a] with "
-                    f"a, b = {graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}",
-                    expression.location,
-                )

@@ -14,7 +14,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.language.naming import assigned_names, numbered, shown
-from optpy.energy.language.refusal import Refusal, Refusing, numpy_refusal
+from optpy.energy.language.refusal import Refusal, Symbol, numpy_refusal
 from optpy.errors import EnergyError, Location, callers_frame
 from optpy.symbolic.affine import Affine, Entry
 
@@ -41,13 +41,18 @@ class LoopVariable:
         return numbered(self.name, self.serial)
 
 
-class IndexExpression(metaclass=Refusing):
+class IndexExpression(Symbol):
     """An integer that is affine in loop variables and sizes. Plain integers are ones, too."""
 
     __slots__ = ("affine",)
 
     def __init__(self, affine: Affine) -> None:
         self.affine = _in_range(affine)
+
+    @property
+    def number_message(self) -> str:
+        """The message where it stands in a formula like a number."""
+        return f"the index {self} stands in a formula: write op.value(i) for its value as a number"
 
     def __add__(self, other: object) -> IndexExpression:
         return IndexExpression(self.affine + _operand(other, "+"))
@@ -197,7 +202,7 @@ def _is_whole(value: object) -> TypeGuard[SupportsIndex]:
 
 
 def as_affine(value: object, what: str) -> Affine:
-    """What a user wrote as an index.
+    """The affine index that a user wrote.
 
     Args:
         value: an index, a size, an integer, or a sum of them.

@@ -144,7 +144,7 @@ LOSSES: Final[dict[str, Loss]] = {
 
 
 def summed(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
-    """What the cost sums the squares of: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0; not finite where s^2 is 0."""
+    """Components whose squares the cost sums: ``s sqrt(rho(z)) r / |r|``, 0 where r is 0; not finite where s^2 is 0."""
     if loss == "linear":
         shrunk = tuple(r)  # whatever the scale is
     else:
@@ -158,6 +158,6 @@ def summed(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def linearised(loss: str, scale: Expr, r: Sequence[Expr]) -> tuple[Expr, ...]:
-    """What is differentiated: ``sqrt(rho'(z)) r``, its weight held constant."""
+    """The residual to differentiate: ``sqrt(rho'(z)) r``, its weight held constant."""
     weight = sqrt(stop_gradient(LOSSES[loss].slope(Norm.of(scale, r))))
     return tuple(mul(weight, e) for e in r)

@@ -27,6 +27,7 @@ from optpy.energy.language.functions import (
     sin,
     where,
 )
+from optpy.energy.language.other_names import enter_functions
 from optpy.energy.language.rotations import sine_series
 from optpy.symbolic.operations import modulo
 
@@ -183,3 +184,6 @@ def copysign(x: Operand, y: Operand) -> Expression:
     """The magnitude of x with the sign of y; that of 0 is +."""
     e = as_expression(y)
     return where(e < 0, -abs(x), abs(x))
+
+
+enter_functions(__name__, globals())

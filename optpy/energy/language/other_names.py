@@ -1,10 +1,11 @@
-"""What to write in place of names of other libraries that optpy does not have.
+"""Advice for names of other libraries that optpy does not have.
 
 One table for each way to meet them: ``op.einsum``, ``np.einsum(x, ...)`` and ``x.einsum``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import Final
 
 NUMPY: Final[dict[str, str]] = {
@@ -83,15 +84,27 @@ OTHERS: Final[dict[str, str]] = {
 
 
 def in_place_of(name: str) -> str | None:
-    """What to write for a name of another library, if there is something."""
+    """The name to write for one of another library, or None."""
     own = f"op.{name}" if name in language() else None
     return NUMPY.get(name) or OTHERS.get(name) or own
 
 
-def language() -> set[str]:
+def language() -> Set[str]:
     """The functions of the language, by name."""
-    from optpy.energy.language import functions, numpy_names
+    return _LANGUAGE.keys()
 
-    modules = (functions.__name__, numpy_names.__name__)
-    own = vars(functions) | vars(numpy_names)
-    return {name for name, f in own.items() if getattr(f, "__module__", None) in modules and not name.startswith("_")}
+
+def enter_functions(module: str, names: Mapping[str, object]) -> None:
+    """Enter the functions that a module of the language has: its own, and those that it takes from others entered.
+
+    Args:
+        module: its name.
+        names: all of its names, and what they are.
+    """
+    own = {module, *_LANGUAGE.values()}
+    found = {name: getattr(f, "__module__", None) for name, f in names.items() if not name.startswith("_")}
+    _LANGUAGE.update({name: home for name, home in found.items() if home in own})
+
+
+_LANGUAGE: Final[dict[str, str]] = {}
+"""Of each function, the module that defines it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn, final
@@ -36,6 +37,17 @@ class Refusing(type):
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if not isinstance(getattr(cls, name, None), Refusal)]
+
+
+class Symbol(metaclass=Refusing):
+    """A part of an energy that is no number: an index, a whole array or graph, an element of a manifold."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def number_message(self) -> str:
+        """The message where it stands in a formula like a number."""
 
 
 class MissingAttribute(EnergyError, AttributeError):

@@ -10,25 +10,21 @@ correction: iteratively reweighted least squares.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Final, NoReturn, final
-
-import numpy as np
+from typing import Final, NoReturn, final
 
 from optpy import ir
-from optpy.energy.derive.linearised import is_unknown
 from optpy.energy.language.expression import Expression, Operand, as_expression, merged
 from optpy.energy.language.index import describe
 from optpy.energy.language.losses import LOSSES, linearised, summed
-from optpy.errors import DataError, EnergyError, InternalError, Location
+from optpy.errors import EnergyError, InternalError, Location
 from optpy.symbolic.expr import ONE, ZERO, Call, Const, Expr, Operation, Product, Sum, Var, call, const, mul, power
 from optpy.symbolic.number import nearest_float
 from optpy.symbolic.operations import absolute
-from optpy.symbolic.traverse import substitute, topological
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import substitute
 
 _PREFIX: Final = "robust_"
 
@@ -114,7 +110,7 @@ def _unknown_in(root: Expr) -> str | None:
     pending, seen = [root], {root}
     while pending:
         e = pending.pop()
-        if isinstance(e, Var) and is_unknown(e.key):
+        if isinstance(e, Var) and ir.is_unknown(e.key):
             return str(e.key.field)
         if not (isinstance(e, Call) and e.op.name == "stop_gradient"):
             pending += [c for c in e.children if c not in seen]
@@ -122,18 +118,7 @@ def _unknown_in(root: Expr) -> str | None:
     return None
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """What stands as the scale of a robust loss by itself: a param, or a number."""
-
-    label: str
-    """Of the residual."""
-    value: ir.Scalar | float
-    location: Location | None
-
-
-def scales_of(label: str, e: Expression) -> list[Scale]:
+def scales_of(label: str, e: Expression) -> list[ir.Scale]:
     """The scales of a residual as written, expressions apart."""
     found: dict[ir.Scalar | float, None] = {}
     for m in _markers(e.components):
@@ -143,43 +128,7 @@ def scales_of(label: str, e: Expression) -> list[Scale]:
         for leaf in (scale, *scale.children) if isinstance(scale, Var | Call) else ():
             if isinstance(leaf, Var) and isinstance(leaf.key, ir.Scalar) and absolute(leaf) is absolute(scale):
                 found[leaf.key] = None
-    return [Scale(label, value, e.location) for value in found]
-
-
-def role_of(param: ir.Scalar, scales: Iterable[Scale]) -> str:
-    """What a message about a param adds where it is a scale."""
-    labels = [repr(s.label) for s in scales if s.value == param]
-    return f"; it is the scale of a robust loss in {', '.join(labels)}" if labels else ""
-
-
-def check_scales(scales: Sequence[Scale], params: Mapping[str, float], dtype: np.dtype[Any]) -> None:
-    """Scales can be used once their values are known.
-
-    Args:
-        scales: of an energy.
-        params: values by name; scales that are other params are not looked at.
-        dtype: of the solve.
-
-    Raises:
-        DataError: a scale is not positive, or its square is below the least normal number of the dtype.
-    """
-    least = math.sqrt(np.finfo(dtype).tiny)
-    for s in scales:
-        if isinstance(s.value, ir.Scalar):
-            number, location = params.get(s.value.name, 1.0), s.value.location
-            what, role = f"the param {s.value.name!r}", role_of(s.value, scales)
-        else:
-            number, location = s.value, s.location
-            what, role = "the scale of op.robust", f" in '{s.label}'"
-        if number <= 0:
-            raise DataError(f"{what} must be positive, got {number:g}{role}", location)
-        if number < least:
-            wider = ", or solve with dtype=np.float64" if dtype == np.float32 else ""
-            raise DataError(
-                f"{what} is {number:g}, whose square vanishes in {dtype}, and with it the costs of outliers{role}; use "
-                f"units in which it is well above {least:.1g}{wider}",
-                location,
-            )
+    return [ir.Scale(label, value, e.location) for value in found]
 
 
 # -- markers -------------------------------------------------------------------------------------------------------
@@ -264,7 +213,7 @@ class _Reader:
                 self._robust.add(e)
 
     def parts(self, e: Expr) -> list[_Part]:
-        """What e is the sum of."""
+        """The summands of e."""
         if e not in self._robust:
             return [(_guard(e), None)]
         if isinstance(e, Product):

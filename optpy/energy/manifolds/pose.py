@@ -6,7 +6,7 @@ from typing import Generic, Self, TypeVar
 
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.functions import matrix
-from optpy.energy.manifolds.kind import Element, zeros
+from optpy.energy.language.manifold import Element, zeros
 from optpy.energy.manifolds.so2 import SO2
 from optpy.energy.manifolds.so3 import SO3
 

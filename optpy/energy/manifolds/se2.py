@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import sin, vector, where
+from optpy.energy.language.manifold import Floats, Manifold, vector_of, zeros
 from optpy.energy.language.rotations import sine_series
 from optpy.energy.manifolds import so2
-from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds.pose import Pose
 from optpy.energy.manifolds.quaternions import half_cotangent
 from optpy.energy.manifolds.so2 import SO2
@@ -41,7 +41,7 @@ class SE2(Pose[SO2]):
     """
 
     __slots__ = ()
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size = 2
 
     def __init__(self, rotation: SO2 | Operand, translation: Operand) -> None:
@@ -70,7 +70,7 @@ class SE2(Pose[SO2]):
 
 @final
 @dataclass(frozen=True)
-class _Poses(Kind):
+class _Poses(Manifold):
     matrix_size = 3
     translation = 2
     layout = "(cosine, sine, x, y)"
@@ -94,4 +94,4 @@ class _Poses(Kind):
         return homogeneous(plane_matrices_of(array[..., :2], xp), array[..., 2:], xp)
 
 
-SE2.kind = _Poses("SE2", 4, 3)
+SE2.manifold = _Poses("SE2", 4, 3)

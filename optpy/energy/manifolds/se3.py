@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import vector
+from optpy.energy.language.manifold import Floats, Manifold, vector_of, zeros
 from optpy.energy.manifolds import so3
-from optpy.energy.manifolds.kind import Floats, Kind, vector_of, zeros
 from optpy.energy.manifolds.pose import Pose
 from optpy.energy.manifolds.quaternions import left_jacobian
 from optpy.energy.manifolds.so3 import SO3
@@ -41,7 +41,7 @@ class SE3(Pose[SO3]):
     """
 
     __slots__ = ()
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size = 3
 
     def __init__(self, rotation: SO3 | Operand, translation: Operand) -> None:
@@ -65,7 +65,7 @@ class SE3(Pose[SO3]):
 
 @final
 @dataclass(frozen=True)
-class _Poses(Kind):
+class _Poses(Manifold):
     matrix_size = 4
     translation = 3
     layout = "unit quaternions and translations (x, y, z, w, tx, ty, tz)"
@@ -89,4 +89,4 @@ class _Poses(Kind):
         return homogeneous(matrices_of(array[..., :4], xp), array[..., 4:], xp)
 
 
-SE3.kind = _Poses("SE3", 7, 6)
+SE3.manifold = _Poses("SE3", 7, 6)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand, as_expression
 from optpy.energy.language.functions import atan2, cos, matrix, normalize, sin, vector, where
-from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of
+from optpy.energy.language.manifold import Element, Floats, Manifold, vector_of
 from optpy.energy.manifolds.stored import check_rotations, plane_matrices_of, plane_rotations_of, unit
 
 
@@ -29,7 +29,7 @@ class SO2(Element):
 
     # R = R(cs) Exp(delta), to first order in delta, whose value is 0.
     __slots__ = ("_cs", "_delta")
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size = 2
 
     def __init__(self, cs: Operand) -> None:
@@ -84,7 +84,7 @@ def turned(cs: Expression, delta: Expression) -> Expression:
 
 @final
 @dataclass(frozen=True)
-class _Rotations(Kind):
+class _Rotations(Manifold):
     matrix_size = 2
     layout = "(cosine, sine)"
 
@@ -105,4 +105,4 @@ class _Rotations(Kind):
         return plane_matrices_of(array, xp)
 
 
-SO2.kind = _Rotations("SO2", 2, 1)
+SO2.manifold = _Rotations("SO2", 2, 1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.language.expression import Expression, Operand
 from optpy.energy.language.functions import cross, dot, matrix, normalize, vector, where
-from optpy.energy.manifolds.kind import Element, Floats, Kind, vector_of, zeros
+from optpy.energy.language.manifold import Element, Floats, Manifold, vector_of, zeros
 from optpy.energy.manifolds.quaternions import Logarithm, conjugate, exponential, logarithm, product, rotate
 from optpy.energy.manifolds.stored import check_rotations, matrices_of, quaternions_of, unit
 
@@ -32,7 +32,7 @@ class SO3(Element):
     # R = Exp(left) R(q) Exp(right), to first order in left and right, whose values are 0. On two sides, so that the
     # inverse costs nothing, and in A^-1 B the two steps meet in the middle before they are rotated.
     __slots__ = ("_left", "_q", "_right")
-    kind: ClassVar[Kind]
+    manifold: ClassVar[Manifold]
     size = 3
 
     def __init__(self, q: Operand) -> None:
@@ -95,8 +95,9 @@ def turned(q: Expression, delta: Expression) -> Expression:
 
 @final
 @dataclass(frozen=True)
-class _Rotations(Kind):
+class _Rotations(Manifold):
     matrix_size = 3
+    scipy = True
     layout = "unit quaternions (x, y, z, w)"
 
     def read(self, stored: Expression, delta: Expression) -> SO3:
@@ -116,4 +117,4 @@ class _Rotations(Kind):
         return matrices_of(array, xp)
 
 
-SO3.kind = _Rotations("SO3", 4, 3)
+SO3.manifold = _Rotations("SO3", 4, 3)

@@ -11,12 +11,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.data.array_kinds import first_true
-from optpy.energy.manifolds.kind import Floats
+from optpy.energy.data.origin import first_true
+from optpy.energy.language.manifold import Floats
 from optpy.errors import DataError
 
 TOLERANCE = 1e-3
-"""How far a norm may be from 1, or an entry of R^T R from the identity's: numbers typed with four digits are meant."""
+"""The tolerance of a norm against 1, and of R^T R against the identity: numbers typed with four digits pass."""
 
 
 def unit(field: ir.Field, array: Floats, precision: float, xp: Any, what: str, channels: slice = slice(None)) -> Floats:

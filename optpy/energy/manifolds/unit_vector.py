@@ -11,15 +11,15 @@ from optpy import ir
 from optpy.energy.language.expression import Expression, stack
 from optpy.energy.language.functions import abs, cos, dot, normalize, sin, sqrt, where
 from optpy.energy.language.index import describe
+from optpy.energy.language.manifold import Floats, Manifold
 from optpy.energy.language.rotations import sine_series
-from optpy.energy.manifolds.kind import Floats, Kind
 from optpy.energy.manifolds.stored import unit
 from optpy.errors import EnergyError, Location
 
 
 @final
 @dataclass(frozen=True, init=False)
-class UnitVector(Kind):
+class UnitVector(Manifold):
     """The unit vectors of n numbers, the sphere of dimension n - 1; the third argument of a declaration.
 
     ``N = op.Unknown("N", (H, W), op.UnitVector(3))`` is read as an ordinary vector, ``N[i, j]``. A solve moves an

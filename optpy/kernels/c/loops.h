@@ -11,7 +11,7 @@
 #define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Where the interior of a row begins: after whole vectors, unless the row is so short that its border is most of it. */
+/* The start of the interior of a row: after whole vectors, unless the row is so short that its border is most of it. */
 OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
     return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;
 }

@@ -1,4 +1,4 @@
-/* What every generated source starts with. */
+/* The head of every generated source. */
 
 #include <math.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Where power iterations start. */
+/* The start of power iterations. */
 
 /* +1 or -1, without a pattern that an eigenvector could be orthogonal to (the mixing of SplitMix64: Steele, Lea and
  * Flood 2014). */

@@ -1,1 +1,1 @@
-"""Routine to loops to C and CUDA source."""
+"""Routines to loops, and loops to C and CUDA source."""

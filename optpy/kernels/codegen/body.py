@@ -13,7 +13,7 @@ from optpy.ir import Access
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.codegen.quotient import Powers, split_quotient
 from optpy.symbolic.expr import Call, Const, Expr, Number, Product, Sum, Var
-from optpy.symbolic.traverse import topological
+from optpy.symbolic.order import topological
 
 _INLINE_LENGTH = 48
 """Longest text of a node used once that is written where it is used instead of getting a name."""

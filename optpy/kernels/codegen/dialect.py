@@ -1,4 +1,4 @@
-"""How the C family of languages spells types and functions.
+"""Spellings of types and functions in the C family of languages.
 
 A back end is a dialect and a harness; the bodies are the same.
 """
@@ -38,7 +38,7 @@ class Dialect:
     restrict: str = "restrict"
 
 
-# Those of optpy's own (native/vecmath.h) vectorise with every compiler; the others are libm's.
+# Those of optpy's own (kernels/c/vecmath.h) vectorise with every compiler; the others are libm's.
 _C_NAMES = {
     "sin": "optpy_sin", "cos": "optpy_cos", "exp": "optpy_exp", "log": "optpy_log",
     "expm1": "optpy_expm1", "log1p": "optpy_log1p", "hypot": "optpy_hypot", "cbrt": "cbrt",

@@ -34,12 +34,6 @@ class Kernel:
     interior: Routine
     margins: tuple[tuple[int, int], ...]
 
-    def __str__(self) -> str:
-        margins = ", ".join(f"{i}: {low}, {high}" for i, (low, high) in zip(self.domain, self.margins, strict=True))
-        interior = str(self.interior).replace(self.name, f"{self.name} interior", 1)
-        border = str(self.border).replace(self.name, f"{self.name} border", 1)
-        return f"margins of the interior: {margins}\n{interior}\n{border}"
-
     @property
     def name(self) -> str:
         return self.border.name

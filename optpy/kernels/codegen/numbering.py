@@ -1,4 +1,4 @@
-"""Routines to kernels with numbers: schedule, lower, and a slot for all that they use. For C and CUDA alike."""
+"""Scheduled routines to kernels with numbers: lowered, and a slot for all that they use. For C and CUDA alike."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Dim, Field, Routine
-from optpy.kernels.codegen.channel_order import order_channels
+from optpy.ir import Dim, Field, Group, Routine
 from optpy.kernels.codegen.lower import Kernel, lower
-from optpy.kernels.codegen.schedule import Storage, move_fields, store_intermediates
-from optpy.kernels.codegen.slots import Slots, gathered_fields, gathered_grids, segment_list
-from optpy.kernels.codegen.split import split_edges
+from optpy.kernels.codegen.slots import Slots, gathered_fields, segment_list
 
 
 @final
@@ -20,7 +17,7 @@ class Numbered:
     """All kernels of an energy.
 
     Attributes:
-        groups: the numbers of the kernels of each group of routines.
+        groups: the numbers of the kernels of each ``Group`` of routines, which users and sources know by its name.
         kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
         reductions: the slot of each kernel's first reduction.
@@ -36,12 +33,12 @@ class Numbered:
     @property
     def solved(self) -> dict[tuple[Dim, ...], Field]:
         """Of each grid on which not everything is solved for, where it is."""
-        stores = [s for n in self.groups.get("solved", ()) for s in self.kernels[n].border.stores]
+        stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.stores]
         return {s.target.field.dims: s.target.field for s in stores}
 
 
 class AbstractProgram:
-    """What a program in C and one in CUDA alike tell of their kernels."""
+    """The kernels of a program, in C and CUDA alike."""
 
     __slots__ = ()
     numbered: Numbered
@@ -63,37 +60,24 @@ class AbstractProgram:
         return self.kernels[kernel].border
 
 
-def numbered_kernels(
-    groups: Mapping[str, Sequence[Routine]],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
-    split: bool,
-    in_order: bool,
-) -> Numbered:
-    """Schedule and lower every routine, and give numbers to the kernels and to all that they use.
+def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Collection[tuple[Dim, ...]]) -> Numbered:
+    """Lower every routine, and give numbers to the kernels and to all that they use.
 
     Args:
-        groups: routines by name.
-        at_linearisation: groups that read stored intermediates; "precompute" is added to compute them.
-        solved_only: groups that visit only the points where something is solved for.
-        split: whether sums over edges on grids get passes of their own (see ``split_edges``).
-        in_order: whether the channels of stored fields are put in order (see ``order_channels``).
+        groups: scheduled routines.
+        interleaved: grids whose fields keep the channels of a point side by side.
     """
-    scheduled = _schedule(groups, at_linearisation, split)
-    if in_order:
-        scheduled = order_channels(scheduled)
-    routines = [r for found in scheduled.values() for r in found]
-    slots = Slots(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
+    slots = Slots(interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found))
     numbers: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []
-    for name, found in scheduled.items():
-        numbers[name] = tuple(range(len(kernels), len(kernels) + len(found)))
+    for group, found in groups.items():
+        numbers[group] = tuple(range(len(kernels), len(kernels) + len(found)))
         for routine in found:
             reductions.append(len(slots.reductions))
-            slots.add(routine, name in solved_only)
-            lists.append(slots.lists[segment_list(routine, name in solved_only)])
+            slots.add(routine, group.task.over_unknowns)
+            lists.append(slots.lists[segment_list(routine, group.task.over_unknowns)])
             kernels.append(lower(routine))
     names = {f.name for f in slots.gathered}
     slots.gathered |= {f for f in slots.fields if _stand_in(f) in names}
@@ -106,21 +90,3 @@ def _stand_in(f: Field) -> str | None:
     kind, _, unknown = f.name.rpartition(".")
     others = {"": "candidate.", "candidate": "", "p": "delta.", "delta": "p."}
     return others[kind] + unknown if kind in others else None
-
-
-def _schedule(
-    groups: Mapping[str, Sequence[Routine]], at_linearisation: Collection[str], split: bool
-) -> dict[str, list[Routine]]:
-    storage = Storage()
-    scheduled = {
-        name: store_intermediates(routines, storage) if name in at_linearisation else list(routines)
-        for name, routines in groups.items()
-    }
-    stored = storage.routines()
-    scheduled |= {"precompute": stored} if stored else {}
-    if split:
-        scheduled = {name: [part for r in routines for part in split_edges(r)] for name, routines in scheduled.items()}
-    moved = storage.side_by_side(gathered_grids(r for routines in scheduled.values() for r in routines))
-    if not moved:
-        return scheduled
-    return {name: [move_fields(r, moved) for r in routines] for name, routines in scheduled.items()}

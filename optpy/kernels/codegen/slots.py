@@ -1,4 +1,4 @@
-"""Which number each field, size, grid, param, table and reduction has in the native context."""
+"""The numbers of fields, sizes, grids, params, tables and reductions in the native context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, final
 
 from optpy.ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
-from optpy.kernels.runtime.tables import TableKey, incidences, tables_of
+from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, Entry
 
 Dims = tuple[Dim, ...]
@@ -17,7 +17,7 @@ _K = TypeVar("_K")
 @final
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """Which points of a grid a routine visits: all, or only those where some unknown is solved for."""
+    """The points of a grid that a routine visits: all, or only those where some unknown is solved for."""
 
     dims: Dims
     solved_only: bool

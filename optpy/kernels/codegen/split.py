@@ -1,7 +1,6 @@
-"""Sums over edges on grids of two or three dims in a pass of their own, so that the grid's own loop stays plain.
+"""Sums over edges on a grid in a pass of their own, so that the grid's own loop stays plain.
 
-A loop over the edges at a point, of which most pixels have none, would keep the whole loop over the pixels from being
-vectorised. The pass stores the sums, and the grid's loop reads them like any other field.
+The pass stores the sums, and the grid's loop reads them like any other field.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from optpy.symbolic.traverse import map_variables
 
 
 def split_edges(routine: Routine) -> list[Routine]:
-    """The routine with its sums over edges in a pass before it, where its grid has more than one dim."""
+    """The pass with the sums over edges of a routine, and the routine without them."""
     sums = [x for x in routine.locals if any(isinstance(k, Incidence) for k in x.loops)]
-    if len(routine.domain) < 2 or not sums:
-        return [routine]
     names = [name for x in sums for name in x.names]
     # One for all routines on this grid: each reads only what its own pass has just stored.
     dims = tuple(i.dim for i in routine.domain)

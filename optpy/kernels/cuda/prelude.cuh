@@ -1,4 +1,4 @@
-/* What every CUDA source starts with: the names that the headers shared with C use. No headers are included. */
+/* The head of every CUDA source: the names that the headers shared with C use. No headers are included. */
 
 typedef signed char int8_t;
 typedef unsigned char uint8_t;

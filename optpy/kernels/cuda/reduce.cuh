@@ -77,7 +77,7 @@ template <int N> OPTPY_FN bool optpy_arrive(const Context *c, const double *sum,
     return last;
 }
 
-/* What all blocks have left of one sum, in every thread of a block. */
+/* The total of what all blocks have left of one sum, in every thread of a block. */
 OPTPY_FN double optpy_total(const double *shares, bool maximum) {
     double total = 0;
     for (unsigned block = threadIdx.x; block < gridDim.x; block += OPTPY_THREADS)
@@ -112,7 +112,7 @@ OPTPY_FN void optpy_barrier(const Context *c) {
     __syncthreads();
     if (threadIdx.x == 0) {
         optpy_fence();
-        /* What is added comes to 2^31 together: the highest bit changes when the last block comes, and only then. */
+        /* The increments add up to 2^31: the highest bit changes when the last block comes, and only then. */
         const unsigned before = atomicAdd(&c->sync->barrier, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u);
         while (((before ^ *(volatile unsigned *)&c->sync->barrier) & 0x80000000u) == 0) __nanosleep(20);
         optpy_fence();

@@ -1,4 +1,4 @@
-/* How the rows and columns of a grid are shared among blocks, so that stencils find their neighbours near by.
+/* Shares the rows and columns of a grid among blocks, so that stencils find their neighbours near by.
  *
  * A block takes a tile of 64 columns and 4 rows at a time, then the tile below it, down a strip: of what a stencil reads
  * above, the last tiles' loads have left it in the multiprocessor's cache, and two warps side by side share what each

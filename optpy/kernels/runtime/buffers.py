@@ -1,133 +1,17 @@
-"""The memory that kernels work on: rows padded; channels apart, or side by side on grids that graphs point into.
-
-The channels of a point that stand side by side are a record. On GPUs records that graphs read are padded to whole
-vector loads; nothing ever reads the padding as data, and what is stored there is 0.
-"""
+"""The memory that kernels work on. Nothing ever reads its padding as data, and what is stored there is 0."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import REAL, Dim, Field
+from optpy.ir import Dim, Field
+from optpy.kernels.codegen.layout import CPU, Layout, record_length, storage_dtype
 from optpy.kernels.codegen.slots import Dims, Slots
-
-_LINE = 64
-"""Bytes of a cache line, and of the widest vector register."""
-
-
-def row_pitch(length: int) -> int:
-    """Elements from one row to the next: whole cache lines, and never near a multiple of 4 KiB.
-
-    Neighbouring rows that lie a power of two apart fall on the same few sets of the cache and evict one another.
-    """
-    if length < 64:
-        return length
-    pitch = -(-length // 16) * 16
-    return pitch + 16 if pitch * 4 % 1024 == 0 else pitch
-
-
-class Layout(Protocol):
-    """How fields lie in memory, as a processor likes it."""
-
-    @property
-    def alignment(self) -> int:
-        """Bytes: fields begin at multiples of it."""
-
-    def pitch(self, rows: int, length: int) -> int:
-        """Elements from one row of a grid to the next."""
-
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
-        """Elements from one channel to the next, or of each channel where they stand side by side."""
-
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
-        """Elements from one point to the next where channels stand side by side.
-
-        Args:
-            channels: of the field.
-            itemsize: bytes of an element.
-            gathered: whether the field is read through graphs.
-        """
-
-    def lead(self, slot: int) -> int:
-        """Bytes left free before a field: a multiple of the alignment."""
-
-    def spare(self, slot: int) -> int:
-        """Bytes allocated beyond a field itself: enough for its alignment and its lead."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CPULayout:
-    """Whole cache lines; fields, planes and rows begin at different sets of the cache."""
-
-    alignment: int = _LINE
-
-    def pitch(self, rows: int, length: int) -> int:
-        return row_pitch(length)
-
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
-        # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
-        line = _LINE // itemsize
-        return -(-points // line) * line + line * (1 + slot % 7)
-
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
-        return channels
-
-    def lead(self, slot: int) -> int:
-        return _LINE * (slot % 61)
-
-    def spare(self, slot: int) -> int:
-        return 2 * _LINE * (1 + slot % 61)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CUDALayout:
-    """A warp's 32 elements of a row lie in as few sectors as they can, and planes begin where vector loads may."""
-
-    alignment: int = 256
-
-    def pitch(self, rows: int, length: int) -> int:
-        return -(-length // 32) * 32 if rows > 1 else length
-
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
-        return -(-points // 64) * 64
-
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
-        # A gather costs its loads, and the sectors of 32 bytes that it touches: records are padded to whole loads, of
-        # which none straddles two sectors. A sweep costs bytes: what is only swept over is not padded.
-        if not gathered:
-            return channels
-        width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
-        return -(-channels // width) * width
-
-    def lead(self, slot: int) -> int:
-        return 0
-
-    def spare(self, slot: int) -> int:
-        return self.alignment
-
-
-def widest_load(itemsize: int) -> int:
-    """Elements that one instruction of a GPU loads: 16 bytes, and four at most."""
-    return min(4, 16 // itemsize)
-
-
-def record_length(f: Field, slots: Slots, dtype: str, layout: Layout) -> int:
-    """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
-    if f.dims not in slots.interleaved:
-        return 1
-    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in slots.gathered)
-
-
-CPU = CPULayout()
-CUDA = CUDALayout()
 
 
 @final
@@ -145,7 +29,7 @@ class Buffers:
     Attributes:
         memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory;
             where records are padded, (elements of a record, plane).
-            To exchange fields it is replaced as a whole: that takes one assignment, which Ctrl-C cannot cut in two.
+            To exchange fields it is replaced as a whole, see ``swapped``.
     """
 
     def __init__(
@@ -166,12 +50,17 @@ class Buffers:
         for f, slot in slots.fields.items():
             self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, slot)
         self._later = set(later)
+        self._swapped: tuple[Sequence[tuple[Field, Field]], dict[Field, Any], dict[Field, Any]] = (), {}, {}
 
     def provide(self, fields: Iterable[Field]) -> None:
         """Allocate those of the fields that have no memory yet."""
         missing = self._later.intersection(fields)
         self.memory = {**self.memory, **{f: self._new(f, self._slots.fields[f]) for f in missing}}
         self._later -= missing
+
+    def another(self, field: Field) -> Any:
+        """New memory of the layout of a field, with which it may be exchanged; zeros."""
+        return self._new(field, self._slots.fields[field])
 
     def has(self, field: Field) -> bool:
         """Whether a field has its memory yet."""
@@ -217,12 +106,19 @@ class Buffers:
         copied: NDArray[Any] = self._xp.array(self._xp.moveaxis(self.view(f), 0, 2), order="C")
         return copied.reshape(*shape, f.channels)
 
-    def swapped(self, pairs: Iterable[tuple[Field, Field]]) -> dict[Field, Any]:
-        """The memory with the two fields of each pair, which have the same layout, exchanged."""
-        pairs = list(pairs)
-        assert all(self.record(a) == self.record(b) for a, b in pairs)
-        exchanged = {x: self.memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}
-        return {**self.memory, **exchanged}
+    def swapped(self, pairs: Sequence[tuple[Field, Field]]) -> dict[Field, Any]:
+        """The memory with the two fields of each pair, which have the same layout, exchanged.
+
+        Of one and the same pairs, two dicts take turns: who keeps what belongs to a memory finds it by its identity.
+        """
+        memory, (swapped, one, other) = self.memory, self._swapped
+        if swapped is pairs and memory is one:
+            return other
+        if swapped is not pairs or memory is not other:
+            assert all(self.record(a) == self.record(b) for a, b in pairs)
+            one = {**memory, **{x: memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}}
+            self._swapped = pairs, one, memory
+        return one
 
     @property
     def nbytes(self) -> int:
@@ -255,11 +151,5 @@ def _rows_and_length(dims: Dims, sizes: Mapping[Dim, int]) -> tuple[int, int]:
 
 
 def _address(array: Any) -> int:
-    """Where an array of NumPy or CuPy begins."""
+    """The address of an array of NumPy or CuPy."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-
-
-def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
-    """How a field is stored when the solver's precision is ``real``."""
-    name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
-    return np.dtype(name)

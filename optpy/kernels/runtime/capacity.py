@@ -1,4 +1,4 @@
-"""What to say when a solve, or its data, does not fit into the memory of a GPU: what it needs, and what would fit."""
+"""Errors where a solve or its data does not fit into a GPU's memory: bytes needed, and sizes that would fit."""
 
 from __future__ import annotations
 

@@ -1,15 +1,38 @@
-"""What an energy's program needs to run on the CPU: its own library, and those that it shares with other energies."""
+"""The libraries of an energy on the CPU: its own, and those that it shares with other energies."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, c_int64, c_void_p
 from typing import final
 
-from optpy.ir import Coupling, NormalMatrix
+from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
+from optpy.kernels.runtime.context import Context
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
-from optpy.linear.solvers import MatrixSolvers, conjugate_gradients, grid_multigrid, matrix_solvers
+from optpy.kernels.toolchain.headers import native_header
+
+
+def team_source(scalars: Sequence[str]) -> list[str]:
+    """The C text that runs an energy's kernels on a team of threads: what every library around them starts with.
+
+    Args:
+        scalars: names of the run-time scalars, in order.
+    """
+    return [
+        native_header("kernels/c/prelude.h"),
+        native_header("kernels/c/team.h"),
+        kernel_header(),
+        f"#define OPTPY_SCALARS {len(scalars)}\nenum {{ {', '.join(name.upper() for name in scalars)} }};",
+        native_header("kernels/c/team_kernel.h"),
+    ]
+
+
+def precision_source(dtype: str) -> str:
+    """The C text that the code of a precision starts with: the type of its numbers, and signs that look random."""
+    return f"#define OPTPY_REAL {c_dialect(dtype).real}\n\n" + native_header("kernels/c/signs.h")
 
 
 @final
@@ -19,38 +42,39 @@ class CpuLibrary:
     Args:
         program: of an energy.
         scalars: names of the run-time scalars, in order.
+        loops: compiles the library that loops over kernels, whatever the energy; kernels/c/run.h is in it, so that
+            single kernels and loops share their threads.
 
     Raises:
         CompileError: as the others.
     """
 
-    def __init__(self, program: Program, scalars: Sequence[str]) -> None:
+    def __init__(self, program: Program, scalars: Sequence[str], loops: Callable[[Sequence[str]], Compiled]) -> None:
         self.program = program
         self.scalars = tuple(scalars)
         self._taken: list[Compiled] = []
+        self._companions: dict[str, ctypes.CDLL] = {}
         count = len(program.kernels)
         what = f"{count} kernel{'s' * (count != 1)}"
         self.kernels = self._take(compile_c(program.source, name="energy", what=what))
-        self.loops = self._take(conjugate_gradients(self.scalars))
-        self._multigrid: ctypes.CDLL | None = None
-        self._solvers: MatrixSolvers | None = None
+        self.loops = self._take(loops(self.scalars))
+        self.loops.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
+        self.loops.optpy_run.restype = None
 
-    def multigrid(self) -> ctypes.CDLL:
-        """The multigrid of a grid, for a program that has a ``Coupling``: compiled when it is first asked for."""
-        if self._multigrid is None:
-            coupling = self.program.coupling
-            assert isinstance(coupling, Coupling)
-            self._multigrid = self._take(grid_multigrid(coupling, self.program.dtype, self.scalars))
-        return self._multigrid
+    def companion(self, name: str, compiled: Callable[[], Compiled]) -> ctypes.CDLL:
+        """A further library, compiled when it is first asked for.
 
-    def solvers(self) -> MatrixSolvers:
-        """What works on the assembled matrix, for a program that has a ``NormalMatrix``: likewise."""
-        if self._solvers is None:
-            normal = self.program.normal
-            assert isinstance(normal, NormalMatrix)
-            self._solvers = matrix_solvers(len(normal.elements), self.program.dtype, self.scalars)
-            self._take(self._solvers.compiled)
-        return self._solvers
+        Args:
+            name: what it is asked for by.
+            compiled: makes it.
+
+        Raises:
+            CompileError
+        """
+        found = self._companions.get(name)
+        if found is None:
+            found = self._companions[name] = self._take(compiled())
+        return found
 
     def _take(self, compiled: Compiled) -> ctypes.CDLL:
         self._taken.append(compiled)

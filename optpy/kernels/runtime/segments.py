@@ -1,4 +1,4 @@
-"""Which points of a grid are visited, cut into segments of rows that threads share evenly."""
+"""The points of a grid that are visited, cut into segments of rows that threads share evenly."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from optpy.kernels.runtime.context import Segment
 
 _SEGMENT = 2048
 """Points of a segment at most: enough to hide its overhead, few enough to share evenly among threads."""
@@ -15,7 +17,7 @@ _CHUNK = 64
 _WORK = 4096
 """Points and edges around them in a segment at most, where a point goes through those; a point is never cut."""
 
-SEGMENT = np.dtype([(name, np.int64) for name in ("row", "begin", "end", "before", "work")])
+SEGMENT = np.dtype(Segment)
 
 
 def all_segments(rows: int, length: int) -> NDArray[Any]:

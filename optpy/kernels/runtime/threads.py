@@ -1,4 +1,4 @@
-"""How many threads a kernel runs with."""
+"""The number of threads that a kernel runs with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from optpy.errors import OptionError
 
 THREADS_VARIABLE = "OPTPY_NUM_THREADS"
-MAX_THREADS = 1024  # as TEAM_MAX_THREADS in native/team.h
+MAX_THREADS = 1024  # as TEAM_MAX_THREADS in team.h
 
 
 def thread_count(requested: int | None = None) -> int:

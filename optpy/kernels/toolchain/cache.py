@@ -211,7 +211,7 @@ class Cache:
         return Entry(source=folder / (name + self.source_suffix), library=folder / (name + self.library_suffix))
 
     def _used(self, is_meant: Callable[[Path], bool]) -> list[tuple[float, Path]]:
-        """When each was used last, and where it is."""
+        """The time when each was used last, and its path."""
         found: list[tuple[float, Path]] = []
         with suppress(OSError):  # a folder that cannot be listed; a build will say what is wrong with it
             for item in filter(is_meant, self.root.iterdir()):
@@ -236,7 +236,7 @@ def make_key(name: str, *parts: str) -> str:
 def find_or_build(
     cache: Cache, key: str, load: Callable[[Entry], _Loaded], build: Callable[[Cache], Entry]
 ) -> tuple[_Loaded, bool]:
-    """What is loaded from an entry, which is built if it is not there or does not load; whether it was there.
+    """Loads an entry, which is built if it is not there or does not load; also whether it was there.
 
     Of many processes one builds while the others wait. Where nothing can be written or loaded, the entry is built in
     a private cache, with a warning.

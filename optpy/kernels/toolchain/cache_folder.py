@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and what is done where they cannot be kept there.
+"""The folder of compiled kernels, and the private one in its place where it cannot be used.
 
 A folder that cannot be used (full, read-only, not ours to write, mounted so that nothing in it can be run) is replaced
 by a private one, with one warning. Where that cannot be used either, there is a CompileError.
@@ -45,7 +45,7 @@ class NothingLoadsError(OSError):
 
 
 def cache_folder() -> Path:
-    """Where the cache is, whether or not it exists yet; begins with ~ where there is no such home folder."""
+    """The folder of the cache, whether or not it exists yet; begins with ~ where there is no such home folder."""
     requested = os.environ.get(CACHE_VARIABLE, "").strip()
     if not requested:
         import platformdirs
@@ -95,7 +95,7 @@ def make_folder(root: Path) -> None:
 
 
 def with_fallback(root: Path, work: Callable[[Path], _Made]) -> _Made:
-    """What `work` makes in the cache folder; where the folder refuses, with one warning, in a private one.
+    """Does `work` in the cache folder; where the folder refuses, with one warning, in a private one.
 
     Args:
         work: raises OSError where the folder that it is given cannot be used.
@@ -126,7 +126,7 @@ def _in_private(root: Path, work: Callable[[Path], _Made]) -> _Made:
 
 
 def reason_of(error: OSError) -> str:
-    """Why a folder cannot be used, as the part of a sentence."""
+    """The reason why a folder cannot be used, as the part of a sentence."""
     if isinstance(error, NothingLoadsError):
         return str(error)
     return _REASONS.get(error.errno or 0, error.strerror or str(error))

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
+from optpy.kernels.toolchain.build import compile_flags, link_flags
 from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cache_folder import NothingLoadsError
-from optpy.kernels.toolchain.compiler_process import CompilerStartError, run_compiler
+from optpy.kernels.toolchain.compiler_process import CompilerStartError
 from optpy.kernels.toolchain.progress import told
-from optpy.kernels.toolchain.toolchain import Toolchain, compile_flags, find_toolchain, link_flags, processor_identity
+from optpy.kernels.toolchain.toolchain import Toolchain, find_toolchain, processor_identity
 
 # Part of every key. Raise it when old libraries must no longer be used although their source is the same, for
 # example because the way they are called has changed.
@@ -66,7 +67,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 ke
 
 
 def describe_toolchain() -> dict[str, str]:
-    """What `optpy doctor` shows: compiler, flags, processor; an error is under "error", not raised."""
+    """The rows of `optpy doctor` on the compiler: command, flags, processor; an error is under "error", not raised."""
     described = {"processor": processor_identity().splitlines()[0]}
     try:
         toolchain = find_toolchain(open_cache().root)
@@ -90,6 +91,7 @@ def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
         toolchain.version,
         *compile_flags(werror=werror),
         *link_flags(),
+        *toolchain.recipe.linker,
         sys.platform,
         platform.machine(),
         processor_identity(),
@@ -114,16 +116,15 @@ def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
 def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bool) -> Entry:
     with cache.workspace(key) as built:
         built.source.write_text(source, encoding="utf-8")
-        flags = compile_flags(werror=werror)
-        command = [*toolchain.command, *flags, built.source.name, "-o", built.library.name, *link_flags()]
         try:
-            done = run_compiler(command, cache.root, built.source.parent)
+            done = toolchain.recipe.run(cache.root, built.source, built.library, werror=werror)
         except CompilerStartError as error:  # removed since it told its version, or no memory is left
             raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
         if done.returncode == 0 and built.library.exists():
             return cache.publish(built, key)
         said = done.stderr.strip() or done.stdout.strip() or "(it printed nothing)"
         cache.check_room(said)
+        command = toolchain.recipe.whole(built.source.name, built.library.name, werror=werror)
         kept = cache.keep_failed(built, key)
         raise CompileError(
             f"{shlex.join(toolchain.command)} ended with status {done.returncode} on {kept}\n"

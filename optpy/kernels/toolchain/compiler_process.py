@@ -60,7 +60,7 @@ def compiler_environment(root: Path, scratch: Path) -> dict[str, str]:
     """The environment for a compiler process.
 
     Args:
-        root: our cache folder; zig keeps there the runtime that it builds at its first use.
+        root: our cache folder; zig keeps there what it builds for itself, if it does.
         scratch: where compilers may leave their intermediate files; the caller removes it.
     """
     zig = {"ZIG_GLOBAL_CACHE_DIR": str(root / "zig"), "ZIG_LOCAL_CACHE_DIR": str(scratch / "zig")}

@@ -1,4 +1,4 @@
-"""What a compiled image says of its kernels: registers, local and shared memory, the size of the argument.
+"""Resources of the kernels in a compiled image: registers, local and shared memory, the size of the argument.
 
 A cubin is an ELF file. Attributes of kernels are records in its sections ``.nv.info`` (of the whole file; they name
 their kernel by its symbol) and ``.nv.info.KERNEL``. NVIDIA's manual on the CUDA binary utilities lists them without

@@ -32,7 +32,7 @@ Form = Literal["cubin", "ptx"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What NVRTC is asked for.
+    """A request to NVRTC: an architecture, and cubin or PTX.
 
     Attributes:
         number: 90 is sm_90, compute capability 9.0.
@@ -69,7 +69,7 @@ class CompiledCuda:
 
 
 def choose_target(architecture: str, supported: Collection[int]) -> Target:
-    """What a compiler that knows some architectures makes for a GPU that it may not know.
+    """The target for a GPU that the compiler may not know, given the architectures that it knows.
 
     Machine code where the architecture is known: it loads without delay, and under any driver of the same major
     version of CUDA. Else PTX for the newest one before it: such a GPU is newer than the compiler, therefore so is its

@@ -1,4 +1,4 @@
-"""What a process is making in a shared folder, and owns for as long as it lives."""
+"""Ownership of what a process is making in a shared folder, for as long as it lives."""
 
 from __future__ import annotations
 

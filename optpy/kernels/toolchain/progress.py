@@ -1,4 +1,4 @@
-"""What users are told while they wait for a compiler: at once if they ask for it by ``verbose``, else after a while."""
+"""Messages while users wait for a compiler: at once if they ask for it by ``verbose``, else after a while."""
 
 from __future__ import annotations
 

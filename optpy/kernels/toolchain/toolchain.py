@@ -1,4 +1,4 @@
-"""Which C compiler builds the kernels, with which flags, for which processor.
+"""The C compiler that builds the kernels, its flags, and the processor that it builds for.
 
 Order: `OPTPY_CC`, then clang, then the clang inside the `ziglang` wheel, then cc, then gcc. One that is found by
 searching has to compile a small library first: many machines have a clang without the headers of the C library.
@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from optpy.errors import CompileError
+from optpy.kernels.toolchain.build import Recipe, compile_flags, link_flags, zig_recipe
 from optpy.kernels.toolchain.cache import Cache
 from optpy.kernels.toolchain.cache_folder import with_fallback
 from optpy.kernels.toolchain.compiler_process import CompilerStartError, run_compiler
@@ -31,68 +32,35 @@ from optpy.kernels.toolchain.progress import told
 CC_VARIABLE = "OPTPY_CC"
 
 _PROBE_SECONDS = 60.0  # `--version` on a cold network disk is slow, but not slower than this
-_TRIAL_SECONDS = 300.0  # zig builds its runtime first
+_TRIAL_SECONDS = 300.0  # where zig's driver links, it builds its runtime first
 _TRIAL = """#include <math.h>
 #include <pthread.h>
 double trial(double x) { return sin(x) + (pthread_self() == 0); }
 """
-
-_COMMON_FLAGS = (
-    "-std=c11",
-    "-D_GNU_SOURCE",  # -std=c11 hides sched_getaffinity and pthread_sigmask, which team.h calls
-    "-fPIC",
-    "-pthread",
-    "-O3",
-    "-g0",  # zig's clang adds debug information where it is not told, a fifth of its time
-    # Fast-math, flag by flag. Not -ffast-math: it brings -ffinite-math-only, which lets the compiler delete
-    # the very checks that find a NaN, and in gcc 12 it links code that flushes denormals, process-wide.
-    "-fno-math-errno",  # sqrt becomes an instruction; nobody reads errno
-    "-fno-trapping-math",  # a select may compute both arms: what lets `where` become a vector blend
-    "-fno-signed-zeros",  # needed by the next flag, and folds x + 0
-    "-fassociative-math",  # a sum may be split over vector lanes; still the same result on every run
-    "-ffp-contract=fast",  # a*b + c is one fused multiply-add
-    "-fno-semantic-interposition",  # functions of one library may be inlined in each other in spite of -fPIC
-)
-_WARNING_FLAGS = (
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-pass-failed",  # clang: a loop that calls libm is not vectorised although we ask for it
-)
-_X86_FLAGS = ("-march=native",)
-_OTHER_FLAGS = ("-mcpu=native",)  # Arm: many compilers know -march=native on x86 only
-_LINUX_LINK_FLAGS = ("-Wl,-z,defs",)  # an undefined symbol is found now, with its name, and not at load
-_LINK_FLAGS = ("-lm",)
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """A C compiler that has been seen to run."""
 
-    command: tuple[str, ...]
+    recipe: Recipe
     origin: str
     version: str
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Its driver."""
+        return self.recipe.command
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     origin: str
-    command: tuple[str, ...]
+    recipe: Recipe
 
 
 class _UnusableError(Exception):
     """This candidate cannot be used; the text says why."""
-
-
-def compile_flags(*, werror: bool) -> tuple[str, ...]:
-    """The flags before the name of the source: language, optimisation, processor, warnings."""
-    x86 = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
-    return _COMMON_FLAGS + (_X86_FLAGS if x86 else _OTHER_FLAGS) + (_WARNING_FLAGS if werror else ())
-
-
-def link_flags() -> tuple[str, ...]:
-    """The flags after the name of the source."""
-    return ("-shared", *(_LINUX_LINK_FLAGS if sys.platform == "linux" else ()), *_LINK_FLAGS)
 
 
 def find_toolchain(root: Path) -> Toolchain:
@@ -115,12 +83,12 @@ def _find_toolchain(root: Path, requested: str, search_path: str) -> Toolchain:
     reasons = []
     for candidate in _candidates(search_path):
         try:
-            version = _version(candidate.command, root, search_path)
-            _try(candidate.command, root, search_path)
+            version = _version(candidate.recipe.command, root, search_path)
+            _try(candidate.recipe, root, search_path)
         except _UnusableError as reason:
             reasons.append(f"  {candidate.origin}: {reason}")
         else:
-            return Toolchain(candidate.command, candidate.origin, version)
+            return Toolchain(candidate.recipe, candidate.origin, version)
     raise CompileError(
         "no C compiler works on this machine\n"
         + "\n".join(reasons)
@@ -137,14 +105,14 @@ def _requested_toolchain(root: Path, requested: str, search_path: str) -> Toolch
             f"{CC_VARIABLE} is set to {requested!r}, which does not run: {reason}; "
             f"correct {CC_VARIABLE}, or unset it to let optpy find a compiler"
         ) from None
-    return Toolchain(command, CC_VARIABLE, version)
+    return Toolchain(Recipe(command), CC_VARIABLE, version)
 
 
 def _candidates(search_path: str) -> Iterator[_Candidate]:
-    yield _Candidate("clang on PATH", (shutil.which("clang", path=search_path) or "clang",))
-    yield _Candidate("clang of the ziglang wheel", (_zig_binary(), "cc"))
+    yield _Candidate("clang on PATH", Recipe((shutil.which("clang", path=search_path) or "clang",)))
+    yield _Candidate("clang of the ziglang wheel", zig_recipe(_zig_binary()))
     for name in ("cc", "gcc"):
-        yield _Candidate(f"{name} on PATH", (shutil.which(name, path=search_path) or name,))
+        yield _Candidate(f"{name} on PATH", Recipe((shutil.which(name, path=search_path) or name,)))
 
 
 def _zig_binary() -> str:
@@ -155,7 +123,7 @@ def _zig_binary() -> str:
 
 
 def _version(command: tuple[str, ...], root: Path, search_path: str) -> str:
-    """What `command --version` prints; remembered on disk for as long as its files stay the same."""
+    """The output of `command --version`; remembered on disk for as long as its files stay the same."""
     store = root / "compilers.json"
     key = json.dumps([_file_identity(word, search_path) for word in command])
     known = _read_versions(store)
@@ -176,8 +144,8 @@ def _file_identity(word: str, search_path: str) -> list[str | int]:
 def _ask_version(command: tuple[str, ...]) -> str:
     try:
         # Not in our folder, which may be one that is only read.
-        with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name:
-            done = _run([*command, "--version"], Path(name), Path(name), _PROBE_SECONDS)
+        with tempfile.TemporaryDirectory(prefix="optpy-", ignore_cleanup_errors=True) as name, _unusable():
+            done = run_compiler([*command, "--version"], Path(name), Path(name), _PROBE_SECONDS)
     except OSError as error:
         raise _UnusableError(f"`--version` cannot run in a temporary folder: {error}") from error
     if done.returncode != 0:
@@ -186,29 +154,31 @@ def _ask_version(command: tuple[str, ...]) -> str:
     return done.stdout.strip()
 
 
-def _run(command: list[str], root: Path, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+@contextmanager
+def _unusable() -> Iterator[None]:
+    """Tells an error that keeps a process from running as the reason why a candidate cannot be used."""
     try:
-        return run_compiler(command, root, folder, seconds)
+        yield
     except (CompilerStartError, subprocess.TimeoutExpired) as error:
         raise _UnusableError(str(error)) from error
 
 
-def _try(command: tuple[str, ...], root: Path, search_path: str) -> None:
+def _try(recipe: Recipe, root: Path, search_path: str) -> None:
     """Compile a library; a success is remembered on disk, a failure may be mended by installing headers."""
     store = root / "compilers.json"
-    flags = [*compile_flags(werror=False), *link_flags()]
+    command, flags = recipe.command, [*compile_flags(werror=False), *link_flags(), *recipe.linker]
     key = json.dumps(["compiles", [_file_identity(word, search_path) for word in command], flags])
     if key not in _read_versions(store):
         with told(f"trying the compiler {shlex.join(command)}"):
-            with_fallback(root, lambda usable: _compile_trial(Cache(usable), command))
+            with_fallback(root, lambda usable: _compile_trial(Cache(usable), recipe))
         _write_versions(store, {**_read_versions(store), key: "yes"})
 
 
-def _compile_trial(cache: Cache, command: tuple[str, ...]) -> None:
+def _compile_trial(cache: Cache, recipe: Recipe) -> None:
     with cache.workspace("trial-0") as place:
         place.source.write_text(_TRIAL)
-        compiling = [*command, *compile_flags(werror=False), place.source.name, "-o", place.library.name, *link_flags()]
-        done = _run(compiling, cache.root, place.source.parent, _TRIAL_SECONDS)
+        with _unusable():
+            done = recipe.run(cache.root, place.source, place.library, seconds=_TRIAL_SECONDS)
         if done.returncode != 0 or not place.library.exists():
             said = done.stderr.strip() or done.stdout.strip() or "nothing"
             cache.check_room(said)
@@ -237,7 +207,7 @@ def _write_versions(store: Path, known: dict[str, str]) -> None:
 
 @functools.cache
 def processor_identity() -> str:
-    """What `-march=native` depends on: the model and instruction sets of the processor."""
+    """The model and instruction sets of the processor, on which `-march=native` depends."""
     text = f"{platform.system()} {platform.machine()}"
     if sys.platform != "linux":
         return f"{text} {platform.processor()}"

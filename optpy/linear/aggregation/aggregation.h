@@ -22,7 +22,6 @@
  * have AMG_LANES numbers more than their blocks. */
 
 #define AMG_VECTOR(T) __attribute__((vector_size(AMG_LANES * sizeof(T)), aligned(sizeof(T)), may_alias))
-typedef AMG_STORED AmgStored;
 typedef OPTPY_REAL AmgRow AMG_VECTOR(OPTPY_REAL);
 typedef AmgStored AmgColumn AMG_VECTOR(AmgStored);
 
@@ -38,57 +37,6 @@ static const double AMG_DOMINATED = 0.9; /* what couples a row of the smoother t
  * before, below this part of their squared length. */
 static const double AMG_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-11;
 static const double AMG_DEPENDENT = sizeof(OPTPY_REAL) == 4 ? 1e-12 : 1e-14;
-
-typedef struct {
-    int64_t nodes;
-    int64_t visits;            /* cycles on this level in one of the finer level */
-    const int64_t *rows;       /* A: where each row begins, and the last one ends */
-    const int32_t *columns;    /* sorted in each row */
-    const int64_t *diagonal;   /* of each row: the entry on the diagonal */
-    OPTPY_REAL *matrix;        /* of each entry: a block, row by row */
-    OPTPY_REAL *candidates;    /* of each row: a block; column k is the k-th candidate */
-    OPTPY_REAL *b, *x;         /* of the finest level: what the cycle is given, and what it gives */
-    /* What the cycle works on, in the units of D = R^T R. */
-    OPTPY_REAL *root;          /* of each row: R */
-    OPTPY_REAL *inverse;       /* of each row: R^-1 */
-    OPTPY_REAL *weight;        /* of each row: the smoother's */
-    const int64_t *near_rows;  /* entries below the diagonal in their chunk: where each row begins */
-    const int32_t *near_columns;
-    AmgStored *near;
-    const int32_t *far_columns; /* all others but those on the diagonal */
-    AmgStored *far;
-    const int32_t *twin;       /* of each entry below the diagonal: the far one that is its transpose */
-    OPTPY_REAL *f, *u, *t;     /* R^-T b, R x and a third one, AMG_LANES for each row */
-    /* All below lead to the next level; the last one has none. */
-    int64_t aggregates;
-    const int64_t *members;    /* where the rows of each aggregate begin; those of none come after all */
-    const int32_t *aggregate;  /* of each row; -1: none */
-    const uint8_t *plain;      /* of each row: P is T there, not smoothed */
-    const int64_t *p_rows;     /* P */
-    const int32_t *p_columns;
-    OPTPY_REAL *p;
-    /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over the largest number of each column of
-     * blocks: in the order of P, and in that of P^T. */
-    AmgStored *q, *qt;
-    OPTPY_REAL *q_scale;
-    const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
-    const int32_t *pt_nodes;
-    const int64_t *pt_entries;
-    const int64_t *ap_rows;    /* A P */
-    const int32_t *ap_columns;
-    double omega;
-} AmgLevel;
-
-typedef struct Aggregation {
-    int64_t levels;
-    AmgLevel *level;
-    double *factor;            /* L and D of the coarsest matrix; null: its rows are not coupled */
-    double *work;              /* of the coarsest level */
-    double *partial;           /* of each chunk of the finest level */
-    /* Of the level that is being built. */
-    OPTPY_REAL *tentative;     /* T: of each row, a block in the column of its aggregate */
-    OPTPY_REAL *product;       /* A P */
-} Aggregation;
 
 /* A loop over those of `count` items that belong to this thread. */
 #define AMG_SHARE(i, count, team, thread)                                            \
@@ -110,7 +58,7 @@ OPTPY_FN void amg_store(OPTPY_REAL *p, AmgRow v) {
     for (int c = 0; c < AMG_BLOCK; c++) p[c] = v[c];
 }
 
-/* Where another thread may be writing what stands beyond: no more is read than there is. */
+/* Another thread may be writing what stands beyond: no more is read than there is. */
 OPTPY_FN AmgRow amg_load_vector(const OPTPY_REAL *p) {
     AmgRow v = {0};
     for (int c = 0; c < AMG_BLOCK; c++) v[c] = p[c];
@@ -200,7 +148,7 @@ OPTPY_FN void amg_invert(const double R[AMG_SQUARE], double inverse[AMG_SQUARE])
     }
 }
 
-/* Where a column that is known to be there stands, at `at` or after. */
+/* The position of a column that is known to be there, at `at` or after. */
 OPTPY_FN int64_t amg_find(const int32_t *columns, int64_t at, int64_t end, int32_t column) {
     for (int n = 0; n < AMG_NEAR; n++, at++)
         if (columns[at] == column) return at;

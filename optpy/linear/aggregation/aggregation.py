@@ -1,9 +1,7 @@
-"""The algebraic multigrid preconditioner on the CPU: what native/aggregation.h is compiled with, and its memory."""
+"""The algebraic multigrid preconditioner on the CPU: what aggregation.h is compiled with, and its memory."""
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import POINTER, c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,6 +11,8 @@ from numpy.typing import NDArray
 from optpy.errors import InternalError
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
+from optpy.linear.safe_work import SafeWork
 
 _COARSEST = 200
 """Unknowns that are solved for directly."""
@@ -32,7 +32,7 @@ _ALONE = 1 << 16
 
 
 def aggregation_source(block: int, dialect: Dialect) -> str:
-    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
+    """The code for blocks of one size; goes after prelude.h, team.h and ``precision_source``."""
     definitions = {
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
@@ -45,6 +45,10 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         [
             *lines,
             "",
+            "typedef AMG_STORED AmgStored;",
+            LEVEL.text,
+            AGGREGATION.text,
+            "",
             native_header("linear/aggregation/aggregation.h"),
             native_header("linear/aggregation/aggregation_build.h"),
         ]
@@ -52,7 +56,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
 
 
 def _stored(dialect: Dialect) -> dict[str, str]:
-    """What the cycle's copies of A and P are stored as: numbers from -1 to 1, as multiples of a unit."""
+    """The types of the cycle's copies of A and P: numbers from -1 to 1, as multiples of a unit."""
     if dialect.real == "float":
         return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
     return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
@@ -68,7 +72,7 @@ def _lanes(block: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Coarsening:
-    """How one level leads to the next, in any numbering of their nodes.
+    """The step from one level to the next, in any numbering of their nodes.
 
     Attributes:
         A: pattern of the level.
@@ -116,7 +120,7 @@ def _hubs(A: Any) -> NDArray[np.bool_]:
     return np.asarray(degree > max(_HUB[0], _HUB[1] * degree.mean()))
 
 
-def _aggregates(A: Any, hubs: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _aggregates(A: Any, hubs: NDArray[np.bool_], safe_work: SafeWork) -> NDArray[np.int64]:
     """The aggregate of each node; -1: none, it has no neighbour and the smoother solves it alone.
 
     Vanek, Mandel and Brezina 1996, algorithm 5.1: node by node, a root whose neighbours are all free takes them all;
@@ -125,7 +129,7 @@ def _aggregates(A: Any, hubs: NDArray[np.bool_]) -> NDArray[np.int64]:
     two nodes at least, so the next level is always smaller.
     """
     near = _without(A, hubs) if hubs.any() else A
-    aggregate = _roots(near)
+    aggregate = _roots(near, safe_work)
     _join(aggregate, near)
     made = aggregate.max(initial=-1) + 1
     aggregate[hubs] = made + np.arange(np.count_nonzero(hubs))
@@ -141,7 +145,7 @@ def _without(A: Any, hubs: NDArray[np.bool_]) -> Any:
     return _csr((A.data[keep], A.indices[keep], indptr), A.shape)
 
 
-def _roots(A: Any) -> NDArray[np.int64]:
+def _roots(A: Any, safe_work: SafeWork) -> NDArray[np.int64]:
     """The neighbourhoods of nodes that have a neighbour, as many as fit without meeting."""
     start, columns = A.indptr.tolist(), A.indices.tolist()
     aggregate = np.full(A.shape[0], -1)
@@ -150,6 +154,7 @@ def _roots(A: Any) -> NDArray[np.int64]:
     sizes: list[int] = []
     root = taken.find(0)
     while root >= 0:
+        safe_work.check()
         around = columns[start[root] : start[root + 1]]
         taken[root] = 1
         for node in around:
@@ -171,16 +176,17 @@ def _join(aggregate: NDArray[np.int64], A: Any) -> None:
     aggregate[rows[first]] = beside[first]
 
 
-def _coarsening(A: Any) -> tuple[_Coarsening, Any]:
+def _coarsening(A: Any, safe_work: SafeWork) -> tuple[_Coarsening, Any]:
     """One step, and the pattern of the next level: P smoothed, unless that would fill the next level."""
     hubs = _hubs(A)
-    aggregate = _aggregates(A, hubs)
+    aggregate = _aggregates(A, hubs, safe_work)
     inside = np.flatnonzero(aggregate >= 0)
     T = _csr(
         (np.ones(len(inside), bool), aggregate[inside], np.append(0, np.cumsum(aggregate >= 0))),
         (A.shape[0], int(aggregate.max(initial=-1)) + 1),
     )
     for plain in (hubs, np.ones_like(hubs)):
+        safe_work.check()
         P = _smoothed(A, T, plain)
         if not plain.all() and np.diff(P.indptr)[A.indices].sum() > _DENSE * A.nnz:
             continue
@@ -200,11 +206,11 @@ def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
     return _csr((~plain, (np.arange(len(plain)),) * 2), (len(plain),) * 2) @ A @ T + T
 
 
-def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
+def _levels(A: Any, block: int, safe_work: SafeWork) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
     """All steps, the pattern of the coarsest level, and the order of the finest."""
     steps: list[_Coarsening] = []
     while A.shape[0] * block > _COARSEST and A.nnz > A.shape[0]:
-        step, A = _coarsening(A)
+        step, A = _coarsening(A, safe_work)
         steps.append(step)
     order = np.arange(A.shape[0])
     A = _renumbered(A, order, order)
@@ -219,39 +225,6 @@ def _levels(A: Any, block: int) -> tuple[list[_Coarsening], Any, NDArray[np.int6
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-def _addresses(names: str) -> list[tuple[str, type[c_void_p]]]:
-    return [(name, c_void_p) for name in names.split()]
-
-
-class AggregationLevel(ctypes.Structure):
-    """As native/aggregation.h."""
-
-    _fields_ = [
-        ("nodes", c_int64),
-        ("visits", c_int64),
-        *_addresses("rows columns diagonal matrix candidates b x root inverse weight"),
-        *_addresses("near_rows near_columns near far_columns far twin f u t"),
-        ("aggregates", c_int64),
-        *_addresses("members aggregate plain p_rows p_columns p q qt q_scale"),
-        *_addresses("pt_rows pt_nodes pt_entries ap_rows ap_columns"),
-        ("omega", c_double),
-    ]
-
-
-class AggregationState(ctypes.Structure):
-    """As native/aggregation.h."""
-
-    _fields_ = [
-        ("levels", c_int64),
-        ("level", POINTER(AggregationLevel)),
-        ("factor", c_void_p),
-        ("work", c_void_p),
-        ("partial", c_void_p),
-        ("tentative", c_void_p),
-        ("product", c_void_p),
-    ]
-
-
 @final
 class Aggregation:
     """The levels of smoothed aggregation for one symmetric A of n x n blocks, each m x m.
@@ -260,6 +233,7 @@ class Aggregation:
         pattern: (n, n), symmetric, with the whole diagonal; its values do not matter.
         block: m.
         dtype: of the numbers, "float32" or "float64".
+        safe_work: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         order: (n,) the node of the caller that stands at each row of the finest level.
@@ -270,10 +244,11 @@ class Aggregation:
         state: for C.
 
     Raises:
+        OutOfTime: the analysis was not finished in time.
         InternalError: the diagonal is not in the pattern.
     """
 
-    def __init__(self, pattern: Any, block: int, dtype: str) -> None:
+    def __init__(self, pattern: Any, block: int, dtype: str, safe_work: SafeWork | None = None) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
         self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
@@ -282,7 +257,7 @@ class Aggregation:
         n = A.shape[0]
         if A.shape != (n, n) or not A.diagonal().all():
             raise InternalError(f"a pattern of {A.shape} has to be square, with its whole diagonal")
-        steps, coarsest, self.order = _levels(A, block)
+        steps, coarsest, self.order = _levels(A, block, safe_work or SafeWork())
         patterns = [*(step.A for step in steps), coarsest]
         arrays = [self._level(p) for p in patterns]
         self.sizes = [int(p.shape[0]) for p in patterns]
@@ -340,7 +315,7 @@ class Aggregation:
         }
 
     def _transfer(self, step: _Coarsening) -> dict[str, NDArray[Any]]:
-        """What leads from a level to the next."""
+        """The arrays that lead from a level to the next."""
         P, AP = step.P, step.AP
         transposed = _csr((np.arange(P.nnz), P.indices, P.indptr), P.shape).tocsc()
         inside = np.sort(step.aggregate[step.aggregate >= 0])

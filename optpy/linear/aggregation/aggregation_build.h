@@ -250,6 +250,7 @@ static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread
         team_barrier(team);
         return;
     }
+    if (safe_point_of_team(g->safe, team, thread)) return;
     amg_factor_blocks(g, l, team, thread);
     team_barrier(team);
     amg_scale(l, team, thread);
@@ -263,18 +264,21 @@ static void amg_build_from(Aggregation *g, int64_t level, Team *team, int thread
     amg_orthogonalise(g, l, l + 1, team, thread);
     amg_estimate(g, l, team, thread);
     amg_smooth_prolongator(g, l, team, thread);
+    if (safe_point_of_team(g->safe, team, thread)) return;
     team_barrier(team);
     amg_multiply(g, l, team, thread);
+    if (safe_point_of_team(g->safe, team, thread)) return;
     team_barrier(team);
     amg_coarsen(g, l, l + 1, team, thread);
     team_barrier(team);
     amg_build_from(g, level + 1, team, thread);
+    if (safe_stopped(g->safe)) return;
     amg_scale_prolongator(l, l + 1, team, thread);
     team_barrier(team);
 }
 
-/* All levels from the matrix and the candidates of level 0, whose b is kept: all threads of the team call it; ends with a
- * barrier. */
+/* All levels from the matrix and the candidates of level 0, whose b is kept, if no safe point stops it: all threads of the
+ * team call it; ends with a barrier. */
 static __attribute__((unused)) void amg_build(Aggregation *g, Team *team, int thread) {
     amg_build_from(g, 0, team, thread);
 }

@@ -7,20 +7,6 @@
 
 enum { NORMAL_BLOCK = NORMAL_CHANNELS * NORMAL_CHANNELS };
 
-typedef struct NormalMatrix {
-    int64_t nodes;
-    const int64_t *row;       /* [row]: its blocks; one more than rows */
-    const int64_t *diagonal;  /* [row] */
-    const int64_t *place;     /* [row]: where its node stands in its grid */
-    const NormalVisits *visits;
-    double *matrix;           /* [block][channel][channel], in double whatever r and z are in */
-    OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
-    double *partial;          /* [chunk of rows] */
-    NormalRow add_row;
-    /* Of each channel of a row, in the solver's vectors: the field, its channel, and the step from place to place. */
-    const int (*r)[3], (*z)[3], (*D)[3];
-} NormalMatrix;
-
 OPTPY_FN OPTPY_REAL *normal_field(const Context *c, const int element[3], int64_t place) {
     return (OPTPY_REAL *)c->field[element[0]] + element[1] * c->plane[element[0]] + element[2] * place;
 }

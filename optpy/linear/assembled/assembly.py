@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, c_int, c_int64, c_void_p
+from ctypes import c_int
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import BlockEntry, Dim, Field, NormalMatrix, NormalTerm
+from optpy.ir import Dim, Field, NormalMatrix, NormalTerm
+from optpy.kernels.codegen.normal_rows import NORMAL_VISITS, normal_rows_header, point_step
 from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.aggregation.structures import AggregationState
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
     from scipy.sparse import bsr_matrix, csr_matrix
@@ -29,93 +32,24 @@ Reads = NDArray[np.int64]
 
 
 def assembly_source(block: int) -> str:
-    """The code for blocks of one size; goes after prelude.h, team.h, kernel.h and ``preconditioner_prelude``."""
+    """The code for blocks of one size; goes after prelude.h, team.h, kernel.h and ``precision_source``."""
     lines = [f"#define NORMAL_CHANNELS {block}", f"#define NORMAL_CHUNK {_CHUNK}"]
     return "\n".join(
-        [*lines, "", native_header("linear/assembled/assembly_rows.h"), native_header("linear/assembled/assembly.h")]
+        [*lines, "", normal_rows_header(), NORMAL_MATRIX.text, "", native_header("linear/assembled/assembly.h")]
     )
-
-
-def row_source(matrix: NormalMatrix, slots: Slots) -> str:
-    """The function that adds up the blocks of a row of an energy's matrix; goes after kernel.h."""
-    n = len(matrix.elements)
-    row = [
-        "OPTPY_EXPORT void optpy_add_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
-        "    (void)c, (void)visits, (void)i, (void)matrix;",
-        *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, slots)),
-        "}",
-    ]
-    return "\n".join([native_header("linear/assembled/assembly_rows.h"), "", *row])
 
 
 def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
-    """Where each channel of a row stands in a solver's vector: (field, channel, step), as native code reads it."""
-    flat = [number for f, c in elements for number in (slots.fields[f], c, _step(f, slots))]
+    """The place of each channel of a row in a solver's vector: (field, channel, step), as native code reads it."""
+    flat = [number for f, c in elements for number in (slots.fields[f], c, point_step(f, slots))]
     return (c_int * len(flat))(*flat)
-
-
-def _step(field: Field, slots: Slots) -> int:
-    """Numbers from one point of a field to the next."""
-    return field.channels if field.dims in slots.interleaved else 1
-
-
-def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
-    """Each term from each of its reads, in the order of the native visits."""
-    for term in matrix.terms:
-        for read in range(len(term.reads)):
-            yield term, read
-
-
-def _visit(number: int, channels: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
-    """The loop over the residuals of a term whose read is the row's node."""
-    if not any(term.blocks[read, other] for other in range(len(term.reads))):
-        return []
-    used = sorted(
-        {e.channel for (s, _), block in term.blocks.items() if s == read for e in block if e.channel is not None}
-    )
-    body = []
-    if term.stored is not None and used:
-        slot = slots.fields[term.stored]
-        step = _step(term.stored, slots)
-        body.append(f"const double *at = (const double *)c->field[{slot}] + {step} * v->place[q];")
-        body += [f"const double v{n} = at[{n} * c->plane[{slot}]];" for n in used]
-    body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
-    for other in range(len(term.reads)):
-        entries = term.blocks[read, other]
-        if entries:
-            body += [
-                f"if (block[{other}] >= 0) {{",
-                f"    double *B = matrix + block[{other}] * (int64_t){channels**2};",
-            ]
-            body += [f"    {_addition(e, channels)}" for e in entries]
-            body.append("}")
-    return [
-        "{",
-        f"    const NormalVisits *v = &visits[{number}];",
-        "    for (int64_t q = v->first[i]; q < v->first[i + 1]; q++) {",
-        *(f"        {line}" for line in body),
-        "    }",
-        "}",
-    ]
-
-
-def _addition(entry: BlockEntry, channels: int) -> str:
-    target = f"B[{entry.row * channels + entry.column}]"
-    factor = repr(entry.factor)
-    if entry.channel is None:
-        return f"{target} += {factor};"
-    if entry.factor == 1:
-        return f"{target} += v{entry.channel};"
-    if entry.factor == -1:
-        return f"{target} -= v{entry.channel};"
-    return f"{target} += {factor} * v{entry.channel};"
 
 
 # -- sparsity ------------------------------------------------------------------------------------------------------
 
 
 def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
-    """Which nodes are coupled: symmetric, with the whole diagonal.
+    """The pattern of coupled nodes: symmetric, with the whole diagonal.
 
     Args:
         reads: of each term.
@@ -139,29 +73,50 @@ def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
 
 
 class _Visits(ctypes.Structure):
-    """NormalVisits of native/assembly.h."""
+    """The residuals of one term whose read number s is the node of a row."""
 
-    _fields_ = [("first", c_void_p), ("place", c_void_p), ("block", c_void_p)]
+    _fields_ = NORMAL_VISITS.fields
+
+
+NORMAL_MATRIX = Structure(
+    "NormalMatrix",
+    """
+    int64_t nodes;
+    const int64_t *row;       /* [row]: its blocks; one more than rows */
+    const int64_t *diagonal;  /* [row] */
+    const int64_t *place;     /* [row]: where its node stands in its grid */
+    const NormalVisits *visits;
+    double *matrix;           /* [block][channel][channel], in double whatever r and z are in */
+    OPTPY_REAL *b, *x;        /* [row][channel]: r and z in the order of the rows, for what solves with the matrix */
+    double *partial;          /* [chunk of rows] */
+    NormalRow add_row;
+    /* Of each channel of a row, in the solver's vectors: the field, its channel, and the step from place to place. */
+    const int (*r)[3], (*z)[3], (*D)[3];
+""",
+    {"NormalVisits": _Visits},
+)
 
 
 class AssembledState(ctypes.Structure):
-    """NormalMatrix of native/assembly.h."""
+    """The matrix, for native code."""
 
-    _fields_ = [
-        ("nodes", c_int64),
-        ("row", c_void_p),
-        ("diagonal", c_void_p),
-        ("place", c_void_p),
-        ("visits", POINTER(_Visits)),
-        ("matrix", c_void_p),
-        ("b", c_void_p),
-        ("x", c_void_p),
-        ("partial", c_void_p),
-        ("add_row", c_void_p),
-        ("r", POINTER(c_int)),
-        ("z", POINTER(c_int)),
-        ("D", POINTER(c_int)),
-    ]
+    _fields_ = NORMAL_MATRIX.fields
+
+
+ASSEMBLED_SOLVE = Structure(
+    "AssembledSolve",
+    """
+    NormalMatrix *matrix;
+    Aggregation *aggregation; /* whose finest level has the matrix's own b and x */
+""",
+    {"NormalMatrix": AssembledState, "Aggregation": AggregationState},
+)
+
+
+class AssembledSolve(ctypes.Structure):
+    """The function that makes z of r with an assembled matrix."""
+
+    _fields_ = ASSEMBLED_SOLVE.fields
 
 
 @final
@@ -220,7 +175,7 @@ class AssembledMatrix:
         return array.ctypes.data
 
     def _places(self, dims: tuple[Dim, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where points of a grid, counted in C order, stand in its rows one after the other."""
+        """The positions of points of a grid, counted in C order, in its rows one after the other."""
         length = self._buffers.shape(dims)[1]
         return points // length * self._buffers.pitch[dims] + points % length
 

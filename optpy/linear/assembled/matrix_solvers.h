@@ -1,4 +1,4 @@
-/* What solves with an assembled matrix, as functions of a library of its own: they depend on the size of a block and on
+/* Solvers with an assembled matrix, as functions of a library of its own: they depend on the size of a block and on
  * the precision, but on no energy. They are called between linear solves, but for a cycle of the multigrid, which the team of
  * conjugate gradients calls: see PcgKernels. */
 
@@ -27,13 +27,9 @@ static void chol_solve_body(void *argument, Team *team, int thread) {
 /* All levels of the algebraic multigrid, from the matrix as it has been assembled. */
 OPTPY_EXPORT void optpy_aggregate(Aggregation *g, int threads) {
     SolverCall call = {g, NULL, NULL, NULL, NULL};
+    safe_begin(g->safe);
     team_run(threads, amg_build_body, &call);
 }
-
-typedef struct {
-    NormalMatrix *matrix;
-    Aggregation *aggregation; /* whose finest level has the matrix's own b and x */
-} AssembledSolve;
 
 /* z = M^-1 r by one cycle of the multigrid; r.z. */
 OPTPY_EXPORT double optpy_apply_aggregation(void *preconditioner, const Context *c, const PcgKernels *m, const double *scalar,
@@ -48,6 +44,7 @@ OPTPY_EXPORT double optpy_apply_aggregation(void *preconditioner, const Context 
 /* The factorisation of the matrix as it has been assembled. */
 OPTPY_EXPORT void optpy_factorise(Cholesky *f, const double *matrix, int threads) {
     SolverCall call = {NULL, f, matrix, NULL, NULL};
+    safe_begin(f->safe);
     team_run(threads, chol_build_body, &call);
 }
 

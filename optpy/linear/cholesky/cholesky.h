@@ -1,5 +1,5 @@
 /* A sparse Cholesky factorisation P A P^T = L L^T by supernodes, for blocks of CHOL_BLOCK x CHOL_BLOCK (left-looking;
- * Ng and Peyton, SIAM J. Sci. Comput. 14, 1993). Its pattern comes from native/symbolic.h.
+ * Ng and Peyton, SIAM J. Sci. Comput. 14, 1993). Its pattern comes from symbolic.h.
  *
  * A supernode's columns of L are cut into panels, each one dense array, column by column. A panel takes its blocks of A,
  * subtracts the products of the panels to its left that reach it, and is factored; all with vectors along its rows.
@@ -32,23 +32,6 @@ enum {
 
 /* Pivots below this part of A's diagonal are rounding: of A's numbers, or of the factorisation in double. */
 static const double CHOL_SINGULAR = sizeof(OPTPY_REAL) == 4 ? 1e-6 : 1e-13;
-
-typedef struct Cholesky {
-    Panels pattern;
-    int64_t tasks, tops;
-    int64_t build_shared, solve_shared; /* whether there is enough to do for more than one thread */
-    const int32_t *order;    /* nodes of A */
-    const int64_t *value_at; /* [panels + 1]: of its scalars in value */
-    const int32_t *task;     /* [tasks][2]: panels first to last + 1, the subtrees that one thread does */
-    const int32_t *top;      /* [tops][2]: the panels above them, and whether all threads do one together */
-    double *value;           /* L */
-    double *inverse;         /* 1 / L_kk, or 0 where the pivot is singular; while a panel is built, the diagonal of A */
-    double *front;           /* of the solves: each panel's elements, and what it sends to its rows */
-    double *y;               /* of the solves: x in the order of elimination */
-    int64_t *corrected;      /* [panels]: singular pivots */
-    atomic_int next[3];      /* task, of a factorisation and the two halves of a solve */
-    int64_t all_corrected;
-} Cholesky;
 
 /* -- one panel ----------------------------------------------------------------------------------------------------- */
 
@@ -294,29 +277,37 @@ static void chol_factor_together(const Cholesky *f, const double *matrix, int64_
 /* The number of a task that nobody has taken, or one beyond the last. */
 OPTPY_FN int64_t chol_take(Cholesky *f, int phase) { return atomic_fetch_add(&f->next[phase], 1); }
 
+/* Whether a thread is to leave out a panel; the clock is not asked before each of many small ones. */
+OPTPY_FN int chol_stops(Cholesky *f, int64_t p, int thread) {
+    const int asks = thread == 0 && (p % 8 == 0 || f->value_at[p + 1] - f->value_at[p] > 4096);
+    return asks ? safe_point(f->safe) : safe_stopped(f->safe);
+}
+
 static void chol_build_by_all(Cholesky *f, const double *matrix, Team *team, int thread) {
     for (int64_t t; (t = chol_take(f, 0)) < f->tasks;)
-        for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1]; p++) chol_factor_panel(f, matrix, p);
+        for (int64_t p = f->task[2 * t]; p < f->task[2 * t + 1] && !chol_stops(f, p, thread); p++)
+            chol_factor_panel(f, matrix, p);
     int shared = 1; /* the last panel was worked on by others, too */
     for (int64_t n = 0; n < f->tops; n++) {
         const int64_t p = f->top[2 * n];
         const int share = f->top[2 * n + 1];
         if (share || shared) team_barrier(team);
         shared = share;
+        if (share && safe_point_of_team(f->safe, team, thread)) break;
         if (share) chol_factor_together(f, matrix, p, team, thread);
-        else if (thread == 0) chol_factor_panel(f, matrix, p);
+        else if (thread == 0 && !chol_stops(f, p, 0)) chol_factor_panel(f, matrix, p);
     }
     team_barrier(team);
     if (thread == 0) atomic_store(&f->next[0], 0);
 }
 
-/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK], once all of it is there; returns how many of its pivots are
- * singular. */
+/* Factors A, given as blocks [nnz][CHOL_BLOCK][CHOL_BLOCK], once all of it is there, if no safe point stops it; returns how
+ * many of its pivots are singular. */
 static int chol_build(Cholesky *f, const double *matrix, Team *team, int thread) {
     if (team->threads > 1 && f->build_shared) {
         chol_build_by_all(f, matrix, team, thread);
     } else if (thread == 0) {
-        for (int64_t p = 0; p < f->pattern.panels; p++) chol_factor_panel(f, matrix, p);
+        for (int64_t p = 0; p < f->pattern.panels && !chol_stops(f, p, 0); p++) chol_factor_panel(f, matrix, p);
     }
     if (thread == 0) {
         f->all_corrected = 0;

@@ -1,4 +1,4 @@
-/* Solves with the factors of native/cholesky.h: L y = P b up the tree of panels, and L^T P x = y down again. A panel has
+/* Solves with the factors of cholesky.h: L y = P b up the tree of panels, and L^T P x = y down again. A panel has
  * a front, its own elements and then those of its rows; what it adds to these goes to the front of its parent. */
 
 OPTPY_FN double *chol_front(const Cholesky *f, int64_t p) { return f->front + (f->pattern.first[p] + f->pattern.start[p]) * CHOL_BLOCK; }

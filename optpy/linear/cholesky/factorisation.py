@@ -1,4 +1,4 @@
-"""A sparse Cholesky factorisation on the CPU: its symbolic part, and what native/cholesky.h is compiled with."""
+"""A sparse Cholesky factorisation on the CPU: its symbolic part, and what cholesky.h is compiled with."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from optpy.errors import InternalError
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.cholesky.structures import CHOLESKY, PANELS, FactorState, Panels
+from optpy.linear.safe_work import SafeWork, safe_work_source
 
 _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
@@ -35,55 +37,9 @@ Offsets = NDArray[np.int64]
 
 
 def cholesky_source(block: int) -> str:
-    """The code for blocks of one size; goes after prelude.h, team.h and ``preconditioner_prelude``."""
-    headers = (native_header(f"linear/cholesky/{name}") for name in ("panels.h", "cholesky.h", "cholesky_solve.h"))
-    return "\n".join([f"#define CHOL_BLOCK {block}\n", *headers])
-
-
-class _Panels(ctypes.Structure):
-    """As native/panels.h."""
-
-    _fields_ = [
-        ("n", c_int32),
-        ("panels", c_int32),
-        ("block", c_int32),
-        ("tallest", c_int32),
-        ("first", c_void_p),
-        ("start", c_void_p),
-        ("row", c_void_p),
-        ("update", c_void_p),
-        ("source", c_void_p),
-        ("begin", c_void_p),
-        ("end", c_void_p),
-        ("offset", c_void_p),
-        ("position", c_void_p),
-        ("entry", c_void_p),
-        ("block_of", c_void_p),
-        ("target", c_void_p),
-    ]
-
-
-class FactorState(ctypes.Structure):
-    """As native/cholesky.h."""
-
-    _fields_ = [
-        ("pattern", _Panels),
-        ("tasks", c_int64),
-        ("tops", c_int64),
-        ("build_shared", c_int64),
-        ("solve_shared", c_int64),
-        ("order", c_void_p),
-        ("value_at", c_void_p),
-        ("task", c_void_p),
-        ("top", c_void_p),
-        ("value", c_void_p),
-        ("inverse", c_void_p),
-        ("front", c_void_p),
-        ("y", c_void_p),
-        ("corrected", c_void_p),
-        ("next", c_int * 3),
-        ("all_corrected", c_int64),
-    ]
+    """The code for blocks of one size; goes after prelude.h, team.h and ``precision_source``."""
+    headers = (native_header(f"linear/cholesky/{name}") for name in ("cholesky.h", "cholesky_solve.h"))
+    return "\n".join([f"#define CHOL_BLOCK {block}\n", PANELS.text, CHOLESKY.text, "", *headers])
 
 
 @functools.cache
@@ -91,7 +47,10 @@ def _library() -> ctypes.CDLL:
     source = "\n".join(
         [
             native_header("kernels/c/prelude.h"),
-            *(native_header(f"linear/cholesky/{name}") for name in ("ordering.h", "panels.h", "symbolic.h")),
+            safe_work_source(),
+            native_header("linear/cholesky/ordering.h"),
+            PANELS.text,
+            native_header("linear/cholesky/symbolic.h"),
         ]
     )
     library = compile_c(source, name="ordering").library
@@ -106,20 +65,27 @@ def _addresses(*arrays: NDArray[Any]) -> list[Any]:
     return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
-def _minimum_degree(rows: Offsets, columns: Indices) -> Indices:
+def _minimum_degree(rows: Offsets, columns: Indices, safe_work: SafeWork) -> Indices:
     """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
 
     Args:
         rows: (n + 1,) and columns: (nnz,), CSR of a symmetric pattern.
 
     Raises:
+        OutOfTime: it was not finished in time.
         MemoryError: there is not enough.
 
     Reference: Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
     """
     n = len(rows) - 1
     order = np.empty(n, np.int32)
-    if not _library().optpy_order(c_int32(n), *_addresses(rows, columns, order)):
+    done: list[int] = []
+
+    def work(safe: int) -> None:
+        done.append(_library().optpy_order(c_int32(n), *_addresses(rows, columns, order), c_void_p(safe)))
+
+    safe_work.finish(work)
+    if not done[0]:
         raise MemoryError(f"no memory for an order of elimination of {n} nodes")
     return order
 
@@ -166,11 +132,12 @@ class Factorisation:
     """The pattern of L in P A P^T = L L^T, and the memory for its values.
 
     A has blocks of block x block scalars. The order is of approximate minimum degree. Numeric work is done by
-    native/cholesky.h in double precision, on `state`, once `allocate` has been called.
+    cholesky.h in double precision, on `state`, once `allocate` has been called.
 
     Args:
         rows: (n + 1,) and columns: (nnz,), CSR of A over its nodes: symmetric, all of the diagonal, columns ascending.
         block: 1 to MAX_BLOCK.
+        safe_work: of the analysis; None: only Ctrl-C cuts it short.
 
     Attributes:
         operations: multiply-adds of one factorisation.
@@ -179,11 +146,12 @@ class Factorisation:
         state: for the native code.
 
     Raises:
+        OutOfTime: the analysis was not finished in time.
         InternalError: the pattern is not as described.
         MemoryError: there is not enough.
     """
 
-    def __init__(self, rows: Offsets, columns: Indices, block: int) -> None:
+    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_work: SafeWork | None = None) -> None:
         rows = np.ascontiguousarray(rows, np.int64)
         columns = np.ascontiguousarray(columns, np.int32)
         _check(rows, columns, block)
@@ -192,6 +160,7 @@ class Factorisation:
         self._memory: list[NDArray[Any]] = []
         self._allocated = False
         self.state = FactorState()
+        self._safe_work = safe_work or SafeWork()
         self._analyse(rows, columns)
 
     def _keep(self, state: ctypes.Structure, **arrays: NDArray[Any]) -> None:
@@ -209,12 +178,13 @@ class Factorisation:
 
     def _analyse(self, rows: Offsets, columns: Indices) -> None:
         n, library = self.nodes, _library()
-        order = _minimum_degree(rows, columns)
+        order = _minimum_degree(rows, columns, self._safe_work)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
         A = _Ordered(rows, columns, order, place)
         scratch = np.empty(5 * (n + 1), np.int32)
         library.optpy_elimination_tree(c_int32(n), *A.addresses, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
+        self._safe_work.check()
         supernodes = library.optpy_supernodes(
             c_int32(n), *_addresses(parent, count), c_int32(self.block), *_addresses(first, np.empty(n, np.int64))
         )
@@ -231,6 +201,7 @@ class Factorisation:
             c_int32(supernodes),
             *_addresses(above, supernode, start, row, scratch, scratch64),
         )
+        self._safe_work.check()
         self._keep(self.state, order=order)
         self.blocks = int(count.sum(dtype=np.int64))
         self._cut(A, _Supernodes(first, start, row, above))
@@ -248,7 +219,7 @@ class Factorisation:
         start = _starts(below)
         row = np.empty(start[-1], np.int32)
         tallest = int((np.diff(first) + below).max(initial=0))
-        self.state.pattern = _Panels(n, panels, self.block, tallest)
+        self.state.pattern = Panels(n, panels, self.block, tallest)
         self._keep(self.state.pattern, first=first, start=start, row=row)
         library.optpy_panel_rows(
             byref(self.state.pattern), *_addresses(owner, supernodes.first, supernodes.start, supernodes.row)
@@ -260,10 +231,11 @@ class Factorisation:
         self._measure(first, start, parent)
 
     def _list_updates(self, A: _Ordered, panel: Indices) -> None:
-        """What updates each panel, and where A's blocks go; `panel` is that of each column."""
+        """Lists the updates of each panel, and the targets of A's blocks; `panel` is that of each column."""
         library, pattern = _library(), self.state.pattern
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
         self._keep(pattern, update=update, entry=entry)
+        self._safe_work.check()
         library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.place))
         np.cumsum(update, out=update)
         np.cumsum(entry, out=entry)
@@ -273,6 +245,7 @@ class Factorisation:
         self._keep(pattern, **{name: np.empty(entries, np.int64) for name in ("block_of", "target")})
         used = library.optpy_panel_updates(byref(pattern), *_addresses(panel, np.empty(pattern.panels, np.int64)))
         self._keep(pattern, position=np.empty(used, np.int32))
+        self._safe_work.check()
         library.optpy_panel_positions(byref(pattern), *A.addresses, *_addresses(np.empty(self.nodes, np.int32)))
 
     # -- work ----------------------------------------------------------------------------------------------------------

@@ -241,8 +241,10 @@ static void order_write(Order *o, const int32_t *rank, int32_t pivots, int32_t *
     for (int32_t i = 0; i < o->n; i++) order[count[pivot[i]]++] = i;
 }
 
-/* Returns 0 if there is no memory for it. */
-OPTPY_EXPORT int optpy_order(int32_t n, const int64_t *rows, const int32_t *columns, int32_t *order) {
+/* Returns 0 if there is no memory for it; where a safe point stops it, the order is none. */
+OPTPY_EXPORT int optpy_order(int32_t n, const int64_t *rows, const int32_t *columns, int32_t *order,
+                             SafePoint *safe) {
+    safe_begin(safe);
     const size_t size = (size_t)n + 1;
     Order o = {.n = n, .capacity = rows[n] + n};
     o.pool = (int32_t *)malloc((size_t)(o.capacity + 1) * sizeof *o.pool);
@@ -259,6 +261,7 @@ OPTPY_EXPORT int optpy_order(int32_t n, const int64_t *rows, const int32_t *colu
         const int32_t left = order_start(&o, rows, columns);
         for (int32_t i = 0; i < n; i++) rank[i] = -1;
         while (done && o.eliminated < left) {
+            if (pivots % 64 == 0 && safe_point(safe)) break;
             while (o.head[o.least] < 0) o.least++;
             const int32_t p = o.head[o.least];
             order_remove(&o, p);
@@ -267,7 +270,7 @@ OPTPY_EXPORT int optpy_order(int32_t n, const int64_t *rows, const int32_t *colu
         }
         for (int32_t i = 0; i < n; i++)
             if (rank[i] < 0 && o.parent[i] < 0) rank[i] = pivots;
-        if (done) order_write(&o, rank, pivots, order);
+        if (done && !safe_stopped(safe)) order_write(&o, rank, pivots, order);
     }
     free(o.pool);
     free(numbers);

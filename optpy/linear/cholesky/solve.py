@@ -8,45 +8,80 @@ from typing import final
 
 import numpy as np
 
-from optpy.kernels.runtime.context import PcgState
-from optpy.linear.assembled.solve import CholeskyFactor
-from optpy.linear.choice import Outcome
-from optpy.linear.loop import Solved, begin_anew, is_unreduced
+from optpy.errors import OptionError
+from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.cholesky.factor import CholeskyFactor
+from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, begin_anew, is_unreduced
+from optpy.linear.pcg.state import PcgState
+from optpy.linear.system import System
 from optpy.solver.pcg import PCGScalars, dot, pcg
-from optpy.solver.protocol import LinearLimits, LinearStatus
+from optpy.solver.protocol import LinearStatus
 
 _ENDED = -1
 """A status of the state that is none of the native loop's."""
+_ANALYSED = 100_000
+"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
+_CHEAP = 500
+"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
+_AFFORDED = 5e10
+"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
 
 
 @final
-class CholeskySolve:
-    """See ``PreconditionedSolve``: the textbook's loop, of which two iterations are most of the time enough.
+class CholeskySolve(Method):
+    """The textbook's loop with A^-1 as it was factored: two iterations are most of the time enough.
 
     Args:
-        factor: which has been built for the present linearisation.
+        system: whose matrix may be assembled.
     """
 
-    name = "cholesky"
+    def __init__(self, system: System) -> None:
+        self._executor = system.executor
+        self._assembly = system.shared(Assembly)
+        self._factored: CholeskyFactor | None = None
 
-    def __init__(self, factor: CholeskyFactor) -> None:
-        self._factor = factor
+    @property
+    def name(self) -> str:
+        return "cholesky"
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._factored is None else self._factored.nbytes
+
+    @property
+    def factor(self) -> CholeskyFactor:
+        """Whose pattern is analysed when it is first asked for."""
+        if self._factored is None:
+            self._factored = CholeskyFactor(self._assembly, self._executor.safe_work)
+        return self._factored
+
+    def is_affordable(self, first: bool) -> bool:
+        """Whether "auto" may take it: at first where it is cheap, and then where it is possible."""
+        if not first:
+            return self.factor.operations <= _AFFORDED
+        numbers = self._assembly.pattern.nnz * self._assembly.channels**2
+        return self._assembly.nodes <= _ANALYSED and self.factor.operations <= _CHEAP * numbers
+
+    def solve(self, state: PcgState, task: Task) -> Solved:
         """It is given up where it does not solve a singular system, whatever the patience."""
-        factor = self._factor
+        factor = self.factor
+        try:
+            factor.build(task.damped, self._executor.safe_work)
+        except MemoryError:
+            needed = f"{factor.needed / 2**30:.1f} GiB"
+            raise NoMemory(OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'")) from None
         trace: list[PCGScalars] = []
         b = -factor.gradient()
-        delta, summary = pcg(factor, b, replace(limits, eta=limits.forcing()), trace)
+        delta, summary = pcg(factor, b, replace(task.limits, eta=task.limits.forcing()), trace)
         # In what a singular M leaves out, r.z does not see that r is as it was.
         if factor.singular and summary.status is LinearStatus.CONVERGED:
             r = factor.apply(delta) - b
             if is_unreduced({"r_squared": dot(r, r), "g_squared": dot(b, b)}):
                 begin_anew(state)
-                return Solved(summary, Outcome.UNFIT)
+                return Solved(None, Outcome.UNFIT, summary.iterations)
         factor.set_step(delta)
         state.k, state.status = summary.iterations, _ENDED
         if state.trace is not None:
             rows = np.array([[s.k, s.rho, s.pAp, s.alpha, s.Q, s.zeta, s.rho_next] for s in trace])
             ctypes.memmove(state.trace, rows.ctypes.data, rows.nbytes)
-        return Solved(summary, Outcome.SERVED)
+        return Solved(summary, Outcome.SERVED, summary.iterations)

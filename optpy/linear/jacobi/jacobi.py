@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from optpy.ir import Field
-from optpy.kernels.runtime.context import PcgState
-from optpy.kernels.runtime.library import BoundProgram
-from optpy.linear.choice import Outcome
-from optpy.linear.loop import Solved, begin_anew, directions_and_steps, go_on, run
-from optpy.solver.protocol import LinearLimits, LinearStatus
-
-PATIENCE = 25
-"""Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
-ASSEMBLED_PATIENCE = 10
-"""The same with block-Jacobi, where J^T J is assembled: there multigrid also takes better steps than block-Jacobi."""
+from optpy.linear.executor import Executor
+from optpy.linear.method import Method, Outcome, Solved, Task, begin_anew, go_on
+from optpy.linear.pcg.state import PcgState
+from optpy.solver.protocol import LinearStatus
 
 
 @final
-class JacobiSolve:
-    """See ``PreconditionedSolve``.
+class JacobiSolve(Method):
+    """M = diag(J^T J + D), or its blocks; z = M^-1 r is part of the lines.
 
     Args:
-        bound: the energy's program with its memory.
-        unknowns: of the energy, in order.
-        blocks: whether M is the blocks, not only the diagonal.
-        on_grid: whether what takes its place is the multigrid of a grid, not something on the assembled matrix.
+        executor: runs them.
+        blocks: whether M is the blocks, where they are not diagonal.
     """
 
-    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field], blocks: bool, on_grid: bool) -> None:
-        self._bound = bound
-        self._unknowns = unknowns
-        self._blocks = blocks
-        self._on_grid = on_grid
+    def __init__(self, executor: Executor, blocks: bool) -> None:
+        self._executor = executor
+        self._asked_for_blocks = blocks
+        self._blocks = blocks and executor.has_blocks
 
     @property
     def name(self) -> str:
         return "block_jacobi" if self._blocks else "jacobi"
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
-        most = limits.max_iterations if patience is None else min(patience, limits.max_iterations)
-        steps = directions_and_steps(self._unknowns)
-        kernels = self._bound.pcg_kernels(steps, damped, "_block" if self._blocks else "")
-        summary = run(self._bound, kernels, state, replace(limits, max_iterations=most, eta=limits.forcing()))
-        if summary.status is not LinearStatus.MAX_ITERATIONS:
-            return Solved(summary, Outcome.SERVED)
-        if state.k >= limits.max_iterations:
-            return Solved(summary, Outcome.DEAR if patience is None else Outcome.SERVED)
-        if self._on_grid:
-            go_on(state)
-        else:  # what block-Jacobi gains last says little about what is left
-            begin_anew(state)
-        return Solved(summary, Outcome.DEAR)
+    def solve(self, state: PcgState, task: Task) -> Solved:
+        lines = self._executor.lines(task.damped, "_block" if self._blocks else "")
+        limits = replace(task.limits, eta=task.limits.forcing())
+        summary = self._executor.run(lines, state, limits, task.patience, task.ahead)
+        if summary is None:
+            iterations = state.k
+            if self._asked_for_blocks:  # what block-Jacobi gains last says little about what is left
+                begin_anew(state)
+            else:
+                go_on(state)
+            return Solved(None, Outcome.DEAR, iterations)
+        dear = summary.status is LinearStatus.MAX_ITERATIONS and task.patience is None
+        return Solved(summary, Outcome.DEAR if dear else Outcome.SERVED, summary.iterations)

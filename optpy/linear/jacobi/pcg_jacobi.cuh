@@ -9,7 +9,7 @@ PCG_LINE(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_af
 
 /* -- all iterations in one kernel -------------------------------------------------------------------------------- */
 
-/* What all blocks have added up, in every thread of every block, if the line leaves a sum: all add the shares in the
+/* The total of all blocks, in every thread of every block, if the line leaves a sum: all add the shares in the
  * same order. Two rows of shares take turns, since a block may leave its next one while another still adds up these. */
 OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn) {
     double *shares = c->partial + (*turn ? gridDim.x : 0), total = 0;
@@ -28,7 +28,7 @@ OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn
 
 enum Line { LINE_START, LINE_DIRECTION, LINE_APPLY, LINE_UPDATE, LINE_FLUSH, LINE_APPLY_DELTA, LINE_RESTART, LINE_END };
 
-/* What follows a line, and the total that it may have left, in one thread of each block; returns the next line. */
+/* Does what follows a line, with the total that it may have left, in one thread of each block; returns the next line. */
 OPTPY_FN Line pcg_after(const Context *c, Pcg *s, Line line, double total, bool halt, bool tells) {
     switch (line) {
     case LINE_START:
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
     double sum[1] = {0};
     bool turn = false;
     if (threadIdx.x == 0) {
-        /* Where the method goes on, it is running: no block ends, and writes c->pcg, before all have read it. */
+        /* If the method goes on, it is running: no block ends, and writes c->pcg, before all have read it. */
         *s = c->fresh ? Pcg() : *c->pcg;
         *next = c->fresh ? LINE_START : LINE_DIRECTION;
     }

@@ -8,8 +8,9 @@ from typing import final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.runtime.cuda.bound import BoundCuda
-from optpy.linear.cuda_lines import CudaLines
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
+from optpy.linear.pcg.cuda_lines import CudaLines
+from optpy.linear.safe_work import SafeWork
 
 
 @final
@@ -38,12 +39,13 @@ class CudaGridMultigrid:
         """The lines of conjugate gradients with the levels that were built last."""
         return CudaLines(self._bound, self._unknowns, "_multigrid", damped, self.levels)
 
-    def build(self, damped: bool) -> None:
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
         lines, levels, c = self.kernels(damped), self.levels, self._bound.context
         c.omega = levels.finest_omega
         lines.go_on()  # what is queued does nothing where a solve has ended
         for colour, point in levels.probes():
+            safe_work.check()
             levels.put_probe(colour, point)
             lines.product("z")
             levels.take_probe(colour, point)

@@ -1,25 +1,26 @@
-"""The multigrid preconditioner on a GPU: what native/multigrid.cuh is compiled with, its memory, and its launches."""
+"""The multigrid preconditioner on a GPU: what multigrid.cuh is compiled with, its memory, and its launches."""
 
 from __future__ import annotations
 
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
-from ctypes import c_double, c_int, c_int64, c_void_p
+from ctypes import c_int64
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from optpy.ir import Coupling, Dim
+from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
+from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.context import PCG
+from optpy.kernels.runtime.cuda.device import Kernel
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
-
-if TYPE_CHECKING:
-    from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLevel, cuda_context
 
 _ALONE = 2**15
 """Multiplications below which one block does a level faster than a launch begins."""
@@ -30,7 +31,7 @@ MOST_CHANNELS = 128
 POWER_ITERATIONS = 8
 DAMPING = 1.4
 """Steps of the search for the largest eigenvalue of D^-1 A, and what omega is over it: that damps the upper two thirds
-of the spectrum. As in native/multigrid_build.h."""
+of the spectrum. As in multigrid_build.h."""
 _TABLES = ("row", "column", "transposed", "first", "inverse_first", "colour", "member", "block", "position")
 
 
@@ -55,59 +56,23 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     ]
     names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
     bounds = [line for name in names for line in launch_bounds(name, False)]
-    head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds])
+    structures = [CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
+    head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds, *(s.text for s in structures)])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
 
 
-class _Level(ctypes.Structure):
-    """struct MgLevel."""
-
-    _fields_ = [
-        ("size", c_int64 * 3),
-        ("step", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("plane", c_int64),
-        ("origin", c_int64),
-        ("matrix", c_void_p),
-        ("inverse", c_void_p),
-        ("x", c_void_p),
-        ("b", c_void_p),
-        ("t", c_void_p),
-        ("omega", c_void_p),
-    ]
-
-
-class _Channel(ctypes.Structure):
-    """struct MgChannel."""
-
-    _fields_ = [("values", c_void_p), ("minus", c_void_p), ("mask", c_void_p)]
-
-
-def _context_type(channels: int) -> type[ctypes.Structure]:
-    """struct Context of native/multigrid.cuh."""
-    members: list[tuple[str, Any]] = [
-        ("level", _Level),
-        ("coarser", _Level),
-        ("levels", c_void_p),
-        *((name, c_int64) for name in ("first", "small", "last")),
-        ("size", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("fine", _Channel * channels),
-        *((name, c_void_p) for name in ("factor", "work", "partial", "total", "sync", "status")),
-        ("scale", c_double),
-        ("add", c_int),
-        ("colour", c_int),
-        ("probe", c_int * 3),
-    ]
-    return type("Context", (ctypes.Structure,), {"_fields_": members})
+def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
+    """A kernel of the coarse levels of a program that has a ``Coupling``."""
+    program = library.program
+    coupling = program.coupling
+    assert isinstance(coupling, Coupling)
+    return library.further("multigrid", lambda: multigrid_source(coupling, program.dtype), name)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class LevelSize:
-    """How a coarse grid lies in memory, with a halo as wide as its stencil reaches.
+    """The layout of a coarse grid in memory, with a halo as wide as its stencil reaches.
 
     Attributes:
         shape: points along z, y, x.
@@ -149,7 +114,7 @@ def _shape(coupling: Coupling, sizes: Mapping[Dim, int]) -> tuple[int, ...]:
 
 
 def _planes(coupling: Coupling) -> dict[str, int]:
-    """How many planes each array of a level has."""
+    """The number of planes of each array of a level."""
     neighbours = prod(2 * r + 1 for r in coupling.coarse_reach)
     n = len(coupling.elements)
     return {
@@ -192,12 +157,12 @@ class CudaMultigrid:
         self._small = min(small, default=len(sizes) - 1)
         self.context = self._new_context(finest)
 
-    def _level(self, size: LevelSize, omega: int) -> _Level:
+    def _level(self, size: LevelSize, omega: int) -> CudaLevel:
         address = self._bound.device.address
         planes = _planes(self._coupling)
         arrays = {name: address(self._zeros(k * size.plane, self._dtype)) for name, k in planes.items()}
         shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
-        return _Level(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
+        return CudaLevel(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
 
     def _zeros(self, count: int, dtype: Any) -> Any:
         array = self._xp.zeros(count, dtype)
@@ -206,10 +171,11 @@ class CudaMultigrid:
 
     def _new_context(self, finest: tuple[int, ...]) -> Any:
         bound, address = self._bound, self._bound.device.address
-        context = _context_type(len(self._coupling.elements))()
-        levels = np.frombuffer(bytes((_Level * len(self._levels))(*self._levels)), np.uint8)
+        fields = cuda_context(len(self._coupling.elements)).fields
+        context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
+        levels = np.frombuffer(bytes((CudaLevel * len(self._levels))(*self._levels)), np.uint8)
         self._memory.append(self._xp.asarray(levels, blocking=True))
-        context.levels = address(self._memory[-1])
+        context.levels = ctypes.cast(address(self._memory[-1]), ctypes.POINTER(CudaLevel))  # on the device
         context.small, context.last = self._small, len(self._levels) - 1
         coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
         pitch = bound.buffers.pitch[self._coupling.dims]
@@ -317,4 +283,5 @@ class CudaMultigrid:
         self._queue(name, self._points(level) if points is None else points)
 
     def _queue(self, name: str, points: int, together: bool = False) -> None:
-        self._bound.launch(self._bound.library.multigrid(name), points, together=together, context=self.context)
+        kernel = levels_kernel(self._bound.library, name)
+        self._bound.launch(kernel, points, together=together, context=self.context)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from ctypes import byref
 from typing import final
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Coupling, Field
-from optpy.kernels.runtime.context import PcgKernels
 from optpy.kernels.runtime.library import BoundProgram
-from optpy.linear.loop import directions_and_steps
-from optpy.linear.multigrid.levels import Multigrid
+from optpy.linear.multigrid.levels import Multigrid, places
+from optpy.linear.multigrid.native import grid_multigrid
+from optpy.linear.multigrid.structures import MultigridState
+from optpy.linear.pcg.native import address, ints, lines
+from optpy.linear.pcg.state import PcgKernels
+from optpy.linear.safe_work import SafeWork
 
 
 @final
@@ -26,10 +31,14 @@ class GridMultigrid:
         coupling, buffers = bound.program.coupling, bound.buffers
         assert isinstance(coupling, Coupling)
         self._bound = bound
-        self._steps = directions_and_steps(unknowns)
-        self._z = [vector("z", u) for u in unknowns]
+        self._unknowns = unknowns
         shape = [buffers.sizes[d] for d in coupling.dims]
         self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], bound.program.dtype)
+        program, state = bound.program, self.levels.state
+        for name, elements in coupling.vectors.items():
+            setattr(state, name, places(elements, program.slots))
+        state.z_of = ints([program.slots.fields[vector("z", u)] for u in unknowns])
+        state.smooth, state.power = ints(program.groups["smooth_multigrid"]), ints(program.groups["power_multigrid"])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 
     @property
@@ -39,12 +48,31 @@ class GridMultigrid:
     def kernels(self, damped: bool) -> PcgKernels:
         """The lines of conjugate gradients with the levels that were built last."""
         if damped not in self._kernels:
-            self._kernels[damped] = self._bound.multigrid_kernels(self._steps, damped, self._z, self.levels)
+            self._kernels[damped] = self._lines(damped)
         return self._kernels[damped]
 
-    def build(self, damped: bool) -> None:
+    def _lines(self, damped: bool) -> PcgKernels:
+        state = ctypes.addressof(self.levels.state)
+        return lines(
+            self._bound,
+            self._unknowns,
+            damped,
+            "_multigrid",
+            precondition=address(grid_multigrid(self._bound.library).optpy_apply_multigrid),
+            preconditioner=state,
+            omega=state + MultigridState.omega.offset,
+        )
+
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for J^T J (+ D) as it now is."""
-        self._bound.build_multigrid(self.kernels(damped), self.levels)
+        bound, state = self._bound, self.levels.state
+        build, lines = grid_multigrid(bound.library).optpy_multigrid, self.kernels(damped)
+
+        def work(safe: int) -> None:
+            state.safe = safe
+            build(byref(bound.context), byref(lines), byref(state), bound.no_scalars, bound.product_threads)
+
+        safe_work.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ctypes import POINTER, c_double, c_int, c_int64, c_void_p
+from ctypes import c_int, c_int64
 from math import prod
 from typing import Any, final
 
@@ -15,6 +14,7 @@ from optpy.ir import Coupling, Field, Graph
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.multigrid.structures import LEVEL, MULTIGRID, MultigridLevel, MultigridState
 
 _COARSEST = 128
 """Unknowns that are solved for directly."""
@@ -30,22 +30,22 @@ _TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_fi
 
 
 def multigrid_source(coupling: Coupling) -> str:
-    """The code for a coupling; goes after prelude.h, team.h, kernel.h, lines.h and ``preconditioner_prelude``."""
+    """The code for a coupling; goes after prelude.h, team.h, kernel.h, lines.h and ``precision_source``."""
     lines = coupling_tables(coupling, "static const int", _TABLES)
     headers = (
         native_header(f"linear/multigrid/{name}") for name in ("multigrid.h", "multigrid_build.h", "multigrid_solve.h")
     )
-    return "\n".join([*lines, "", *headers])
+    return "\n".join([*lines, "", LEVEL.text, MULTIGRID.text, "", *headers])
 
 
 def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
-    """Where each element of a solver's vector stands: (field, channel), as native code reads it."""
+    """The place of each element of a solver's vector: (field, channel), as native code reads it."""
     flat = [number for f, c in elements for number in (slots.fields[f], c)]
     return (c_int * len(flat))(*flat)
 
 
 def coupling_tables(coupling: Coupling, declaration: str, names: Collection[str]) -> list[str]:
-    """Which elements are coupled, for native code.
+    """The tables of coupled elements, for native code.
 
     Args:
         coupling: of the energy.
@@ -152,49 +152,6 @@ def too_long_edge(coupling: Coupling, graphs: Mapping[Graph, Connectivity]) -> s
 
 
 # -- memory --------------------------------------------------------------------------------------------------------
-
-
-class MultigridLevel(ctypes.Structure):
-    """As native/multigrid.h."""
-
-    _fields_ = [
-        ("size", c_int64 * 3),
-        ("step", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("plane", c_int64),
-        ("origin", c_int64),
-        ("offset", c_void_p),
-        ("matrix", c_void_p),
-        ("inverse", c_void_p),
-        ("x", c_void_p),
-        ("b", c_void_p),
-        ("t", c_void_p),
-        ("omega", c_double),
-    ]
-
-
-class MultigridState(ctypes.Structure):
-    """As native/multigrid.h."""
-
-    _fields_ = [
-        ("size", c_int64 * 3),
-        ("row", c_int64),
-        ("slab", c_int64),
-        ("levels", c_int64),
-        ("level", POINTER(MultigridLevel)),
-        ("factor", c_void_p),
-        ("work", c_void_p),
-        ("partial", c_void_p),
-        ("omega", c_double),
-        ("r", POINTER(c_int)),
-        ("z", POINTER(c_int)),
-        ("Ap", POINTER(c_int)),
-        ("C", POINTER(c_int)),
-        ("z_of", POINTER(c_int)),
-        ("smooth", POINTER(c_int)),
-        ("power", POINTER(c_int)),
-    ]
 
 
 @final

@@ -1,4 +1,4 @@
-/* The levels of native/multigrid.h on a device: the same grids, matrices and sweeps, with one thread to a point. What
+/* The levels of multigrid.h on a device: the same grids, matrices and sweeps, with one thread to a point. What
  * one kernel does on a large level, one block does on all small ones, where a launch would cost more than the work, and
  * blocks that wait for one another on those between. No sum depends on which block comes first. */
 
@@ -12,49 +12,13 @@ enum {
     MG_EACH_CHANNEL = MG_FEW ? MG_CHANNELS : 1, MG_EACH_BLOCK = MG_FEW ? MG_BLOCKS : 1, MG_EACH_MEMBER = MG_FEW ? MG_LARGEST : 1,
 };
 
-struct MgLevel {
-    long long size[3];        /* z, y, x */
-    long long step[3];        /* finer points to a coarse one: 2, or 1 where the dim is too short to halve */
-    long long row, slab;      /* elements to the next row, to the next slab */
-    long long plane, origin;  /* elements to the next channel; of the first point within its plane */
-    OPTPY_REAL *matrix;       /* [pair][neighbour]: A(row channel, here; column channel, here + offset) */
-    OPTPY_REAL *inverse;      /* [inverse pair]: of the diagonal blocks */
-    OPTPY_REAL *x, *b, *t;    /* [channel] */
-    double *omega;            /* the damping; while it is looked for, 1 / the last norm */
-};
-
-/* A channel of a grid without a halo. */
-struct MgChannel {
-    OPTPY_REAL *values;
-    const OPTPY_REAL *minus;  /* restricted: values - minus; or null */
-    const OPTPY_REAL *mask;   /* interpolated to only where this is not 0; or null */
-};
-
-struct Sync { unsigned arrived, barrier; };
-
-/* The kernels' one argument; multigrid.py has the same for Python. */
-struct Context {
-    MgLevel level, coarser;
-    const MgLevel *levels;    /* all of them */
-    long long first, small, last; /* of the levels, for kernels that work on several; `small` is the first for one block */
-    long long size[3], row, slab; /* of the finest grid */
-    MgChannel fine[MG_CHANNELS];
-    double *factor, *work;    /* of the coarsest level: points * channels squared, points * channels */
-    double *partial, *total;
-    Sync *sync;
-    const long long *status;  /* of conjugate gradients: once they have ended nothing is done; or null */
-    double scale;             /* what the result is multiplied by */
-    int add;                  /* whether what is interpolated is added to what is there */
-    int colour, probe[3];     /* the channels, and the points, of a probe */
-};
-
 #define MG_KERNEL(name) \
     extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name) name(const __grid_constant__ Context context)
 #define MG_CONTEXT                                                          \
     const Context *c = &context;                                            \
     if (c->status && *(const volatile long long *)c->status) return;
 
-/* Which points of a level a thread works on. */
+/* The points of a level that a thread works on. */
 struct MgShare { unsigned first, stride; };
 
 OPTPY_FN MgShare mg_of_grid() { return {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x}; }
@@ -75,7 +39,7 @@ OPTPY_FN int mg_at(const MgLevel *l, MgPoint p) { return (int)(l->origin + p.z *
 OPTPY_FN unsigned mg_finest_points(const Context *c) { return (unsigned)(c->size[0] * c->size[1] * c->size[2]); }
 OPTPY_FN long long mg_finest_at(const Context *c, MgPoint p) { return p.z * c->slab + p.y * c->row + p.x; }
 
-/* Where a neighbour of the half stencil stands, the middle first. */
+/* The position of a neighbour of the half stencil, the middle first. */
 OPTPY_FN MgPoint mg_neighbour(int n) {
     const int code = n + MG_HALF - 1;
     return {code / (MG_NY * MG_NX) - MG_REACH_Z, code / MG_NX % MG_NY - MG_REACH_Y, code % MG_NX - MG_REACH_X};

@@ -20,32 +20,6 @@ enum {
     MG_ALONE = 1 << 17,       /* multiplications below which one thread is faster than a barrier */
 };
 
-typedef struct {
-    int64_t size[3];          /* z, y, x */
-    int64_t step[3];          /* finer points to a coarse one: 2, or 1 where the dim is too short to halve */
-    int64_t row, slab;        /* elements to the next row, to the next slab */
-    int64_t plane, origin;    /* elements to the next channel; of the first point within its plane */
-    const int64_t *offset;    /* of each neighbour of the half stencil */
-    OPTPY_REAL *matrix;       /* [pair][neighbour]: A(row channel, here; column channel, here + offset) */
-    OPTPY_REAL *inverse;      /* [inverse pair]: of the diagonal blocks */
-    OPTPY_REAL *x, *b, *t;    /* [channel] */
-    double omega;
-} MgLevel;
-
-typedef struct Multigrid {
-    int64_t size[3], row, slab; /* of the finest grid */
-    int64_t levels;
-    MgLevel *level;
-    double *factor;           /* L and D of the coarsest matrix, points * channels squared */
-    double *work;             /* of the coarsest level: points * channels */
-    double *partial;          /* rows of the first coarse level */
-    double omega;             /* of the finest level */
-    /* Where the solver's vectors stand on the finest grid: the field and the channel of each element. */
-    const int (*r)[2], (*z)[2], (*Ap)[2], (*C)[2];
-    const int *z_of;          /* the field z of each unknown */
-    const int *smooth, *power; /* lines: z += omega D^-1 (r - A z), and z = omega D^-1 A z */
-} Multigrid;
-
 OPTPY_FN MgVec mg_load(const OPTPY_REAL *p) { return *(const MgVec *)p; }
 OPTPY_FN void mg_store(OPTPY_REAL *p, MgVec v) { *(MgVec *)p = v; }
 

@@ -1,4 +1,4 @@
-/* The numbers of multigrid.cuh, as native/multigrid_build.h has them: matrices of the coarse levels, the inverses of their
+/* The numbers of multigrid.cuh, as multigrid_build.h has them: matrices of the coarse levels, the inverses of their
  * diagonal blocks, each level's damping, and the inverse of the coarsest. The products with the finest A are queued by the
  * host. */
 
@@ -145,7 +145,7 @@ OPTPY_FN void mg_invert_blocks(const MgLevel *l, MgShare share) {
     }
 }
 
-/* Where the power iteration starts. */
+/* The start of the power iteration. */
 OPTPY_FN void mg_begin_estimate(const MgLevel *l, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
         const int at = mg_at(l, mg_point(l->size, q));

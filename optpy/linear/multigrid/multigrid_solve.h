@@ -1,4 +1,4 @@
-/* What conjugate gradients ask of multigrid.h: all levels for a matrix that is known by its products, and a cycle, whose sweeps
+/* The part of multigrid.h that conjugate gradients call: all levels for a matrix that is known by its products, and a cycle, whose sweeps
  * on the finest level are lines of the energy's own. */
 
 typedef struct {
@@ -17,6 +17,7 @@ static void mg_probe_all(const MgCall *call, const Context *on_z, Team *team, in
     mg_fine(call->context, g, g->z, NULL, g->C, z);
     mg_fine(call->context, g, g->Ap, NULL, NULL, Ap);
     for (int64_t n = 0; n < MG_NEIGHBOURS * MG_COLOURS; n++) {
+        if (safe_point_of_team(g->safe, team, thread)) return;
         const int64_t point[3] = {n / MG_COLOURS / MG_NX / MG_NY, n / MG_COLOURS / MG_NX % MG_NY, n / MG_COLOURS % MG_NX};
         mg_probe(l, (int)(n % MG_COLOURS), point, team, thread);
         team_barrier(team);
@@ -65,23 +66,26 @@ static void mg_build_body(void *argument, Team *team, int thread) {
     const Context on_z = in_place_of_p(call->context, call->lines, g->z_of, field, plane);
     mg_probe_all(call, &on_z, team, thread);
     for (int64_t l = 0; l < g->levels - 1; l++) {
+        if (safe_point_of_team(g->safe, team, thread)) return;
         mg_invert_blocks(&g->level[l], team, thread);
         team_barrier(team);
         mg_estimate(&g->level[l], g->partial, team, thread);
         mg_coarsen(&g->level[l], &g->level[l + 1], team, thread);
         team_barrier(team);
     }
+    if (safe_point_of_team(g->safe, team, thread)) return;
     if (thread == 0) mg_factor_coarsest(g);
     mg_estimate_finest(call, &on_z, team, thread);
 }
 
-/* All levels of the preconditioner for A as it now is; p and Ap are not kept. */
+/* All levels of the preconditioner for A as it now is, if no safe point stops it; p and Ap are not kept. */
 OPTPY_EXPORT void optpy_multigrid(const Context *c, const PcgKernels *m, Multigrid *g, const double *scalar, int threads) {
     MgCall call = {c, m, g, scalar};
+    safe_begin(g->safe);
     team_run(threads, mg_build_body, &call);
 }
 
-/* What is left of the V-cycle for z = M^-1 r when z holds its first sweep; r.z. */
+/* The rest of the V-cycle for z = M^-1 r when z holds its first sweep; returns r.z. */
 OPTPY_EXPORT double optpy_apply_multigrid(void *preconditioner, const Context *c, const PcgKernels *m, const double *scalar,
                                           Team *team, int thread) {
     const Multigrid *g = (const Multigrid *)preconditioner;

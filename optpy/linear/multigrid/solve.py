@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.kernels.runtime.context import PcgState
-from optpy.linear.choice import Outcome
-from optpy.linear.ending import Ending
-from optpy.linear.loop import Run, Solved, go_on, is_unreduced
+from optpy.kernels.codegen.endings import Ending
+from optpy.linear.executor import Executor
+from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
+from optpy.linear.pcg.state import PcgState
+from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _BUILDING = 12
@@ -32,27 +33,29 @@ class Levels(Protocol):
     def kernels(self, damped: bool) -> Any:
         """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
 
-    def build(self, damped: bool) -> None:
-        """Levels for A = J^T J (+ D) as it now is."""
+    def build(self, damped: bool, safe_work: SafeWork) -> None:
+        """Levels for A = J^T J (+ D) as it now is.
+
+        Raises:
+            OutOfTime
+        """
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
 
 
 @final
-class MultigridSolve:
-    """See ``PreconditionedSolve``. It lasts from solve to solve: levels of one linearisation serve later ones as long
-    as they do about as well as when they were new.
+class MultigridSolve(Method):
+    """Multigrid of a grid, or of an assembled matrix: levels of one linearisation serve later ones as long as they do
+    about as well as when they were new.
 
     Args:
-        run: see ``Run``.
+        executor: runs conjugate gradients.
         levels: which need not be built yet.
     """
 
-    name = "multigrid"
-
-    def __init__(self, run: Run, levels: Levels) -> None:
-        self._iterate = run
+    def __init__(self, executor: Executor, levels: Levels) -> None:
+        self._executor = executor
         self._levels = levels
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
@@ -60,6 +63,10 @@ class MultigridSolve:
         self._misses_errors = False
         self._trusted = False
         self._given_up = False
+
+    @property
+    def name(self) -> str:
+        return "multigrid"
 
     @property
     def levels(self) -> Levels:
@@ -78,7 +85,8 @@ class MultigridSolve:
         """It has been found that no errors are missed with this data, though it seemed so."""
         self._trusted = True
 
-    def solve(self, state: PcgState, limits: LinearLimits, damped: bool, patience: int | None) -> Solved:
+    def solve(self, state: PcgState, task: Task) -> Solved:
+        limits, damped, patience = task.limits, task.damped, task.patience
         before, reduced = state.k, _reduced(state)
         eta = self._forcing(limits)
         most = limits.max_iterations
@@ -99,18 +107,22 @@ class MultigridSolve:
                 # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
                 missed = missed and (patience is None or is_unreduced(self._levels.residual_norms()))
             self._misses_errors |= missed
-        iterations = state.k - before
-        self._count(iterations)
-        if patience is None:
-            return Solved(summary, Outcome.SERVED)
-        outcome = self._outcome(state, limits, summary, missed)
+        self._count(state.k - before)
+        outcome = Outcome.SERVED if patience is None else self._outcome(state, limits, summary, missed)
         if outcome is not Outcome.SERVED:
+            self._given_up = True
             go_on(state)
             state.rho = state.rho_0 = 1.0
-        elif iterations > patience and _is_slow(state, iterations, reduced):
-            outcome = Outcome.DEAR
-        self._given_up |= outcome is not Outcome.SERVED
-        return Solved(summary, outcome)
+            return Solved(None, outcome, state.k)
+        if patience is not None and state.k - before > patience and _is_slow(state, state.k - before, reduced):
+            outcome, self._given_up = Outcome.DEAR, True
+        self._executor.follow(task.ahead)
+        return Solved(summary, outcome, summary.iterations)
+
+    def _iterate(self, lines: Any, state: PcgState, limits: LinearLimits) -> LinearSummary:
+        summary = self._executor.run(lines, state, limits)
+        assert summary is not None  # it has no pause
+        return summary
 
     def _outcome(self, state: PcgState, limits: LinearLimits, summary: LinearSummary, missed: bool) -> Outcome:
         """Of a solve that another preconditioner may go on with."""
@@ -149,8 +161,8 @@ class MultigridSolve:
         return summary
 
     def _build(self, damped: bool) -> None:
-        self._first_iterations = None  # first, so that levels which Ctrl-C cuts short are built again
-        self._levels.build(damped)
+        self._first_iterations = None  # first, so that levels which are cut short are built again
+        self._levels.build(damped, self._executor.safe_work)
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""

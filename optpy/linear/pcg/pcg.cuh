@@ -10,13 +10,7 @@
  * phase_start, phase_direction, phase_update, phase_flush, phase_restart, and phase_apply_0, ... for A p, which may take
  * several; their last argument puts delta in the place of p. */
 
-enum {
-    PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL,
-    PCG_LIMIT, PCG_TIME, PCG_STAGNATED
-};
-enum { PCG_PATIENCE = 100 }; /* iterations without progress */
-
-/* What the device knows now, not what a register or the nearest cache remembers. */
+/* The value in memory now, not what a register or the nearest cache remembers. */
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 

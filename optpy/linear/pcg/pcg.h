@@ -1,70 +1,14 @@
-/* Runs kernels on a team of threads, and the preconditioned conjugate gradient method around them: one library for all
- * energies.
+/* The preconditioned conjugate gradient method around the kernels of an energy, on a team of threads.
  *
  * The method is solver/pcg.py line for line (Nocedal & Wright, algorithm 5.3), with r = b - A delta here, so p = z + beta p.
  * Each thread keeps its own copy of the scalars: all read the same sums after a barrier, so all compute the same. */
-
-/* -- one kernel ---------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const Context *context;
-    const Kernel *kernel;
-    const double *scalar;
-    int64_t repeat;
-} KernelCall;
-
-static void kernel_body(void *argument, Team *team, int thread) {
-    const KernelCall *call = (const KernelCall *)argument;
-    for (int64_t n = 0; n < call->repeat; n++) {
-        kernel_run(call->kernel, call->context, call->scalar, thread, team->threads);
-        team_barrier(team);
-    }
-}
-
-/* Runs a kernel `repeat` times and writes the totals of its reductions. */
-OPTPY_EXPORT void optpy_run(const Context *c, int kernel, const double *scalar, int threads, int64_t repeat, double *total) {
-    KernelCall call = {c, &c->kernels[kernel], scalar, repeat};
-    team_run(threads, kernel_body, &call);
-    for (int n = 0; n < call.kernel->reductions; n++) total[n] = kernel_total(call.kernel, c, n);
-}
-
-/* -- conjugate gradients ------------------------------------------------------------------------------------------- */
-
-enum { PCG_RUNNING, PCG_NO_GRADIENT, PCG_BAD_START, PCG_NO_CURVATURE, PCG_NOT_POSITIVE, PCG_MODEL, PCG_ZERO, PCG_RESIDUAL, PCG_LIMIT, PCG_TIME, PCG_STAGNATED };
-
-enum { PCG_PATIENCE = 100 }; /* iterations without progress */
-
-typedef struct {
-    /* limits */
-    int64_t max_iterations, min_iterations, reset_period;
-    double eta, r_tolerance;
-    double precision;      /* of the vectors */
-    double slice;          /* seconds after which it returns with status PCG_RUNNING, to be called again; and ... */
-    double time_left;      /* ... seconds until PCG_TIME; negative: none */
-    /* state */
-    int64_t k, status;
-    int64_t resume;        /* go on from delta with another preconditioner than before; and ... */
-    int64_t resumed;       /* ... the iteration after which that happened last */
-    double rho, rho_0, alpha, beta, pAp, Q, zeta;
-    int64_t k_seen;        /* the last iteration with progress to be seen, ... */
-    double rho_seen, Q_seen; /* ... and what there was after it */
-    double *trace;         /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
-} PcgState;
 
 typedef struct {
     const Context *context;
     const PcgKernels *kernels;
     PcgState *state;
     const double *scalar;
-    double started;
-    int halted;
 } PcgCall;
-
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 OPTPY_FN void pcg_see(PcgState *s, double rho) {
     s->k_seen = s->k;
@@ -166,15 +110,9 @@ static void pcg_body(void *argument, Team *team, int thread) {
         s.beta = rho_next / s.rho;
         s.rho = rho_next;
         if (s.status != PCG_RUNNING) break;
-        if (thread == 0) {
-            const double spent = seconds_now() - call->started;
-            call->halted = s.time_left >= 0 && spent >= s.time_left ? 2 : spent >= s.slice;
-        }
-        team_barrier(team); /* thread 0's clock decides for all */
-        const int halted = call->halted;
-        if (halted == 2) s.status = PCG_TIME;
-        if (halted) break;
-        team_barrier(team); /* everyone has read it */
+        const int stopped = safe_point_of_team(s.safe, team, thread);
+        if (stopped == SAFE_LATE) s.status = PCG_TIME;
+        if (stopped) break;
     }
     if (s.status != PCG_RUNNING && s.alpha != 0) {
         scalar[ALPHA] = s.alpha;
@@ -185,8 +123,9 @@ static void pcg_body(void *argument, Team *team, int thread) {
     if (thread == 0) *call->state = s;
 }
 
-/* Starts where rho_0 < 0, else goes on; returns when it has ended or when its slice of time is over. */
+/* Starts where rho_0 < 0, else goes on; returns when it has ended or at a safe point. */
 OPTPY_EXPORT void optpy_pcg(const Context *c, const PcgKernels *m, PcgState *state, const double *scalar, int threads) {
-    PcgCall call = {c, m, state, scalar, seconds_now(), 0};
+    PcgCall call = {c, m, state, scalar};
+    safe_begin(state->safe);
     team_run(threads, pcg_body, &call);
 }

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from optpy.energy.data.binding import bind, bind_update
 from optpy.energy.manifolds.stored import quaternions_of
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     matrices,
     plane_matrices,
@@ -23,6 +23,8 @@ from tests.manifold_data import (
     turns,
     unit_vectors,
 )
+
+pytestmark = pytest.mark.native
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
@@ -57,7 +59,7 @@ def test_matrices_are_stored_and_given_back(name: str) -> None:
     _, draw, matrices_of = KINDS[name]
     rng = np.random.default_rng(0)
     a, x = draw(rng, 2, 3), draw(rng, 2, 3)
-    bound = bind(ENERGIES[name], dict(A=matrices_of(a), X=x))
+    bound = bind(ENERGIES[name].problem, dict(A=matrices_of(a), X=x))
     stored = bound.arrays["A"]
     np.testing.assert_allclose(flip(stored, a) if name in ("SO3", "SE3") else stored, a, atol=1e-15)
     np.testing.assert_allclose(bound.give_back("A", stored), matrices_of(a), atol=1e-15)
@@ -95,22 +97,22 @@ def test_nearly_unit_elements_are_normalised_and_exact_ones_left_alone() -> None
     off = q.copy()
     off[0, 1] *= 1.0005
     for value, dtype in ((q, np.float64), (q.astype(np.float32), np.float32)):
-        np.testing.assert_array_equal(bind(ENERGIES["SO3"], dict(A=value, X=value), dtype).arrays["X"], value)
+        np.testing.assert_array_equal(bind(ENERGIES["SO3"].problem, dict(A=value, X=value), dtype).arrays["X"], value)
     kept = off.copy()
-    bound = bind(ENERGIES["SO3"], dict(A=off, X=off)).arrays["X"]
+    bound = bind(ENERGIES["SO3"].problem, dict(A=off, X=off)).arrays["X"]
     np.testing.assert_array_equal(off, kept)
     np.testing.assert_allclose(bound, q, atol=1e-15)
-    single = bind(ENERGIES["SO3"], dict(A=q.astype(np.float32), X=q)).arrays["A"]
+    single = bind(ENERGIES["SO3"].problem, dict(A=q.astype(np.float32), X=q)).arrays["A"]
     np.testing.assert_allclose(np.linalg.norm(single, axis=-1), 1, rtol=1e-15)
     rounded = np.round(matrices(q), 5)
-    stored = bind(ENERGIES["SO3"], dict(A=rounded, X=q)).arrays["A"]
+    stored = bind(ENERGIES["SO3"].problem, dict(A=rounded, X=q)).arrays["A"]
     np.testing.assert_allclose(matrices(stored), rounded, atol=1e-5)
 
 
 def test_whole_numbers_and_lists_will_do() -> None:
-    bound = bind(ENERGIES["SO3"], dict(A=[[[0, 0, 0, 1]]], X=np.eye(3, dtype=np.int64)[None, None]))
+    bound = bind(ENERGIES["SO3"].problem, dict(A=[[[0, 0, 0, 1]]], X=np.eye(3, dtype=np.int64)[None, None]))
     np.testing.assert_array_equal(bound.arrays["A"], bound.arrays["X"])
-    unit = bind(ENERGIES["UnitVector"], dict(A=[[[0, 0, 1]]], X=[[[0, -1, 0]]]))
+    unit = bind(ENERGIES["UnitVector"].problem, dict(A=[[[0, 0, 1]]], X=[[[0, -1, 0]]]))
     np.testing.assert_array_equal(unit.arrays["X"], [[[0, -1, 0]]])
 
 
@@ -158,7 +160,7 @@ SO3, SE3 = matrices(GOOD["SO3"]["X"]), pose_matrices(GOOD["SE3"]["X"])
 )
 def test_mistakes_in_elements(name: str, x: Any, parts: list[str]) -> None:
     with pytest.raises(op.DataError) as caught:
-        bind(ENERGIES[name], GOOD[name] | dict(X=x))
+        bind(ENERGIES[name].problem, GOOD[name] | dict(X=x))
     assert "test_data.py" in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
@@ -166,28 +168,28 @@ def test_mistakes_in_elements(name: str, x: Any, parts: list[str]) -> None:
 
 def test_missing_data_is_asked_for_in_both_forms() -> None:
     with pytest.raises(op.DataError, match=r"unit quaternions \(x, y, z, w\), or \(H, W, 3, 3\): matrices"):
-        bind(ENERGIES["SO3"], dict(A=GOOD["SO3"]["A"]))
+        bind(ENERGIES["SO3"].problem, dict(A=GOOD["SO3"]["A"]))
 
 
 def test_updates_may_change_the_form() -> None:
     energy, q = ENERGIES["SO3"], GOOD["SO3"]
-    bound = bind(energy, q)
+    bound = bind(energy.problem, q)
     R = matrices(quaternions(np.random.default_rng(6), 2, 3))
-    first, arrays = bind_update(energy, bound, dict(X=R))
+    first, arrays = bind_update(energy.problem, bound, dict(X=R))
     assert list(arrays) == ["X"]
     np.testing.assert_allclose(first.give_back("X", first.arrays["X"]), R, atol=1e-15)
-    second, _ = bind_update(energy, first, dict(A=R))
+    second, _ = bind_update(energy.problem, first, dict(A=R))
     assert second.give_back("X", second.arrays["X"]).shape == R.shape
-    third, _ = bind_update(energy, second, dict(X=q["X"]))
+    third, _ = bind_update(energy.problem, second, dict(X=q["X"]))
     np.testing.assert_array_equal(third.give_back("X", third.arrays["X"]), q["X"])
     with pytest.raises(op.DataError, match="no rotation"):
-        bind_update(energy, third, dict(X=2 * R))
+        bind_update(energy.problem, third, dict(X=2 * R))
 
 
 def test_a_translation_that_does_not_fit_the_precision_is_named() -> None:
     far = changed(GOOD["SE3"]["X"], (1, 0, 4), 1e300)
     with pytest.raises(op.DataError, match=r"X\[1, 0, 4\] = 1e\+300 does not fit into float32, dtype=np"):
-        bind(ENERGIES["SE3"], GOOD["SE3"] | dict(X=far), np.float32)
+        bind(ENERGIES["SE3"].problem, GOOD["SE3"] | dict(X=far), np.float32)
 
 
 # -- SciPy's rotations -----------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def test_rotations_in_a_grid_bind_where_scipy_has_them() -> None:
         grid = Rotation.from_quat(q)
     except ValueError:
         pytest.skip("this SciPy has rows of rotations only")
-    bound = bind(ENERGIES["SO3"], dict(A=grid, X=grid))
+    bound = bind(ENERGIES["SO3"].problem, dict(A=grid, X=grid))
     given = bound.give_back("X", bound.arrays["X"])
     assert isinstance(given, Rotation)
     np.testing.assert_allclose(given.as_matrix(), matrices(q), atol=1e-14)

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import optpy as op
 from optpy.energy.derive.tangent import moved
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     moved_plane_pose,
     moved_pose,
@@ -118,7 +118,7 @@ def test_the_gradient_check_finds_a_wrong_derivative(monkeypatch: pytest.MonkeyP
     def wrong(kind: Any, stored: Any, delta: Any) -> Any:
         return op.SO3._of(stored, 2 * delta, 0 * delta)
 
-    monkeypatch.setattr(type(op.SO3.kind), "read", wrong)
+    monkeypatch.setattr(type(op.SO3.manifold), "read", wrong)
     energy = op.Energy(r=R3[n] @ [1, 2, 3])
     report = op.check_gradients(energy, data_for(energy))
     assert not report

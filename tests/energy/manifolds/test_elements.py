@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from tests.manifold_data import (
+from tests.support.manifold_data import (
     Real,
     matrices,
     plane_matrices,
@@ -162,12 +163,13 @@ def plane_twist(x: Real) -> Real:
 LOGARITHM = op.Energy(r=op.Array("R", (N,), op.SO3)[n].log() + zero[n])
 
 
-@given(st.floats(-1, 1), st.floats(-1, 1), st.floats(-1, 1), st.floats(-1, 1))
-def test_any_rotation_survives_its_logarithm(x: float, y: float, z: float, w: float) -> None:
-    if (length := np.linalg.norm([x, y, z, w])) < 0.1:
-        return
-    q = np.array([[x, y, z, w]]) / length
-    found = Rotation.from_rotvec(LOGARITHM.residuals(dict(R=q, zero=np.zeros(1)))["r"]).as_matrix()
+@settings(max_examples=20)
+@given(hnp.arrays(np.float64, (50, 4), elements=st.floats(-1, 1)))
+def test_any_rotation_survives_its_logarithm(drawn: Real) -> None:
+    lengths = np.linalg.norm(drawn, axis=1)
+    assume((lengths >= 0.1).any())
+    q = drawn[lengths >= 0.1] / lengths[lengths >= 0.1, None]
+    found = Rotation.from_rotvec(LOGARITHM.residuals(dict(R=q, zero=np.zeros(len(q))))["r"]).as_matrix()
     np.testing.assert_allclose(found, matrices(q), atol=1e-14)
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Incidence, Routine, Uncoupled, affines_of, in_phases
-from optpy.kernels.codegen.cuda.printer import DevicePrinter
+from optpy.ir import LINES, Coupling, Group, Incidence, Sweeps, Task, Uncoupled, affines_of, in_phases, loops
+from optpy.kernels.codegen.cuda.context import structures_source
+from optpy.kernels.codegen.cuda.functions import device_function
+from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, numbered_kernels
+from optpy.kernels.codegen.endings import endings_source
+from optpy.kernels.codegen.layout import CUDA
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
+from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
 
-LINES = ("start", "direction", "update", "flush", "restart")
-"""Of conjugate gradients: the sweeps between two products with A."""
-_MULTIGRID_LINES = (*LINES, "smooth", "power")
+_MULTIGRID_LINES = (*LINES, Task.SMOOTH, Task.POWER)
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 _JACOBI_KERNELS = (*_KERNELS, "resume", "solve")
 _MULTIGRID_KERNELS = (*_KERNELS, "begin", "smooth_start", "smooth_update", "smooth_resume", "power")
-"""Of native/pcg.cuh with pcg_jacobi.cuh or pcg_multigrid.cuh, each behind pcg_; beside what prepares a product."""
+"""Of pcg.cuh with pcg_jacobi.cuh or pcg_multigrid.cuh, each behind pcg_; beside what prepares a product."""
 
 
 @final
@@ -55,7 +58,8 @@ class CudaProgram(AbstractProgram):
     Attributes:
         numbered: the kernels, their groups and slots.
         phases: of each group, in order; each needs what the one before has stored.
-        functions: the device function of each kernel.
+        loops: the device function of each kernel, as it is printed.
+        functions: its text.
         totals: how many sums there are in all.
         dtype: the solver's precision.
         scalars: names of the run-time scalars, in order.
@@ -64,6 +68,7 @@ class CudaProgram(AbstractProgram):
 
     numbered: Numbered
     phases: dict[str, tuple[Phase, ...]]
+    loops: tuple[tuple[loops.Function], ...]
     functions: tuple[str, ...]
     totals: int
     dtype: str
@@ -80,8 +85,8 @@ class CudaProgram(AbstractProgram):
     @property
     def source(self) -> str:
         """The text: the groups' kernels, and conjugate gradients once, without multigrid."""
-        suffix = "_block" if "start_block" in self.phases else ""
-        return self.routines_source("int") + "\n" + self.pcg_source(suffix, True, "int")
+        sweeps = Sweeps.BLOCKS if Group.START_BLOCKS in self.phases else Sweeps.DIAGONAL
+        return self.routines_source("int") + "\n" + self.pcg_source(sweeps, True, "int")
 
     def routines_source(self, index: str) -> str:
         """The kernels of all groups but the sweeps of conjugate gradients.
@@ -89,21 +94,23 @@ class CudaProgram(AbstractProgram):
         Args:
             index: the type of indices, "int" or "long long".
         """
-        groups = {group: found for group, found in self.phases.items() if not _is_line(group)}
-        launchers = [_launcher(p, group.startswith("applyJTJ")) for group, found in groups.items() for p in found]
+        groups = {Group.named(name): found for name, found in self.phases.items()}
+        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_LINES}
+        launchers = [_launcher(p, group.task is Task.PRODUCT) for group, found in groups.items() for p in found]
         return self._text(index, [p for found in groups.values() for p in found], launchers)
 
-    def pcg_source(self, suffix: str, damped: bool, index: str) -> str:
+    def pcg_source(self, sweeps: str, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
 
         Args:
-            suffix: of its groups' names: "", "_block" or "_multigrid".
+            sweeps: of which kind: one of ``Sweeps``.
             damped: whether A = J^T J + D, or J^T J alone.
             index: the type of indices.
         """
-        products = self.phases["applyJTJ_damped" if damped else "applyJTJ"]
-        multigrid = suffix == "_multigrid"
-        lines = {n: self.phases[f"{n}{suffix}"] for n in (_MULTIGRID_LINES if multigrid else LINES)}
+        products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
+        multigrid = sweeps == Sweeps.MULTIGRID
+        tasks = _MULTIGRID_LINES if multigrid else LINES
+        lines = {task.text: self.phases[Group.of(task, Sweeps(sweeps))] for task in tasks}
         defined = []
         for name, phases in {**lines, "apply": products}.items():
             assert name == "apply" or len(phases) == 1
@@ -115,6 +122,7 @@ class CudaProgram(AbstractProgram):
         bounds = [line for k in (*prepare, *kernels) for line in launch_bounds(f"pcg_{k}", True)]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
+            endings_source(),
             native_header("linear/pcg/pcg.cuh"),
             native_header("linear/multigrid/pcg_multigrid.cuh")
             if multigrid
@@ -128,7 +136,7 @@ class CudaProgram(AbstractProgram):
             index,
             [
                 shared_header("kernels/c/vecmath.h"),
-                context_text(self),
+                structures_source(self.slots, self.scalars, len(self.kernels)),
                 native_header("kernels/cuda/reduce.cuh"),
                 native_header("kernels/cuda/tiles.cuh"),
                 *(self.functions[n] for n in numbers),
@@ -143,22 +151,14 @@ class CudaProgram(AbstractProgram):
         return "\n".join([head, *calls, "}"])
 
 
-def build_cuda_program(
-    groups: Mapping[str, Sequence[Routine]],
-    dtype: str,
-    solver_scalars: tuple[str, ...],
-    at_linearisation: Collection[str],
-    solved_only: Collection[str],
-    coupling: Coupling | Uncoupled,
+def cuda_program(
+    numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
-    """Print all routines as device functions; the arguments are those of ``build_program``."""
-    numbered = numbered_kernels(groups, at_linearisation, solved_only, split=False, in_order=True)
-    if isinstance(coupling, Coupling):
-        numbered.slots.interleaved.discard(coupling.dims)  # multigrid walks along rows, channel by channel
-    dialect = cuda_dialect(dtype)
+    """Print all kernels as device functions; the arguments are those of ``c_program``."""
+    target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
-    functions: dict[int, str] = {}
+    found_loops: dict[int, loops.Function] = {}
     totals = 0
     for group, numbers in numbered.groups.items():
         found = []
@@ -170,11 +170,12 @@ def build_cuda_program(
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
                 mask = masks.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
-                printer = DevicePrinter(kernel, numbered.slots, dialect, solver_scalars, n, own, mask)
-                functions[n] = printer.source()
+                found_loops[n] = device_function(kernel, target, n, own, mask)
         phases[group] = tuple(found)
-    ordered = tuple(functions[n] for n in range(len(numbered.kernels)))
-    return CudaProgram(numbered, phases, ordered, totals, dtype, solver_scalars, coupling)
+    ordered = [found_loops[n] for n in range(len(numbered.kernels))]
+    functions = tuple(map(CudaPrinter(target).function, ordered))
+    single = tuple((f,) for f in ordered)
+    return CudaProgram(numbered, phases, single, functions, totals, dtype, solver_scalars, coupling)
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:
@@ -190,10 +191,6 @@ def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], 
 def _skips(numbered: Numbered, kernel: int) -> bool:
     """Whether a kernel may leave out points where nothing is solved for."""
     return list(numbered.slots.lists)[numbered.lists[kernel]].solved_only
-
-
-def _is_line(group: str) -> bool:
-    return group.removesuffix("_block").removesuffix("_multigrid") in _MULTIGRID_LINES
 
 
 def _launcher(phase: Phase, crowded: bool) -> str:
@@ -240,54 +237,3 @@ def _products(phases: int) -> str:
         lines += ["        optpy_barrier(c); \\"] if n else []
         lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
     return "\n".join([*lines, "    }", "", ""])
-
-
-def context_text(program: CudaProgram) -> str:
-    """The kernels' one argument; ``context.py`` has the same for Python."""
-    slots = program.slots
-    members = [
-        ("void *", "field", len(slots.fields)),
-        ("long long ", "plane", len(slots.fields)),
-        ("long long ", "size", len(slots.sizes)),
-        ("long long ", "pitch", len(slots.grids)),
-        ("double ", "param", len(slots.params)),
-        ("const int32_t *", "table", len(slots.tables)),
-        ("double ", "scalar", len(program.scalars)),
-    ]
-    lines = ["struct Context {"]
-    lines += [f"    {ctype}{name}[{max(count, 1)}];" for ctype, name, count in members]
-    lines += [
-        "    double *partial, *total;        /* of each sum: one number for each block; all totals */",
-        "    struct Sync *sync;",
-        "    struct Pcg *pcg;",
-        "    double *trace;                  /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */",
-        "    long long *progress;            /* in the host's memory: iterations done, -1 at the end; or null */",
-        "    double *omega;                  /* the damping of multigrid's finest level; or null */",
-        "    double eta, r_tolerance;",
-        "    double precision;               /* of the vectors */",
-        "    double reduced;                 /* r.z over that of the start, where another preconditioner goes on */",
-        "    double factor;                  /* of what pcg_power makes of omega */",
-        "    long long max_iterations, min_iterations, reset_period;",
-        "    long long pause;                /* iterations after which pcg_solve returns, ended or not */",
-        "    long long slice;                /* nanoseconds after which pcg_solve returns; 0: never */",
-        "    int fresh;                      /* whether pcg_solve begins, or goes on */",
-        "    int ahead;                      /* whether kernels do nothing while conjugate gradients have not ended */",
-        f"    int lanes[{max(len(program.kernels), 1)}]; /* of each kernel with local sums: threads to a point */",
-        "};",
-    ]
-    return "\n".join([*lines, *_states(program.scalars)])
-
-
-def _states(scalars: Sequence[str]) -> list[str]:
-    """What ``Context`` points to, and the numbers of the run-time scalars."""
-    names = ", ".join(name.upper() for name in scalars)
-    return [
-        "struct Sync { unsigned arrived, barrier, halt; };",
-        "struct Pcg {",
-        "    double alpha, pending, beta, rho, rho_0, pAp, prepared, Q, zeta;",
-        "    double rho_seen, Q_seen;        /* at the last iteration with progress to be seen, k_seen */",
-        "    long long k, resumed, k_seen, status;",
-        "};",
-        f"enum {{ {names} }};",
-        f"#define OPTPY_SCALARS {len(scalars)}",
-    ]

@@ -1,4 +1,4 @@
-"""What every CUDA source begins with, and the headers that it is put together from."""
+"""The head of every CUDA source, and the headers that it is put together from."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def driver_version() -> int | None:
 
 
 def describe_cuda() -> dict[str, str]:
-    """What `optpy doctor` shows: CuPy, NVRTC, the driver, the devices; where it does not work "error" says why."""
+    """The rows of `optpy doctor` on CUDA: CuPy, NVRTC, driver, devices; "error" is the reason why it does not work."""
     described = {}
     packages = _cupy_packages()
     if packages:
@@ -109,7 +109,7 @@ def _describe_devices(current: Device) -> dict[str, str]:
 
 @functools.cache
 def _obstacle() -> str | None:
-    """Why no device at all can be used in this process; None where one can."""
+    """The reason why no device at all can be used in this process; None where one can."""
     try:
         known = _check_installed()
         cupy = _import_cupy()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Coupling, Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from optpy.ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
 from optpy.kernels.runtime.cuda.device import Device, Kernel, Module
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.symbolic.affine import Affine, Entry, FloorDiv
 
 THREADS = 256
-"""Of every block: OPTPY_THREADS in native/prelude.cuh."""
+"""Of every block: OPTPY_THREADS in prelude.cuh."""
 _BLOCKS = 8
 """Blocks of so many threads that a multiprocessor holds at most."""
 _SMALL = 2**31 - 2**22
@@ -60,9 +59,17 @@ class CudaLibrary:
         """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
         return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
 
-    def multigrid(self, name: str) -> Kernel:
-        """A kernel of the coarse levels; see ``multigrid_source``."""
-        return self._kernel(("multigrid",), name)
+    def further(self, module: str, source: Callable[[], str], name: str) -> Kernel:
+        """A kernel of a further module.
+
+        Args:
+            module: what it is asked for by.
+            source: makes its text.
+            name: of the kernel.
+        """
+        if (module,) not in self._modules:
+            self._modules[module,] = self.device.load(source())
+        return self._kernel((module,), name)
 
     def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
         found = self._kernels.get((*key, name))
@@ -73,10 +80,6 @@ class CudaLibrary:
     def _module(self, key: tuple[str, ...]) -> Module:
         if key not in self._modules:
             match key:
-                case ("multigrid",):
-                    coupling = self.program.coupling
-                    assert isinstance(coupling, Coupling)
-                    source = multigrid_source(coupling, self.program.dtype)
                 case ("pcg", suffix, damped, index):
                     source = self.program.pcg_source(suffix, bool(damped), index)
                 case (*_, index):
@@ -243,7 +246,7 @@ class BoundCuda:
         self.launch(kernel, work, context=context)
 
     def address_of(self, field: Field, channel: int) -> int:
-        """Where a channel of a field stands now."""
+        """The address of a channel of a field, now."""
         self.locate()
         array = self.buffers.memory[field]
         return int(self.context.field[self.program.slots.fields[field]] + channel * array.strides[0])

@@ -50,7 +50,7 @@ class CupyKernel:
 
 @dataclass(slots=True, eq=False)
 class _LoadedImage:
-    """What the driver unloads when nobody has it any more: CuPy asks that of the context which is current then, and
+    """A module to unload when nobody has it any more: CuPy asks that of the context which is current then, and
     that may be another device's, or none where a thread without any work on GPUs comes to collect it."""
 
     device: CupyDevice
@@ -209,14 +209,14 @@ class CupyDevice:
             self.driver.launchKernel(pointer, blocks, 1, 1, threads, 1, 1, 0, stream, where, 0)
 
     def resident_blocks(self, kernel: Kernel, threads: int) -> int:
-        """How many blocks of a kernel the whole device holds at once."""
+        """The number of blocks of a kernel that the whole device holds at once."""
         own = self._own(kernel)
         with self.current():
             blocks: int = self.driver.occupancyMaxActiveBlocksPerMultiprocessor(own.pointer, threads, 0)
         return blocks * self.multiprocessors
 
     def address(self, array: Any) -> int:
-        """Where an array begins in the memory of this device.
+        """The address of an array in the memory of this device.
 
         Raises:
             DataError: it is on another device.

@@ -1,4 +1,4 @@
-"""What running on a GPU takes, as a protocol: memory, compiled modules, launches.
+"""The protocol of a GPU: memory, compiled modules, launches.
 
 The one implementation for use is ``cupy_device``; tests run the same kernels on an emulated device, with no GPU.
 """
@@ -92,10 +92,10 @@ class Device(Protocol):
         """
 
     def resident_blocks(self, kernel: Kernel, threads: int) -> int:
-        """How many blocks of a kernel the whole device holds at once."""
+        """The number of blocks of a kernel that the whole device holds at once."""
 
     def address(self, array: Any) -> int:
-        """Where an array of ``xp`` begins in the device's memory."""
+        """The address of an array of ``xp`` in the device's memory."""
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """A copy in main memory, after all queued work."""

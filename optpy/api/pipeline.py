@@ -1,0 +1,162 @@
+"""The compiler: from an energy to a loaded library, one step a line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, final
+from weakref import WeakKeyDictionary
+
+from optpy.api.backend import CpuBackend, CudaBackend
+from optpy.energy.derive.coupling import coupling
+from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
+from optpy.energy.derive.routines import linearised
+from optpy.energy.derive.updates import SOLVER_SCALARS
+from optpy.errors import EnergyError
+from optpy.ir import Coupling, Problem, Schedule, Target, tangent
+from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
+from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
+from optpy.kernels.codegen.program import Program, c_program
+from optpy.kernels.codegen.scheduled import apply_schedule
+from optpy.kernels.runtime.cpu import CpuLibrary
+from optpy.kernels.runtime.cuda.bound import CudaLibrary
+from optpy.kernels.runtime.cuda.device import Device
+from optpy.linear.pcg.native import conjugate_gradients
+from optpy.linear.registry import compile_with_energy
+from optpy.scheduling.schedule import Given, schedule_residuals, schedule_routines
+
+_P = TypeVar("_P")
+_T = TypeVar("_T")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Derived(Generic[_P]):
+    """An energy before any compiler runs: its routines, their schedule, and the program printed from them."""
+
+    routines: ProblemRoutines
+    schedule: Schedule
+    program: _P
+
+
+def compile_problem(
+    problem: Problem,
+    dtype: str,
+    target: Target,
+    given: Given,
+    printed: Callable[[Numbered, ProblemRoutines, str], _P],
+    loaded: Callable[[Derived[_P]], _T],
+) -> _T:
+    """The whole compiler.
+
+    Args:
+        problem: what to minimise.
+        dtype: "float32" or "float64".
+        target: where it shall run.
+        given: a schedule by hand.
+        printed: prints kernels, with what is known of J^T J, as a program.
+        loaded: compiles a program and loads it.
+
+    Raises:
+        EnergyError: a constant in the energy or in its derivatives is too large.
+    """
+    with _told_at(problem):
+        residuals = linearised(problem.residuals)
+        over_graphs = schedule_residuals(residuals, target, given)
+        routines = problem_routines(problem, residuals, over_graphs).on(target)
+        schedule = schedule_routines(routines, over_graphs, target, given)
+        scheduled = apply_schedule(routines.groups, schedule)
+        kernels = numbered_kernels(scheduled, schedule.interleaved)
+        program = printed(kernels, routines, dtype)
+    return loaded(Derived(routines, schedule, program))
+
+
+def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[Program]:
+    """Differentiate, schedule and print an energy for the CPU; the arguments are those of ``compile_problem``."""
+    return compile_problem(problem, dtype, Target.CPU, schedule, _c, _as_it_is)
+
+
+def derive_cuda(
+    problem: Problem, dtype: str, schedule: Given = (), target: Target = Target.GPU
+) -> Derived[CudaProgram]:
+    """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``compile_problem``."""
+    return compile_problem(problem, dtype, target, schedule, _cuda, _as_it_is)
+
+
+def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBackend:
+    """Compile an energy for the CPU; the arguments are those of ``compile_problem``.
+
+    Raises:
+        EnergyError, CompileError
+    """
+    started = time.perf_counter()
+
+    def loaded(derived: Derived[Program]) -> CpuBackend:
+        seconds = time.perf_counter() - started
+        library = CpuLibrary(derived.program, SOLVER_SCALARS, conjugate_gradients)
+        compile_with_energy(library)
+        return CpuBackend(library, seconds)
+
+    return compile_problem(problem, dtype, Target.CPU, schedule, _c, loaded)
+
+
+def cuda_backend(
+    problem: Problem, dtype: str, device: Device, schedule: Given = (), target: Target = Target.GPU
+) -> CudaBackend:
+    """Compile an energy for a GPU; the other arguments are those of ``compile_problem``.
+
+    Raises:
+        EnergyError, CompileError
+    """
+    started = time.perf_counter()
+
+    def loaded(derived: Derived[CudaProgram]) -> CudaBackend:
+        seconds = time.perf_counter() - started
+        library = CudaLibrary(derived.program, device)
+        library.prepare("int")  # what the compiler refuses should be told now
+        return CudaBackend(library, seconds)
+
+    return compile_problem(problem, dtype, target, schedule, _cuda, loaded)
+
+
+def _c(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> Program:
+    return c_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, routines.normal)
+
+
+def _cuda(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> CudaProgram:
+    return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling)
+
+
+def _as_it_is(derived: Derived[_P]) -> Derived[_P]:
+    return derived
+
+
+@contextmanager
+def _told_at(problem: Problem) -> Iterator[None]:
+    """Adds the energy's own line to errors in its derivatives."""
+    try:
+        yield
+    except EnergyError as error:
+        raise EnergyError(str(error), problem.location) if error.location is None else error from None
+    except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
+        raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", problem.location) from error
+
+
+_ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
+"""Answers of `on_one_grid`, which has to differentiate for them."""
+
+
+def on_one_grid(problem: Problem) -> bool:
+    """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
+
+    Raises:
+        EnergyError: as ``compile_problem``.
+    """
+    known = _ON_ONE_GRID.get(problem)
+    if known is None:
+        with _told_at(problem):
+            found = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
+        known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
+    return known

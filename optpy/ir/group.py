@@ -1,0 +1,164 @@
+"""Groups of routines: what each computes, when it runs, where, and at which points.
+
+A group is its name, too, as generated sources and users spell it: ``Group.PRODUCT_DAMPED == "applyJTJ_damped"``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import Self, final
+
+
+@final
+class When(Enum):
+    """The moment of a solve at which a group runs."""
+
+    BINDING = "when data is bound"
+    LINEARISATION = "once at each linearisation"
+    DAMPING = "once for each damping"
+    PRODUCT = "in every product with J^T J"
+    ITERATION = "between two products of conjugate gradients"
+    CANDIDATE = "once for each candidate step"
+    ASKED = "when it is asked for"
+
+
+@final
+class Sweeps(StrEnum):
+    """The kinds of sweeps of conjugate gradients, by the way in which z = M r is made; the ending of their names."""
+
+    DIAGONAL = ""
+    """By the diagonal M, wherever z is read."""
+    BLOCKS = "_block"
+    """By M of one block for each element, wherever z is read."""
+    MULTIGRID = "_multigrid"
+    """Stored: by damped Jacobi on the finest level and the coarser levels below."""
+    STORED = "_stored"
+    """Stored: by native code that works on the assembled matrix."""
+
+
+@final
+class Task(Enum):
+    """The computation of a group, and the moment at which it runs.
+
+    Attributes:
+        text: the name of its groups, before any ending.
+        when: it runs.
+        over_unknowns: whether only points matter at which something is solved for.
+    """
+
+    text: str
+    when: When
+    over_unknowns: bool
+
+    def __new__(cls, text: str, when: When, over_unknowns: bool) -> Self:
+        task = object.__new__(cls)
+        task._value_, task.text, task.when, task.over_unknowns = text, text, when, over_unknowns
+        return task
+
+    SOLVED = "solved", When.BINDING, False
+    PRECOMPUTE = "precompute", When.LINEARISATION, False
+    JACOBIAN = "jacobian", When.LINEARISATION, False
+    GRADIENT = "evalJTF", When.LINEARISATION, True
+    NORMAL = "normal", When.LINEARISATION, False
+    DAMPING = "damp", When.DAMPING, True
+    PRODUCT = "applyJTJ", When.PRODUCT, True
+    START = "start", When.ITERATION, True
+    DIRECTION = "direction", When.ITERATION, True
+    UPDATE = "update", When.ITERATION, True
+    FLUSH = "flush", When.ITERATION, True
+    RESTART = "restart", When.ITERATION, True
+    SMOOTH = "smooth", When.ITERATION, True
+    POWER = "power", When.ITERATION, True
+    NORMS = "residual", When.ASKED, True
+    MODEL_COST = "modelcost", When.CANDIDATE, False
+    STEP = "step", When.CANDIDATE, True
+    COST = "cost", When.CANDIDATE, False
+    COST_OF_STEP = "cost_of_step", When.CANDIDATE, False
+    RESIDUALS = "evalF", When.ASKED, False
+
+
+LINES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
+"""Of conjugate gradients: the sweeps between two products with A."""
+
+_REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
+
+
+@final
+class Group(StrEnum):
+    """A group of routines: one routine for each domain or grid.
+
+    Attributes:
+        task: what it computes.
+        sweeps: for which sweeps of conjugate gradients, where that makes a difference.
+        damped: whether A = J^T J + D, or J^T J alone.
+    """
+
+    task: Task
+    sweeps: Sweeps
+    damped: bool
+
+    def __new__(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL, damped: bool = False) -> Self:
+        text = f"{task.text}{'_damped' if damped else ''}{sweeps.value}"
+        group = str.__new__(cls, text)
+        group._value_, group.task, group.sweeps, group.damped = text, task, sweeps, damped
+        return group
+
+    @property
+    def reads_stored(self) -> bool:
+        """Whether it runs many times at one linearisation, so that values stored there serve it."""
+        return self.task in _REPEATED
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether GPUs have it: preconditioners on an assembled matrix are native code."""
+        return self.task is not Task.NORMAL and self.sweeps is not Sweeps.STORED
+
+    @classmethod
+    def of(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL) -> Self:
+        """The undamped group of a task, for some sweeps."""
+        return next(g for g in cls if g.task is task and g.sweeps is sweeps and not g.damped)
+
+    @classmethod
+    def named(cls, text: str) -> Self:
+        """The group of a name."""
+        return next(g for g in cls if g == text)
+
+    SOLVED = Task.SOLVED
+    PRECOMPUTE = Task.PRECOMPUTE
+    JACOBIAN = Task.JACOBIAN
+    GRADIENT = Task.GRADIENT
+    GRADIENT_BLOCKS = Task.GRADIENT, Sweeps.BLOCKS
+    NORMAL = Task.NORMAL
+    DAMPING = Task.DAMPING
+    DAMPING_BLOCKS = Task.DAMPING, Sweeps.BLOCKS
+    PRODUCT = Task.PRODUCT
+    PRODUCT_DAMPED = Task.PRODUCT, Sweeps.DIAGONAL, True
+    MODEL_COST = Task.MODEL_COST
+    STEP = Task.STEP
+    COST = Task.COST
+    COST_OF_STEP = Task.COST_OF_STEP
+    RESIDUALS = Task.RESIDUALS
+    START = Task.START
+    DIRECTION = Task.DIRECTION
+    UPDATE = Task.UPDATE
+    FLUSH = Task.FLUSH
+    RESTART = Task.RESTART
+    START_BLOCKS = Task.START, Sweeps.BLOCKS
+    DIRECTION_BLOCKS = Task.DIRECTION, Sweeps.BLOCKS
+    UPDATE_BLOCKS = Task.UPDATE, Sweeps.BLOCKS
+    FLUSH_BLOCKS = Task.FLUSH, Sweeps.BLOCKS
+    RESTART_BLOCKS = Task.RESTART, Sweeps.BLOCKS
+    START_MULTIGRID = Task.START, Sweeps.MULTIGRID
+    DIRECTION_MULTIGRID = Task.DIRECTION, Sweeps.MULTIGRID
+    UPDATE_MULTIGRID = Task.UPDATE, Sweeps.MULTIGRID
+    FLUSH_MULTIGRID = Task.FLUSH, Sweeps.MULTIGRID
+    RESTART_MULTIGRID = Task.RESTART, Sweeps.MULTIGRID
+    SMOOTH_MULTIGRID = Task.SMOOTH, Sweeps.MULTIGRID
+    POWER_MULTIGRID = Task.POWER, Sweeps.MULTIGRID
+    NORMS_MULTIGRID = Task.NORMS, Sweeps.MULTIGRID
+    START_STORED = Task.START, Sweeps.STORED
+    DIRECTION_STORED = Task.DIRECTION, Sweeps.STORED
+    UPDATE_STORED = Task.UPDATE, Sweeps.STORED
+    FLUSH_STORED = Task.FLUSH, Sweeps.STORED
+    RESTART_STORED = Task.RESTART, Sweeps.STORED
+    NORMS_STORED = Task.NORMS, Sweeps.STORED

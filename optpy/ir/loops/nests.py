@@ -1,0 +1,286 @@
+"""Statements of the loop IR with blocks inside: loops, branches, and the nests that share a grid's points out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, final
+
+from optpy.ir.loops.statements import (
+    Accumulate,
+    Accumulator,
+    Alloc,
+    Call,
+    Declare,
+    Evaluate,
+    Let,
+    LetFlag,
+    Lookup,
+    Mask,
+    OverLanes,
+    Partial,
+    Skip,
+    Store,
+    Total,
+    Unravel,
+)
+from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
+from optpy.ir.loops.whole import Condition, Variable, Whole, all_of
+from optpy.ir.spaces import Dim, Domain, Incidence, Index
+
+Block = tuple["Statement", ...]
+"""Statements, one after the other."""
+
+LoopKind = Literal["serial", "independent", "unrolled", "lanes"]
+"""Who runs the steps of a loop: one thread, one after the other; one thread, in vectors, as no step reads what another
+one stores; one thread, unrolled; the threads that work on one point, in turns."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``body`` for every ``variable`` from ``low`` below ``high``, ``step`` apart."""
+
+    variable: Index | Variable
+    low: Whole
+    high: Whole
+    body: Block
+    kind: LoopKind = "serial"
+    step: int = 1
+
+    def __str__(self) -> str:
+        by = f" by {self.step}" if self.step != 1 else ""
+        kind = f" ({self.kind})" if self.kind != "serial" else ""
+        return f"for {self.variable} in [{self.low}, {self.high}){by}{kind}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class If:
+    """``then`` where all conditions hold, else ``otherwise``; the other one does not run."""
+
+    conditions: tuple[Condition, ...]
+    then: Block
+    otherwise: Block = ()
+
+    def __str__(self) -> str:
+        return f"if {all_of(self.conditions)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """``body`` for every edge at a point, ``loop.edge`` its number."""
+
+    loop: Incidence
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for {self.loop}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """``body`` adds to the local sums ``names``, which are 0 before and needed after."""
+
+    names: tuple[str, ...]
+    body: Block
+
+    def __str__(self) -> str:
+        return f"fold {', '.join(self.names)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Points:
+    """``interior`` or ``border`` at every point of a domain, in whatever order.
+
+    Attributes:
+        margins: for each loop variable, how far the interior stays away from the lower and the upper end.
+        interior: what happens where every access at an offset from the point is inside.
+        border: what happens elsewhere; empty where all margins are 0.
+    """
+
+    domain: Domain
+    margins: tuple[tuple[int, int], ...]
+    interior: Block
+    border: Block
+
+    @property
+    def last(self) -> Index:
+        """The fastest loop variable; of a grid of one point, one that nothing reads."""
+        return self.domain[-1] if self.domain else Index("only", Dim("1"))
+
+    def __str__(self) -> str:
+        margins = ", ".join(f"{i}: {low}, {high}" for i, (low, high) in zip(self.domain, self.margins, strict=True))
+        return f"points ({', '.join(f'{i}: {i.dim}' for i in self.domain)}), margins of the interior ({margins})"
+
+
+# -- who visits which point --------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """On a CPU: ``body`` for every segment ``[begin, end)`` of a ``row`` in a range of a list of segments."""
+
+    number: int
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for row, begin, end in segments[{self.number}][first:last]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """On a GPU: ``body`` at every ``row`` and ``column`` of a grid, in tiles down its columns (``tiles.cuh``).
+
+    Where there is a mask, points that it leaves out are skipped; the next point's is loaded ahead.
+    """
+
+    domain: Domain
+    mask: Mask | None
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for row, {self.domain[-1]} in tiles{f' where {self.mask}' if self.mask else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Line:
+    """On a GPU: ``body`` at every point of a grid of one dim or none, a thread a point."""
+
+    index: Index
+    count: Whole
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for {self.index} in [0, {self.count}) (grid)"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Teams:
+    """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lanes[number]``)."""
+
+    number: int
+    domain: Domain
+    index: Index
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for row, {self.index} in points (teams of lanes[{self.number}])"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """On a GPU: ``body`` for every ``width`` elements of a grid from ``at`` on, padding of rows included."""
+
+    domain: Domain
+    width: int
+    mask: Mask | None
+    body: Block
+
+    def __str__(self) -> str:
+        return f"for at in vectors of {self.width}{f' where {self.mask}' if self.mask else ''}"
+
+
+Nest = Loop | If | Edges | Fold | Points | Segments | Tiles | Line | Teams | Vectors
+
+Statement = (
+    Nest
+    | Accumulate
+    | Accumulator
+    | Alloc
+    | Call
+    | Declare
+    | Evaluate
+    | Let
+    | LetFlag
+    | Lookup
+    | OverLanes
+    | PackLoad
+    | PackStore
+    | Partial
+    | RunLoad
+    | RunStore
+    | Skip
+    | Store
+    | Total
+    | Unravel
+    | Zeros
+)
+
+_BLOCKS: dict[type, tuple[str, ...]] = {
+    If: ("then", "otherwise"),
+    Points: ("interior", "border"),
+    **dict.fromkeys((Loop, Edges, Fold, Segments, Tiles, Line, Teams, Vectors), ("body",)),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of the target.
+
+    Attributes:
+        name: of the function.
+        body: what it does.
+        apart: whether it is kept out of its callers.
+    """
+
+    name: str
+    body: Block
+    apart: bool = False
+
+    def __str__(self) -> str:
+        return "\n".join([self.name, *text(self.body, 1)])
+
+
+# -- walks -------------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(statement: Statement) -> dict[str, Block]:
+    """The blocks inside a statement, by the names of their attributes."""
+    return {name: getattr(statement, name) for name in _BLOCKS.get(type(statement), ())}
+
+
+def walk(block: Block) -> Iterator[Statement]:
+    """Every statement of a block, and of the blocks inside; each before what is inside it."""
+    for statement in block:
+        yield statement
+        if type(statement) in _BLOCKS:
+            for inner in blocks_of(statement).values():
+                yield from walk(inner)
+
+
+def rewrite(block: Block, rule: Callable[[Any], Block]) -> Block:
+    """The block with every statement, its inner blocks rewritten before, replaced by ``rule(statement)``."""
+    found: list[Statement] = []
+    for statement in block:
+        if type(statement) in _BLOCKS:
+            inner = {name: rewrite(b, rule) for name, b in blocks_of(statement).items()}
+            statement = with_blocks(statement, inner)
+        found += rule(statement)
+    return tuple(found)
+
+
+def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:
+    """The statement with other blocks inside."""
+    return replace(statement, **blocks) if blocks else statement
+
+
+def text(block: Block, depth: int = 0) -> list[str]:
+    """The lines of a block, four columns to a level."""
+    lines: list[str] = []
+    for statement in block:
+        lines += ["    " * depth + line for line in str(statement).splitlines()]
+        inner = {name: b for name, b in blocks_of(statement).items() if b}
+        for name, b in inner.items():
+            lines += ["    " * depth + f"  {name}:"] if len(inner) > 1 else []
+            lines += text(b, depth + 1)
+    return lines

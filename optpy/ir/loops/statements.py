@@ -1,0 +1,265 @@
+"""Plain statements of the loop IR: those with no block inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
+from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, Pitch, Place, Whole, all_of
+from optpy.ir.spaces import Dim, Domain, Field
+from optpy.symbolic.affine import Entry
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
+
+Update = Literal["=", "+=", "max="]
+"""The operations by which a new value meets the old one."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A name for what the context holds: a size, a pitch, a table, an array, a number given at run time, a mask."""
+
+    what: Dim | Pitch | Table | Array | Scalar | Mask
+
+    def __str__(self) -> str:
+        return f"declare {self.what}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of whole numbers."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The memory of one channel of a field.
+
+    Attributes:
+        writable: whether it is stored or added to.
+        instead: whose memory is taken in its place where the caller says so (``on_delta``).
+        adjacent: whether the channels of a point are known to stand side by side.
+    """
+
+    field: Field
+    channel: int
+    writable: bool
+    instead: Field | None = None
+    adjacent: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.field}.{self.channel}{' (written)' if self.writable else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The condition that something is solved for at a point of a grid."""
+
+    field: Field
+
+    def __str__(self) -> str:
+        return str(self.field)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Local memory of fixed extents for a field of one channel, all of it 0."""
+
+    field: Field
+    extents: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"alloc {self.field}[{', '.join(map(str, self.extents))}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Let:
+    """``name = value``, a whole number."""
+
+    name: str
+    value: Whole
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LetFlag:
+    """``name``: whether all conditions hold."""
+
+    name: str
+    conditions: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {all_of(self.conditions)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unravel:
+    """The loop variables of a grid from the number of a point in C order."""
+
+    domain: Domain
+    number: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.domain))} = unravel({self.number})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """``name``: the entry of a graph's table; -1, outside of every grid, where its row is outside."""
+
+    entry: Entry
+    name: str
+    value: Fetch
+    guard: InBounds | None
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.entry}{f' if {self.guard} else -1' if self.guard else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """The values of expressions, each shared node computed once; what follows in the block refers to them.
+
+    Attributes:
+        values: the expressions.
+        prefix: of the names of intermediate values.
+        leaves: of the expressions, each once.
+        reads: where each ``Access`` among the leaves is read.
+    """
+
+    values: tuple[Expr, ...]
+    prefix: str
+    leaves: tuple[Leaf, ...]
+    reads: tuple[tuple[Access, Load], ...] = ()
+
+    def __str__(self) -> str:
+        reads = [f"  {a} is {load}" for a, load in self.reads if load.guards or isinstance(load.place, Lane)]
+        return "\n".join([f"evaluate {self.prefix}, {len(self.values)} values of {len(self.leaves)} leaves", *reads])
+
+
+def evaluate(values: Iterable[Expr], prefix: str) -> Evaluate:
+    """The evaluation of expressions, with nothing known of where their leaves are read."""
+    values = tuple(values)
+    return Evaluate(values, prefix, tuple(v.key for v in variables(values)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``place = value``, ``place += value``, ``place = max(place, value)``, where no guard fails."""
+
+    place: Place | Lane
+    value: Expr
+    update: Update = "="
+    atomic: bool = False
+    guards: tuple[InBounds, ...] = ()
+
+    def __str__(self) -> str:
+        when = f"if {all_of(self.guards)}: " if self.guards else ""
+        return f"{when}{'atomic ' if self.atomic else ''}{self.place} {self.update} {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The value joins the routine's n-th reduction: a sum, or the largest magnitude."""
+
+    number: int
+    value: Expr
+    maximum: bool
+
+    def __str__(self) -> str:
+        return f"{'max' if self.maximum else 'sum'} {self.number}: {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A variable, 0 at first: of a sum, in double; or of the largest magnitude."""
+
+    name: str
+    maximum: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} = 0"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """``name += value``, or ``name = max(name, |value|)``, which keeps NaN; where no guard fails."""
+
+    name: str
+    value: Expr
+    maximum: bool = False
+    guard: Flag | None = None
+
+    def __str__(self) -> str:
+        when = f"if {self.guard}: " if self.guard else ""
+        return f"{when}{self.name} {'max=' if self.maximum else '+='} {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The n-th reduction over a segment is left for its total: what the accumulator has, joined to what is there."""
+
+    number: int
+    name: str
+    maximum: bool
+    join: bool
+
+    def __str__(self) -> str:
+        return f"partial[{self.number}] {'joins' if self.join else '='} {self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OverLanes:
+    """The sum of a variable over the threads that work on one point."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = over_lanes({self.name})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The point of this loop is left out where nothing is solved for."""
+
+    mask: Mask
+    index: Domain
+
+    def __str__(self) -> str:
+        return f"skip unless {self.mask}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Another function of the same arguments."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"call {self.name}"

@@ -1,0 +1,230 @@
+"""Whole numbers, conditions and places of the loop IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from optpy.ir.leaves import Access, InBounds
+from optpy.ir.spaces import Dim, Field, Index
+from optpy.symbolic.affine import Affine
+from optpy.symbolic.expr import Expr
+
+# -- whole numbers -----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A whole number that a statement has defined; an atom of ``Affine``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pitch:
+    """Elements from one row of a grid to the next; an atom of ``Affine``."""
+
+    dims: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"pitch({', '.join(map(str, self.dims))})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The points of a grid: the product of its sizes."""
+
+    dims: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return " * ".join(map(str, self.dims)) or "1"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """``(... (index[0] * extents[0] + index[1]) * extents[1] + ...) * record``: where a point of a box stands."""
+
+    index: tuple[Whole, ...]
+    extents: tuple[Whole, ...] = ()
+    record: int = 1
+
+    def __str__(self) -> str:
+        text = str(self.index[0])
+        for i, extent in zip(self.index[1:], self.extents, strict=True):
+            text = f"({text}) * {extent} + {i}"
+        return text if self.record == 1 else f"({text}) * {self.record}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A number of a table of whole numbers; ``table`` is a key of ``kernels/runtime/tables``."""
+
+    table: Any
+    position: Whole
+
+    def __str__(self) -> str:
+        return f"{self.table}[{self.position}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The smaller, or the larger, of two whole numbers."""
+
+    which: Literal["min", "max"]
+    left: Whole
+    right: Whole
+
+    def __str__(self) -> str:
+        return f"{self.which}({self.left}, {self.right})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """One of two whole numbers: the first where all conditions hold."""
+
+    conditions: tuple[Condition, ...]
+    then: Whole
+    otherwise: Whole
+
+    def __str__(self) -> str:
+        return f"{self.then} if {all_of(self.conditions)} else {self.otherwise}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class VectorStart:
+    """The start of full vectors of a row at or after ``margin``; ``margin`` itself where a row is short."""
+
+    margin: int
+    length: Affine
+
+    def __str__(self) -> str:
+        return f"vector_start({self.margin}, {self.length})"
+
+
+Whole = Affine | Count | Flat | Fetch | Extreme | Choose | VectorStart
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Within:
+    """``low <= index < dim - high``."""
+
+    index: Index
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.index} < {self.index.dim} - {self.high}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Less:
+    """``left < right``."""
+
+    left: Affine
+    right: Affine
+
+    def __str__(self) -> str:
+        return f"{self.left} < {self.right}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Whether a variable is not 0; or, where ``value`` is false, whether it is."""
+
+    name: str
+    value: bool = True
+
+    def __str__(self) -> str:
+        return self.name if self.value else f"not {self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InRow:
+    """Whether the element ``at + u`` of a grid is a point, no padding of a row."""
+
+    dims: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return "at + u in a row"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A condition of the energy, evaluated before."""
+
+    value: Expr
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+Condition = InBounds | Within | Less | Flag | InRow | Holds
+
+
+def all_of(conditions: tuple[Condition, ...]) -> str:
+    """The text of conditions that must all hold."""
+    return " and ".join(map(str, conditions)) or "always"
+
+
+# -- where numbers are -------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element in memory; ``address`` counts elements of the field's channel, once it is known."""
+
+    access: Access
+    address: Whole | None = None
+
+    @property
+    def field(self) -> Field:
+        return self.access.field
+
+    def __str__(self) -> str:
+        return str(self.access)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A number in registers: of a record, or of the ``u``-th of a run of them, each ``record`` long."""
+
+    name: str
+    field: Field
+    lane: int
+    record: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.lane}]" if self.record is None else f"{self.name}[u * {self.record} + {self.lane}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A guarded read of a leaf; 0 where a guard fails, without a read."""
+
+    place: Place | Lane
+    guards: tuple[InBounds, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.place} if {all_of(self.guards)} else 0" if self.guards else str(self.place)

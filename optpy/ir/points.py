@@ -1,0 +1,75 @@
+"""The points of a domain as NumPy arrays: a slab of its first axis at a time, so that arrays stay small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.errors import InternalError
+from optpy.ir.spaces import Dim, Domain, Index
+from optpy.symbolic.affine import Affine, Entry
+
+Integers = NDArray[np.int64]
+
+_SLAB = 1 << 16
+"""Points evaluated at a time."""
+
+
+class Bindings(Protocol):
+    """The values that an index depends on."""
+
+    @property
+    def sizes(self) -> Mapping[Dim, int]: ...
+
+    @property
+    def edges(self) -> Mapping[str, NDArray[Any]]: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A part of a domain: all points whose first index lies in a range."""
+
+    domain: Domain
+    start: int
+    shape: tuple[int, ...]
+
+    def index(self, affine: Affine, bound: Bindings) -> Integers:
+        """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
+        total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
+        for atom, c in affine.terms:
+            if isinstance(atom, Dim):
+                total = total + c * bound.sizes[atom]
+            elif isinstance(atom, Index):
+                total = total + c * self._axis(self.domain.index(atom))
+            elif isinstance(atom, Entry):
+                total = total + c * _entries(bound, atom, self.index(atom.row, bound))
+            else:
+                raise InternalError(f"the index {affine} of an energy has the atom {atom}")
+        return total
+
+    def _axis(self, axis: int) -> Integers:
+        first = self.start if axis == 0 else 0
+        values = np.arange(first, first + self.shape[axis], dtype=np.int64)
+        return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
+
+
+def _entries(bound: Bindings, entry: Entry, rows: Integers) -> Integers:
+    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
+    return found
+
+
+def slabs(domain: Domain, sizes: Mapping[Dim, int]) -> Iterator[Slab]:
+    """The whole domain, part by part."""
+    shape = tuple(sizes[i.dim] for i in domain)
+    if not shape:
+        yield Slab(domain, 0, ())
+        return
+    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
+    for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
+        yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))

@@ -1,0 +1,65 @@
+"""The problem of nonlinear least squares: which residuals are summed, over which unknowns, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from optpy.errors import Location
+from optpy.ir.leaves import Scalar
+from optpy.ir.residual import Residual
+from optpy.ir.spaces import Dim, Field, Graph
+from optpy.symbolic.expr import Expr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The scale of a robust loss, where it is a param or a number by itself: it must be positive."""
+
+    label: str
+    """Of the residual."""
+    value: Scalar | float
+    location: Location | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Problem:
+    """``min over x of 1/2 sum_k |F_k(x)|^2``: the residuals F_k, each over its whole domain, the unknowns x, and the
+    data. A problem equals itself only, and may be the key of a weak dictionary.
+
+    Attributes:
+        residuals: entries of lists one by one, over canonical loop variables.
+        unknowns: in the order in which the residuals first mention them.
+        fixed: for an unknown, the condition over ``canonical_domain(unknown.dims)`` under which elements keep their
+            values.
+        fixed_as_written: the same conditions in the user's own indices, for texts.
+        fields: the unknowns and arrays that are read, in the order of their first mention.
+        graphs: that are read, in the order of their first mention.
+        params: that are read, in the order of their first mention.
+        scales: of robust losses, to be checked where data is bound.
+        location: the user's line.
+    """
+
+    residuals: tuple[Residual, ...]
+    unknowns: tuple[Field, ...]
+    fixed: Mapping[Field, Expr]
+    fixed_as_written: Mapping[Field, str]
+    fields: tuple[Field, ...]
+    graphs: tuple[Graph, ...]
+    params: tuple[Scalar, ...]
+    scales: tuple[Scale, ...]
+    location: Location
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of the terms, in order."""
+        return tuple(dict.fromkeys(r.term for r in self.residuals))
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """All sizes, bound by the fields and the graphs."""
+        axes = [d for f in self.fields for d in f.dims]
+        return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))

@@ -1,0 +1,179 @@
+"""The schedule of an energy's routines: what is stored, where it is computed and how it lies in memory.
+
+Every decision comes with its reason. ``str(schedule)`` prints one line for each, with the reason as a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import final
+
+from optpy.ir.leaves import Access
+from optpy.ir.spaces import Dim, Field
+from optpy.symbolic.expr import Expr
+
+
+@final
+class Target(Enum):
+    """The kind of processor that routines are scheduled for."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    """Points may add to one element by atomic additions, in whatever order."""
+    DETERMINISTIC_GPU = "deterministic gpu"
+    """Without atomic additions, so that every run gives the same bits."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return self is not Target.CPU
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ResidualSchedule:
+    """The way in which a residual over the edges of a graph enters products with J^T J.
+
+    Attributes:
+        label: of the residual.
+        jacobian: whether its value and the entries of J are stored for each edge, at every linearisation.
+        product: whether J p is stored for each edge, in every product with J^T J.
+        scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
+        reason: a sentence with the counted costs.
+    """
+
+    label: str
+    jacobian: bool = False
+    product: bool = False
+    scatter: bool = False
+    reason: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.scatter and self.product:
+            raise ValueError(f"{self.label}: an edge that scatters computes J p once; storing it serves nothing")
+
+    def __str__(self) -> str:
+        stored = [name for name, kept in (("J", self.jacobian), ("J p", self.product)) if kept]
+        way = "scatter" if self.scatter else "gather"
+        return f"{self.label}: {way}, {' and '.join(stored) or 'nothing'} stored"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """An expression that is computed once for each linearisation.
+
+    Attributes:
+        value: the expression at its own point, over ``canonical_domain(memory.field.dims)``.
+        memory: the channel that holds it, at the same point.
+        readers: names of the routines that read it in place of computing it.
+        reason: a sentence with the counted costs.
+    """
+
+    value: Expr
+    memory: Access
+    readers: tuple[str, ...]
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.memory} = {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A routine over a grid whose sums over edges get a pass of their own.
+
+    Attributes:
+        routine: its name.
+        reason: a sentence.
+    """
+
+    routine: str
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.routine}: sums over edges in a pass of their own"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The order of channels and points in the memory of all fields on a grid.
+
+    Attributes:
+        dims: of the grid.
+        interleaved: whether the channels of a point stand side by side; else each channel is a plane.
+        reason: a sentence.
+    """
+
+    dims: tuple[Dim, ...]
+    interleaved: bool
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.dims))}): {'interleaved' if self.interleaved else 'planar'}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ChannelOrder:
+    """The place of each channel of a stored field among the channels of a point.
+
+    Attributes:
+        stored: the field.
+        places: of channel 0, 1, ... in the order in which expressions were met: a permutation.
+        reason: a sentence.
+    """
+
+    stored: Field
+    places: tuple[int, ...]
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.stored}: channels at {' '.join(map(str, self.places))}"
+
+
+Decision = ResidualSchedule | StoredValue | Split | Layout | ChannelOrder
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All decisions for an energy on one target.
+
+    Attributes:
+        residuals: for each residual that reads unknowns through a graph.
+        values: that are stored at each linearisation.
+        splits: of the routines that have sums over edges on grids.
+        layouts: of each grid; those that are not named are planar.
+        orders: of channels that are not kept in the order in which expressions were met.
+    """
+
+    residuals: tuple[ResidualSchedule, ...] = ()
+    values: tuple[StoredValue, ...] = ()
+    splits: tuple[Split, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    orders: tuple[ChannelOrder, ...] = ()
+
+    @property
+    def decisions(self) -> Iterator[tuple[str, Decision]]:
+        """All decisions, each with the kind of thing that it is about."""
+        kinds: tuple[tuple[str, tuple[Decision, ...]], ...] = (
+            ("residual", self.residuals),
+            ("value", self.values),
+            ("split", self.splits),
+            ("layout", self.layouts),
+            ("order", self.orders),
+        )
+        return ((kind, decision) for kind, group in kinds for decision in group)
+
+    @property
+    def interleaved(self) -> frozenset[tuple[Dim, ...]]:
+        """The grids on which the channels of a point stand side by side."""
+        return frozenset(x.dims for x in self.layouts if x.interleaved)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{kind} {decision}  # {decision.reason}" for kind, decision in self.decisions)

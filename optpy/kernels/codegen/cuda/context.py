@@ -1,0 +1,75 @@
+"""The structures of CUDA kernels, declared once for CUDA and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.structures import Structure
+
+# What blocks count in when they wait for one another.
+SYNC = Structure(
+    "Sync",
+    """
+    unsigned arrived, barrier, halt;
+""",
+)
+# The state of conjugate gradients.
+PCG = Structure(
+    "Pcg",
+    """
+    double alpha, pending, beta, rho, rho_0, pAp, prepared, Q, zeta;
+    double rho_seen, Q_seen;        /* at the last iteration with progress to be seen, k_seen */
+    int64_t k, resumed, k_seen, status;
+""",
+)
+
+
+def context_structure(slots: Slots, scalars: int, kernels: int) -> Structure:
+    """The kernels' one argument.
+
+    Args:
+        slots: the program's numbering.
+        scalars, kernels: how many there are.
+    """
+    arrays = [
+        ("void *field", len(slots.fields)),
+        ("int64_t plane", len(slots.fields)),
+        ("int64_t size", len(slots.sizes)),
+        ("int64_t pitch", len(slots.grids)),
+        ("double param", len(slots.params)),
+        ("const int32_t *table", len(slots.tables)),
+        ("double scalar", scalars),
+    ]
+    members = [f"    {declaration}[{max(count, 1)}];" for declaration, count in arrays]
+    return Structure("Context", "\n".join(["", *members, _POINTERS_AND_LIMITS.strip("\n"), _lanes(kernels)]))
+
+
+def _lanes(kernels: int) -> str:
+    return f"    int lanes[{max(kernels, 1)}]; /* of each kernel with local sums: threads to a point */"
+
+
+_POINTERS_AND_LIMITS = """
+    double *partial, *total;        /* of each sum: one number for each block; all totals */
+    struct Sync *sync;
+    struct Pcg *pcg;
+    double *trace;                  /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
+    int64_t *progress;              /* in the host's memory: iterations done, -1 at the end; or null */
+    double *omega;                  /* the damping of multigrid's finest level; or null */
+    double eta, r_tolerance;
+    double precision;               /* of the vectors */
+    double reduced;                 /* r.z over that of the start, where another preconditioner goes on */
+    double factor;                  /* of what pcg_power makes of omega */
+    int64_t max_iterations, min_iterations, reset_period;
+    int64_t pause;                  /* iterations after which pcg_solve returns, ended or not */
+    int64_t slice;                  /* nanoseconds after which pcg_solve returns; 0: never */
+    int fresh;                      /* whether pcg_solve begins, or goes on */
+    int ahead;                      /* whether kernels do nothing while conjugate gradients have not ended */
+"""
+
+
+def structures_source(slots: Slots, scalars: Sequence[str], kernels: int) -> str:
+    """All of them in CUDA, and the numbers of the run-time scalars."""
+    names = ", ".join(name.upper() for name in scalars)
+    texts = [SYNC.text, PCG.text, context_structure(slots, len(scalars), kernels).text]
+    return "\n".join([*texts, f"enum {{ {names} }};", f"#define OPTPY_SCALARS {len(scalars)}"])

@@ -1,0 +1,133 @@
+"""The layout of fields in memory: rows padded; channels apart, or side by side on grids that graphs point into.
+
+The channels of a point that stand side by side are a record. On GPUs records that graphs read are padded to whole
+vector loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from optpy.ir import REAL, Field
+from optpy.kernels.codegen.slots import Slots
+
+_LINE = 64
+"""Bytes of a cache line, and of the widest vector register."""
+
+
+def row_pitch(length: int) -> int:
+    """Elements from one row to the next: whole cache lines, and never near a multiple of 4 KiB.
+
+    Neighbouring rows that lie a power of two apart fall on the same few sets of the cache and evict one another.
+    """
+    if length < 64:
+        return length
+    pitch = -(-length // 16) * 16
+    return pitch + 16 if pitch * 4 % 1024 == 0 else pitch
+
+
+class Layout(Protocol):
+    """The layout of fields in memory, as a processor likes it."""
+
+    @property
+    def alignment(self) -> int:
+        """Bytes: fields begin at multiples of it."""
+
+    def pitch(self, rows: int, length: int) -> int:
+        """Elements from one row of a grid to the next."""
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        """Elements from one channel to the next, or of each channel where they stand side by side."""
+
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        """Elements from one point to the next where channels stand side by side.
+
+        Args:
+            channels: of the field.
+            itemsize: bytes of an element.
+            gathered: whether the field is read through graphs.
+        """
+
+    def lead(self, slot: int) -> int:
+        """Bytes left free before a field: a multiple of the alignment."""
+
+    def spare(self, slot: int) -> int:
+        """Bytes allocated beyond a field itself: enough for its alignment and its lead."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CPULayout:
+    """Whole cache lines; fields, planes and rows begin at different sets of the cache."""
+
+    alignment: int = _LINE
+
+    def pitch(self, rows: int, length: int) -> int:
+        return row_pitch(length)
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
+        line = _LINE // itemsize
+        return -(-points // line) * line + line * (1 + slot % 7)
+
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        return channels
+
+    def lead(self, slot: int) -> int:
+        return _LINE * (slot % 61)
+
+    def spare(self, slot: int) -> int:
+        return 2 * _LINE * (1 + slot % 61)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CUDALayout:
+    """A warp's 32 elements of a row lie in as few sectors as they can, and planes begin where vector loads may."""
+
+    alignment: int = 256
+
+    def pitch(self, rows: int, length: int) -> int:
+        return -(-length // 32) * 32 if rows > 1 else length
+
+    def plane(self, points: int, slot: int, itemsize: int) -> int:
+        return -(-points // 64) * 64
+
+    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+        # A gather costs its loads, and the sectors of 32 bytes that it touches: records are padded to whole loads, of
+        # which none straddles two sectors. A sweep costs bytes: what is only swept over is not padded.
+        if not gathered:
+            return channels
+        width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
+        return -(-channels // width) * width
+
+    def lead(self, slot: int) -> int:
+        return 0
+
+    def spare(self, slot: int) -> int:
+        return self.alignment
+
+
+def widest_load(itemsize: int) -> int:
+    """Elements that one instruction of a GPU loads: 16 bytes, and four at most."""
+    return min(4, 16 // itemsize)
+
+
+def record_length(f: Field, slots: Slots, dtype: str, layout: Layout) -> int:
+    """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
+    if f.dims not in slots.interleaved:
+        return 1
+    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in slots.gathered)
+
+
+CPU = CPULayout()
+CUDA = CUDALayout()
+
+
+def storage_dtype(f: Field, real: str) -> np.dtype[Any]:
+    """The dtype in which a field is stored when the solver's precision is ``real``."""
+    name = {REAL: real, "bool": "uint8"}.get(f.dtype, f.dtype)
+    return np.dtype(name)

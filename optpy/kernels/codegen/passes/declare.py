@@ -1,0 +1,153 @@
+"""Declares names at a function's beginning for all that it uses of its context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from optpy.ir import Access, Dim, Field, InBounds, IndexCondition, IndexValue, Leaf, Scalar, loops
+from optpy.symbolic.affine import Affine, Divides, FloorDiv
+
+
+def declare(function: loops.Function) -> loops.Function:
+    """Put the declarations of all sizes, pitches, tables, arrays, masks and scalars that the function uses first."""
+    used = _Uses()
+    written: set[Field] = set()
+    local: set[Field] = set()
+    for s in loops.walk(function.body):
+        used.statement(s)
+        match s:
+            case loops.Store(place=loops.Place(access=access)) | loops.PackStore(place=loops.Place(access=access)):
+                written.add(access.field)
+            case loops.RunStore():
+                written.add(s.access.field)
+            case loops.Alloc():
+                local.add(s.field)
+    arrays = [loops.Array(f, channel, f in written) for f, channel in used.arrays if f not in local]
+    declared = [x for kind in (Dim, loops.Pitch, loops.Table) for x in used.found if isinstance(x, kind)]
+    given = [x for kind in (Scalar, loops.Mask) for x in used.found if isinstance(x, kind)]
+    return replace(function, body=(*map(loops.Declare, (*declared, *arrays, *given)), *function.body))
+
+
+class _Uses:
+    """Collects what statements name.
+
+    Attributes:
+        found: sizes, pitches, tables, scalars and masks, in the order in which they were met.
+        arrays: fields and their channels.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[Any, None] = {}
+        self.arrays: dict[tuple[Field, int], None] = {}
+
+    def statement(self, s: loops.Statement) -> None:
+        match s:
+            case loops.Evaluate():
+                for _, load in s.reads:
+                    self._place(load.place)
+                    self._conditions(load.guards)
+                self._leaves(s.leaves)
+            case loops.Store():
+                self._place(s.place)
+                self._conditions(s.guards)
+            case loops.PackLoad() | loops.PackStore():
+                self._place(s.place)
+                self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
+            case loops.RunLoad() | loops.RunStore():
+                self.arrays[s.access.field, s.access.channel] = None
+            case loops.Let():
+                self._whole(s.value)
+            case loops.LetFlag() | loops.If():
+                self._conditions(s.conditions)
+            case loops.Lookup():
+                self._whole(s.value)
+                self._conditions(() if s.guard is None else (s.guard,))
+            case loops.Loop():
+                self._whole(s.low)
+                self._whole(s.high)
+            case loops.Unravel():
+                self._sizes(i.dim for i in s.domain[1:])
+            case loops.Line():
+                self._whole(s.count)
+            case loops.Tiles() | loops.Teams():
+                self._sizes(i.dim for i in s.domain)
+                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
+            case loops.Vectors():
+                dims = tuple(i.dim for i in s.domain)
+                self._sizes(dims[:-1])
+                self.found[loops.Pitch(dims)] = None
+                self._mask(s.mask)
+            case loops.Skip():
+                self._mask(s.mask)
+
+    def _sizes(self, dims: Iterable[Dim]) -> None:
+        self.found |= dict.fromkeys(dims)
+
+    def _mask(self, mask: loops.Mask | None) -> None:
+        if mask is not None:
+            self.found[mask] = None
+            if len(mask.field.dims) > 1:
+                self.found[loops.Pitch(mask.field.dims)] = None
+
+    def _place(self, place: loops.Place | loops.Lane) -> None:
+        if isinstance(place, loops.Place):
+            assert isinstance(place.access, Access)
+            assert place.address is not None
+            self.arrays[place.access.field, place.access.channel] = None
+            self._whole(place.address)
+
+    def _whole(self, value: loops.Whole) -> None:
+        match value:
+            case Affine():
+                for atom, _ in value.terms:
+                    if isinstance(atom, Dim | loops.Pitch):
+                        self.found[atom] = None
+                    elif isinstance(atom, FloorDiv):
+                        self._whole(atom.numerator)
+            case loops.Flat():
+                for part in (*value.index, *value.extents):
+                    self._whole(part)
+            case loops.Fetch():
+                self.found[loops.Table(value.table)] = None
+                self._whole(value.position)
+            case loops.Count():
+                self._sizes(value.dims)
+            case loops.Extreme():
+                self._whole(value.left)
+                self._whole(value.right)
+            case loops.Choose():
+                self._conditions(value.conditions)
+                self._whole(value.then)
+                self._whole(value.otherwise)
+            case loops.VectorStart():
+                self._whole(value.length)
+
+    def _conditions(self, conditions: Iterable[loops.Condition]) -> None:
+        for c in conditions:
+            match c:
+                case InBounds():
+                    self._whole(c.index)
+                    self.found[c.dim] = None
+                case loops.Within():
+                    self.found[c.index.dim] = None
+                case loops.Less():
+                    self._whole(c.left)
+                    self._whole(c.right)
+                case loops.InRow():
+                    self._sizes(c.dims[-1:])
+                    self.found[loops.Pitch(c.dims)] = None
+
+    def _leaves(self, leaves: Iterable[Leaf]) -> None:
+        for key in leaves:
+            match key:
+                case Scalar():
+                    self.found[key] = None
+                case InBounds():
+                    self._conditions((key,))
+                case IndexValue():
+                    self._whole(key.index)
+                case IndexCondition():
+                    c = key.condition
+                    self._whole(c.numerator if isinstance(c, Divides) else c.value)

@@ -1,0 +1,47 @@
+"""Elements of fields get their addresses, by the layout of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from optpy.ir import Access, Field, loops
+from optpy.kernels.codegen.target import Target
+from optpy.symbolic.affine import Affine
+
+
+def flatten(function: loops.Function, target: Target) -> loops.Function:
+    """Give every place in memory its address: rows ``pitch`` apart, or records, or a box of local memory."""
+    local = {s.field: s.extents for s in loops.walk(function.body) if isinstance(s, loops.Alloc)}
+
+    def placed(place: loops.Place | loops.Lane) -> loops.Place | loops.Lane:
+        if isinstance(place, loops.Lane):
+            return place
+        return replace(place, address=_address(place.access, local, target))
+
+    def rule(s: loops.Statement) -> loops.Block:
+        match s:
+            case loops.Evaluate():
+                reads = tuple((a, replace(load, place=placed(load.place))) for a, load in s.reads)
+                return (replace(s, reads=reads),)
+            case loops.Store():
+                return (replace(s, place=placed(s.place)),)
+            case loops.PackLoad() | loops.PackStore():
+                return (replace(s, place=replace(s.place, address=_address(s.place.access, local, target))),)
+            case _:
+                return (s,)
+
+    return replace(function, body=loops.rewrite(function.body, rule))
+
+
+def _address(access: Access, local: Mapping[Field, tuple[int, ...]], target: Target) -> loops.Whole:
+    if not access.index:
+        return Affine(0)
+    if access.field in local:
+        return loops.Flat(access.index, tuple(map(Affine, local[access.field][1:])))
+    dims = access.field.dims
+    if target.interleaved(access.field):
+        return loops.Flat(access.index, tuple(map(Affine.of, dims[1:])), target.record(access.field))
+    if len(dims) == 1:
+        return access.index[0]
+    return loops.Flat(access.index, (*map(Affine.of, dims[1:-1]), Affine.of(loops.Pitch(dims))))

@@ -1,0 +1,134 @@
+"""The nest of the GPU for what touches nothing but its own point: several points at a time, by vector loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, loops, point
+from optpy.kernels.codegen.passes.on_grid import total_in
+from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.target import Target
+from optpy.symbolic.affine import Affine
+
+_NUMBERS: Final = 64
+_NUMBERS_BESIDE_GATHERS: Final = 48
+"""Read and stored at the points that a thread takes at a time, padding included: all are in registers. Fewer on grids
+that graphs point into: the one kernel that sweeps and gathers has as many registers as its hungriest part needs, and
+gathers wait less the more warps fit beside one another."""
+
+
+def in_vectors(
+    function: loops.Function, target: Target, sums: Sequence[int], mask: loops.Mask | None
+) -> loops.Function:
+    """The function that takes as many neighbouring points at a time as one load holds, and registers allow.
+
+    It runs over the padding of rows, too, which is never read by anything else and left out of the sums.
+
+    Args:
+        function: one nest ``Points`` that ``is_elementwise``.
+        target: where it runs.
+        sums: for each of its reductions, which of its launch's sums it adds to.
+        mask: where on its grid something is solved for, if other points are to be left out.
+    """
+    (points,) = function.body
+    assert isinstance(points, loops.Points)
+    dims = tuple(i.dim for i in points.domain)
+    reads, stores = _accesses(points.interior)
+    width = _width({*reads, *stores}, dims in target.slots.interleaved, target)
+    body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, target))
+    valid: loops.Block = ()
+    if any(isinstance(s, loops.Total) for s in points.interior):
+        valid = (loops.LetFlag("valid", (loops.InRow(dims),)),)
+    each = loops.Loop(loops.Variable("u"), Affine(0), Affine.of(loops.Variable("W")), (*valid, *body), "unrolled")
+    before, after = _moves(reads, stores, width, target)
+    return replace(function, body=(loops.Vectors(points.domain, width, mask, (*before, each, *after)),))
+
+
+def is_elementwise(function: loops.Function, slots: Slots) -> bool:
+    """Whether a function reads and stores nothing but its own point, so that several points can be taken at a time."""
+    (points,) = function.body
+    assert isinstance(points, loops.Points)
+    block, dims = points.interior, tuple(i.dim for i in points.domain)
+    plain = all(isinstance(s, loops.Evaluate | loops.Store | loops.Total) for s in block)
+    reads, stores = _accesses(block)
+    if not plain or not points.domain or not stores or any(isinstance(s, loops.Store) and s.atomic for s in block):
+        return False
+    if any(a.field.dims and (a.field.dims != dims or a.index != point(points.domain)) for a in (*reads, *stores)):
+        return False
+    leaves = [key for s in block if isinstance(s, loops.Evaluate) for key in s.leaves]
+    if any(isinstance(key, InBounds | IndexValue | IndexCondition) for key in leaves):
+        return False
+    stored = [a.field for a in stores]
+    return all(stored.count(f) == f.channels for f in set(stored) if f.dims in slots.interleaved)
+
+
+def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
+    """The places that are read, and those that are stored."""
+    reads = [a for s in block if isinstance(s, loops.Evaluate) for a, _ in s.reads]
+    return reads, [s.place.access for s in block if isinstance(s, loops.Store) and isinstance(s.place, loops.Place)]
+
+
+def _width(accesses: Iterable[Access], gathers: bool, target: Target) -> int:
+    """The number of points that a thread takes at a time."""
+    fields = [a.field for a in accesses]
+    padding = {f: target.record(f) - f.channels for f in fields if target.interleaved(f)}
+    numbers = len(fields) + sum(padding.values())
+    room = _NUMBERS_BESIDE_GATHERS if gathers else _NUMBERS
+    widest = 4 if target.dialect.real == "float" else 2
+    return next((w for w in (4, 2) if w <= widest and w * numbers <= room), 1)
+
+
+def _in_registers(s: loops.Statement, target: Target) -> loops.Block:
+    """The statement with its reads and its store among the numbers in registers."""
+    match s:
+        case loops.Evaluate():
+            reads = tuple((a, loops.Load(_lane("in", a, target))) if a.field.dims else (a, load) for a, load in s.reads)
+            return (replace(s, reads=reads),)
+        case loops.Store(place=loops.Place(access=access)):
+            return (replace(s, place=_lane("out", access, target)),)
+    return (s,)
+
+
+def _lane(prefix: str, access: Access, target: Target) -> loops.Lane:
+    if target.interleaved(access.field):
+        return loops.Lane(_run(prefix, access, target), access.field, access.channel, target.record(access.field))
+    return loops.Lane(_run(prefix, access, target), access.field, 0, 1)
+
+
+def _run(prefix: str, access: Access, target: Target) -> str:
+    slot = target.slots.fields[access.field]
+    return f"{prefix}{slot}" if target.interleaved(access.field) else f"{prefix}{slot}_{access.channel}"
+
+
+def _moves(
+    reads: Iterable[Access], stores: Iterable[Access], width: int, target: Target
+) -> tuple[loops.Block, loops.Block]:
+    """The vector loads before the points of a thread, and the vector stores after them."""
+    before: list[loops.Statement] = []
+    after: list[loops.Statement] = []
+    for name, a in _runs("in", reads, target).items():
+        before.append(loops.RunLoad(name, a, target.record(a.field), _step(a.field, width, target), width))
+    for name, a in _runs("out", stores, target).items():
+        record = target.record(a.field)
+        before.append(loops.Zeros(name, a.field, width, record, cleared=record > a.field.channels))
+        after.append(loops.RunStore(name, a, record, _step(a.field, width, target), width))
+    return tuple(before), tuple(after)
+
+
+def _runs(prefix: str, accesses: Iterable[Access], target: Target) -> dict[str, Access]:
+    """The runs of numbers that some accesses take, by name, each with the first of its numbers."""
+    found: dict[str, Access] = {}
+    for a in accesses:
+        if a.field.dims:
+            channel = 0 if target.interleaved(a.field) else a.channel
+            found[_run(prefix, a, target)] = replace(a, channel=channel)
+    return found
+
+
+def _step(field: Field, width: int, target: Target) -> int:
+    """Numbers that one instruction brings of those that the points of a thread have in one run."""
+    record = target.record(field)
+    return math.gcd(width * record, target.widest(field)) if record > field.channels else width

@@ -1,0 +1,131 @@
+"""Records: the channels of a point that stand side by side in memory, loaded and stored by vector instructions.
+
+What a gather costs a GPU is its load instructions, since each lane of a warp reads another line: a record of three
+numbers that one instruction of 16 bytes brings is a third of the work of three numbers, one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import final
+
+from optpy.ir import Access, Field, loops
+from optpy.kernels.codegen.target import Target
+from optpy.symbolic.affine import Affine
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Neighbouring numbers of a record that one instruction loads or stores; the last may be padding."""
+
+    first: int
+    width: int
+
+    @property
+    def channels(self) -> range:
+        return range(self.first, self.first + self.width)
+
+
+def windows(channels: Collection[int], record: int, widest: int) -> list[Window]:
+    """Few vector loads that bring some channels of a record: as narrow as can be, each at a multiple of its width.
+
+    Args:
+        channels: that are needed.
+        record: numbers from one record to the next.
+        widest: numbers in the widest load: a power of two.
+
+    Returns:
+        In order, without those of one number alone, which take no vector load.
+    """
+    unit = math.gcd(record, widest)
+    found = []
+    for first in range(0, record, unit):
+        window = _narrowest([c for c in channels if first <= c < first + unit], Window(first, unit))
+        if window.width > 1:
+            found.append(window)
+    return found
+
+
+def _narrowest(used: Collection[int], window: Window) -> Window:
+    """The half of a window, or the half of that, and so on, that has all that is used."""
+    while window.width > 1:
+        half = window.width // 2
+        halves = (Window(window.first, half), Window(window.first + half, half))
+        inside = next((w for w in halves if all(c in w.channels for c in used)), None)
+        if inside is None:
+            break
+        window = inside
+    return window
+
+
+def pack_records(function: loops.Function, target: Target) -> loops.Function:
+    """Load and store records in as few instructions as can be.
+
+    Records are loaded before anything is computed, so that no load waits for what another one brings. A record, or a
+    half of one, of which every channel is stored is stored as a whole.
+    """
+    return replace(function, body=_packed(function.body, target))
+
+
+def _packed(block: loops.Block, target: Target) -> loops.Block:
+    stored: dict[Access, loops.Lane] = {}
+    begun: list[loops.Statement] = []
+    ended: list[loops.Statement] = []
+    plain = (s.place for s in block if isinstance(s, loops.Store) and not s.atomic)
+    targets = [p.access for p in plain if isinstance(p, loops.Place)]
+    for n, (window, members) in enumerate(_windows(targets, target)):
+        field, name = members[0].field, f"out{n}"
+        if len(members) == sum(c < field.channels for c in window.channels):
+            begun.append(loops.Zeros(name, field, window.width))
+            ended.append(loops.PackStore(name, _place(members[0], window), window.width))
+            stored |= _lanes(name, window, members)
+    found: list[loops.Statement] = []
+    last = max((n for n, s in enumerate(block) if isinstance(s, loops.Evaluate)), default=-1)
+    for n, s in enumerate(block):
+        found += begun if n == last else []
+        match s:
+            case loops.Evaluate():
+                found += _loaded(s, target)
+            case loops.Store(place=loops.Place(access=access)) if access in stored:
+                found.append(replace(s, place=stored[access]))
+            case _:
+                inner = {name: _packed(b, target) for name, b in loops.blocks_of(s).items()}
+                found.append(loops.with_blocks(s, inner))
+    return (*found, *ended)
+
+
+def _loaded(s: loops.Evaluate, target: Target) -> loops.Block:
+    """The evaluation after the loads of its records."""
+    guards = {a: load.guards for a, load in s.reads}
+    loads: list[loops.Statement] = []
+    loaded: dict[Access, loops.Lane] = {}
+    for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], target)):
+        name = f"{s.prefix}r{n}"
+        loads.append(loops.PackLoad(name, _place(members[0], window), window.width, guards[members[0]]))
+        loaded |= _lanes(name, window, members)
+    reads = tuple((a, loops.Load(loaded[a]) if a in loaded else load) for a, load in s.reads)
+    return (*loads, replace(s, reads=reads))
+
+
+def _windows(accesses: Iterable[Access], target: Target) -> list[tuple[Window, list[Access]]]:
+    """The vector loads or stores for some accesses, and which of them each serves."""
+    records: dict[tuple[Field, tuple[Affine, ...]], list[Access]] = {}
+    for a in accesses:
+        if target.interleaved(a.field):
+            records.setdefault((a.field, a.index), []).append(a)
+    return [
+        (window, [a for a in members if a.channel in window.channels])
+        for (field, _), members in records.items()
+        for window in windows({a.channel for a in members}, target.record(field), target.widest(field))
+    ]
+
+
+def _place(member: Access, window: Window) -> loops.Place:
+    return loops.Place(replace(member, channel=window.first))
+
+
+def _lanes(name: str, window: Window, members: Iterable[Access]) -> dict[Access, loops.Lane]:
+    return {a: loops.Lane(name, a.field, a.channel - window.first) for a in members}

@@ -1,0 +1,31 @@
+"""A schedule applied to routines: values stored, sums over edges split off, channels in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from optpy.ir import Group, Routine, Schedule
+from optpy.kernels.codegen.channel_order import order_channels
+from optpy.kernels.codegen.split import split_edges
+from optpy.kernels.codegen.store import store_values
+
+
+def apply_schedule(groups: Mapping[Group, Sequence[Routine]], schedule: Schedule) -> dict[Group, list[Routine]]:
+    """The routines as the schedule has them.
+
+    Args:
+        groups: as they were derived.
+        schedule: what is stored and how.
+
+    Returns:
+        The groups; ``Group.PRECOMPUTE`` computes stored values, if there are any.
+    """
+    split = {s.routine for s in schedule.splits}
+    return {
+        name: [
+            order_channels(part, schedule.orders)
+            for routine in routines
+            for part in (split_edges(routine) if routine.name in split else [routine])
+        ]
+        for name, routines in store_values(groups, schedule.values).items()
+    }

@@ -1,0 +1,206 @@
+"""The loop IR to text: statements that C and CUDA spell alike. A record has one spelling; nothing is decided here."""
+
+from __future__ import annotations
+
+from optpy.errors import InternalError
+from optpy.ir import Access, Dim, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
+from optpy.kernels.codegen.body import Body
+from optpy.kernels.codegen.spelling import Spelling
+from optpy.kernels.codegen.target import Target
+from optpy.symbolic.affine import Divides
+
+
+class StatementPrinter:
+    """Prints blocks of statements; each target adds its own.
+
+    Args:
+        target: names, numbers and types.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._dialect = target.dialect
+        self._spell = Spelling(target)
+        self._int = f"const {target.dialect.index}"
+
+    def block(self, block: loops.Block, depth: int = 0) -> list[str]:
+        """The lines of a block, so many levels to the right."""
+        return [line for s in block for line in indent(self.statement(s), depth)]
+
+    def statement(self, s: loops.Statement) -> list[str]:
+        """The lines of a statement."""
+        spell = self._spell
+        match s:
+            case loops.Declare():
+                return [self._declaration(s.what)]
+            case loops.Let():
+                return [f"{self._int} {s.name} = {spell.whole(s.value)};"]
+            case loops.LetFlag():
+                return [f"const int {s.name} = {spell.all_of(s.conditions)};"]
+            case loops.Unravel():
+                return self._unravel(s)
+            case loops.Lookup():
+                return [self._lookup(s)]
+            case loops.Evaluate():
+                return self._evaluate(s)
+            case loops.Store():
+                return [self._store(s)]
+            case loops.Accumulator():
+                return [f"{self._accumulator(s.maximum)} {s.name} = 0;"]
+            case loops.Accumulate():
+                guard = f"if ({spell.condition(s.guard)}) " if s.guard else ""
+                return [guard + (self._raise(s) if s.maximum else f"{s.name} += (double)({spell.values[s.value]});")]
+            case loops.Loop():
+                return self._loop(s)
+            case loops.If():
+                otherwise = ["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []
+                return [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1), *otherwise, "}"]
+            case loops.Alloc():
+                extents = "".join(f"[{n}]" for n in (_product(s.extents),))
+                return [f"{spell.ctype(s.field)} {s.field}{extents} = {{0}};"]
+        raise InternalError(f"no text for {s}")
+
+    # -- declarations --------------------------------------------------------------------------------------------------
+
+    def _declaration(self, what: object) -> str:
+        slots, spell, restrict = self._target.slots, self._spell, self._dialect.restrict
+        match what:
+            case Dim():
+                return f"{self._int} {spell.size(what)} = c->size[{slots.sizes[what]}];"
+            case loops.Pitch():
+                return f"{self._int} {spell.pitch(what.dims)} = c->pitch[{slots.grids[what.dims]}];"
+            case loops.Table():
+                return f"const int32_t *{restrict} {spell.table(what.key)} = c->table[{slots.tables[what.key]}];"
+            case loops.Array():
+                const, (base, plane) = "" if what.writable else "const ", self._memory(what)
+                pointer = f"{const}{spell.ctype(what.field)} *"
+                name = f"{pointer}{restrict} {spell.array(what.field, what.channel)}"
+                return f"{name} = ({pointer}){base} + {what.channel} * {plane};  /* {what.field.name} */"
+            case Scalar():
+                real = self._dialect.real
+                return f"const {real} {spell.scalar(what)} = ({real}){self._given(what)};"
+            case loops.Mask():
+                return f"const uint8_t *solved = (const uint8_t *)c->field[{slots.fields[what.field]}];"
+        raise InternalError(f"no text for {what}")
+
+    def _memory(self, array: loops.Array) -> tuple[str, str]:
+        """The address of a field, and the elements from one channel to the next."""
+        slot = self._target.slots.fields[array.field]
+        return f"c->field[{slot}]", f"c->plane[{slot}]"
+
+    def _given(self, key: Scalar) -> str:
+        if "." in key.name:
+            return f"scalar[{self._target.scalars.index(key.name.partition('.')[2])}]"
+        return f"c->param[{self._target.slots.params[key.name]}]"
+
+    # -- whole numbers -------------------------------------------------------------------------------------------------
+
+    def _unravel(self, s: loops.Unravel) -> list[str]:
+        lines, rest = [], s.number
+        for n, i in enumerate(s.domain):
+            inner = " * ".join(self._spell.size(k.dim) for k in s.domain[n + 1 :])
+            if inner:
+                lines.append(f"{self._int} {i} = ({rest}) / ({inner});")
+                rest = f"({rest}) % ({inner})"
+            else:
+                lines.append(f"{self._int} {i} = {rest};")
+        return lines + uses(*map(str, s.domain))
+
+    def _lookup(self, s: loops.Lookup) -> str:
+        load = self._spell.whole(s.value)
+        if s.guard is not None:  # -1 is outside of every grid, so that a check refuses it
+            load = f"{self._spell.condition(s.guard)} ? {load} : -1"
+        self._spell.entries[s.entry] = s.name
+        return f"{self._int} {s.name} = {load};  /* {s.entry} */"
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, s: loops.Evaluate) -> list[str]:
+        reads = dict(s.reads)
+        body = Body(self._dialect, lambda key: self._leaf(key, reads), s.prefix)
+        self._spell.values = dict(zip(s.values, body.compute(s.values), strict=True))
+        return body.lines
+
+    def _leaf(self, key: object, reads: dict[Access, loops.Load]) -> tuple[str, str]:
+        """(C type, text) of a leaf."""
+        spell = self._spell
+        match key:
+            case Access():
+                load = reads[key]
+                text = self.element(load.place)
+                return spell.ctype(key.field), f"({spell.all_of(load.guards)}) ? {text} : 0" if load.guards else text
+            case Scalar():
+                return self._dialect.real, spell.scalar(key)
+            case LocalName():
+                return "double", key.name
+            case InBounds():
+                return "int", spell.condition(key)
+            case IndexValue():
+                return self._dialect.index, spell.whole(key.index)
+            case IndexCondition():
+                c = key.condition
+                if isinstance(c, Divides):
+                    return "int", f"({spell.whole(c.numerator)}) % {c.denominator} == 0"
+                return "int", f"({spell.whole(c.value)}) == 0"
+        raise InternalError(f"no text for the leaf {key}")
+
+    def element(self, place: loops.Place | loops.Lane) -> str:
+        """The number at a place."""
+        if isinstance(place, loops.Lane):
+            if place.record is None:
+                return f"{place.name}.value[{place.lane}]"
+            return f"{place.name}[u]" if place.record == 1 else f"{place.name}[u * {place.record} + {place.lane}]"
+        assert place.address is not None
+        return f"{self._spell.array(place.access.field, place.access.channel)}[{self._spell.whole(place.address)}]"
+
+    def _store(self, s: loops.Store) -> str:
+        value, target = self._spell.values[s.value], self.element(s.place)
+        guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
+        if s.atomic:
+            return f"{guard}atomicAdd(&{target}, {value});"
+        if s.update == "max=":
+            return f"{guard}{target} = {self._dialect.functions['maximum']}({target}, {value});"
+        ctype = self._spell.ctype(s.place.field)
+        value = value if ctype == self._dialect.real else f"({ctype})({value})"
+        return f"{guard}{target} {s.update} {value};"
+
+    def _accumulator(self, maximum: bool) -> str:
+        """The type of a sum, or of the largest magnitude."""
+        return "double"
+
+    def _raise(self, s: loops.Accumulate) -> str:
+        """The largest magnitude so far."""
+        raise NotImplementedError
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    def _loop(self, s: loops.Loop) -> list[str]:
+        name, step = str(s.variable), f"++{s.variable}" if s.step == 1 else f"{s.variable} += {s.step}"
+        low, high = self._spell.whole(s.low), self._spell.whole(s.high)
+        before = {"independent": ["OPTPY_INDEPENDENT"], "unrolled": ["#pragma unroll"]}.get(s.kind, [])
+        start = f"{low} + lane" if s.kind == "lanes" else low
+        step = f"{name} += lanes" if s.kind == "lanes" else step
+        return [
+            *before,
+            f"for ({self._dialect.index} {name} = {start}; {name} < {high}; {step}) {{",
+            *self.block(s.body, 1),
+            *indent(uses(name)),
+            "}",
+        ]
+
+
+def _product(numbers: tuple[int, ...]) -> int:
+    total = 1
+    for n in numbers:
+        total *= n
+    return total
+
+
+def indent(lines: list[str], depth: int = 1) -> list[str]:
+    """The lines, so many levels to the right."""
+    return ["    " * depth + line for line in lines if line]
+
+
+def uses(*names: str) -> list[str]:
+    """Marks names as used: not every block needs every loop variable."""
+    return [f"{' '.join(f'(void){n};' for n in names)}"] if names else []

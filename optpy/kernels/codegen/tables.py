@@ -1,0 +1,123 @@
+"""The integer tables that kernels follow through a graph: its columns, and its edges sorted by what they point at.
+
+For each slot, ``Offsets`` says where the edges at every point of its grid begin, and ``Sorted`` holds a column (or the
+edge's own number) in that order, so that a loop over the edges at a point reads memory from front to back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from optpy.ir import Graph, Incidence, Index, Routine, affines_of, entries_of, entry_dim
+from optpy.symbolic.affine import Affine, Entry
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a graph, for each edge."""
+
+    graph: Graph
+    column: int
+
+    def __str__(self) -> str:
+        return f"column({self.graph}, {self.column})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The start of each point's edges when edges are sorted by what a slot points at; one more than points."""
+
+    graph: Graph
+    slot: int
+
+    def __str__(self) -> str:
+        return f"offsets({self.graph}, {self.slot})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A column, for each edge sorted by what a slot points at; the number of the edge itself where it is None."""
+
+    graph: Graph
+    slot: int
+    column: int | None
+
+    def __str__(self) -> str:
+        return f"sorted({self.graph}, {self.slot}, {'edge' if self.column is None else self.column})"
+
+
+TableKey = Column | Offsets | Sorted
+
+
+def incidences(routine: Routine) -> dict[Index, Incidence]:
+    """The loops over edges of a routine by their loop variables."""
+    return {k.edge: k for x in routine.locals for k in x.loops if isinstance(k, Incidence)}
+
+
+def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
+    """The table of an entry: in the order of the loop that is its row, if that runs over edges of its graph."""
+    row = loop_row(entry)
+    loop = None if row is None else loops.get(row)
+    if loop is not None and loop.graph == entry.table:
+        return Sorted(loop.graph, loop.slot, entry.column)
+    return Column(entry.table, entry.column)
+
+
+def loop_row(entry: Entry) -> Index | None:
+    """The loop variable over the edges that is an entry's row; None if the row is any other index.
+
+    Rows are other indices where a residual is seen from elsewhere: with ``U[e + 1]``, from ``U``'s point y at the edge
+    ``y - 1``; or where a condition of ``fixed`` is read at an index: at what another graph points at.
+    """
+    for atom in entry.row.atoms:
+        if isinstance(atom, Index) and atom.dim == entry.table.edges and entry.row.offset_from(atom) == 0:
+            return atom
+    return None
+
+
+def row_is_inside(entry: Entry) -> bool:
+    """Whether an entry's row is an edge by construction: a loop variable over edges, or what a slot points at.
+
+    Any other row may lie outside, and is checked wherever the entry is read.
+    """
+    if loop_row(entry) is not None:
+        return True
+    (first, *_) = entry.row.atoms or (None,)
+    return (
+        isinstance(first, Entry)
+        and entry.row.offset_from(first) == 0
+        and entry_dim(first) == entry.table.edges  # checked when the graph was bound
+        and row_is_inside(first)
+    )
+
+
+def tables_of(routine: Routine) -> list[TableKey]:
+    """Every table that a routine follows, in a fixed order."""
+    loops = incidences(routine)
+    keys = routine.keys
+    found: list[TableKey] = [table_of(e, loops) for key in keys for e in entries_of(key)]
+    for loop in loops.values():
+        found.append(Offsets(loop.graph, loop.slot))
+        if needs_number(keys, loop):
+            found.append(Sorted(loop.graph, loop.slot, None))
+    return list(dict.fromkeys(found))
+
+
+def needs_number(keys: Iterable[object], loop: Incidence) -> bool:
+    """Whether leaves ask for the number of the edge itself, beside what it points at."""
+    return any(_mentions(a, loop) for key in keys for a in affines_of(key))
+
+
+def _mentions(affine: Affine, loop: Incidence) -> bool:
+    for atom in affine.atoms:
+        if atom == loop.edge:
+            return True
+        own = isinstance(atom, Entry) and atom.table == loop.graph and loop_row(atom) == loop.edge
+        if not own and hasattr(atom, "inner") and _mentions(atom.inner, loop):
+            return True
+    return False

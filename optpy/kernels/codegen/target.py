@@ -1,0 +1,41 @@
+"""The target of the lowering: how its numbers are spelled, numbered and laid out in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from optpy.ir import Field
+from optpy.kernels.codegen.dialect import Dialect
+from optpy.kernels.codegen.layout import Layout, record_length, storage_dtype, widest_load
+from optpy.kernels.codegen.slots import Slots
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a program's kernels.
+
+    Attributes:
+        slots: the numbering of the context.
+        dialect: the spellings.
+        layout: how fields lie in memory.
+        scalars: names of the solver's run-time scalars, in order.
+    """
+
+    slots: Slots
+    dialect: Dialect
+    layout: Layout
+    scalars: tuple[str, ...]
+
+    def interleaved(self, field: Field) -> bool:
+        """Whether the channels of a point stand side by side."""
+        return field.dims in self.slots.interleaved and field.channels > 1
+
+    def record(self, field: Field) -> int:
+        """Numbers from one point to the next where channels stand side by side; else 1."""
+        return record_length(field, self.slots, self.dialect.dtype, self.layout)
+
+    def widest(self, field: Field) -> int:
+        """Numbers of a field in the widest load."""
+        return widest_load(storage_dtype(field, self.dialect.dtype).itemsize)

@@ -1,1 +1,0 @@
-"""Kernels on NVIDIA GPUs: the CUDA harness around the same bodies, and the devices that run it."""

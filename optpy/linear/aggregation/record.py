@@ -1,0 +1,36 @@
+"""The algebraic multigrid in the registry."""
+
+from __future__ import annotations
+
+from optpy.ir import Coupling
+from optpy.linear.aggregation.levels import AlgebraicMultigrid
+from optpy.linear.assembled.applicability import PATIENCE, compile_solvers, matrix_applicability
+from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.multigrid.record import applicability as grid_applicability
+from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.record import Form, Record
+from optpy.linear.system import System
+
+
+def applicability(system: System) -> str | None:
+    """The reason why there is no algebraic multigrid; where the grid has one of its own, why that does not apply."""
+    reason = matrix_applicability(system)
+    return grid_applicability(system) or reason if isinstance(system.program.coupling, Coupling) else reason
+
+
+def _make(system: System) -> MultigridSolve:
+    return MultigridSolve(system.executor, AlgebraicMultigrid(system.shared(Assembly), system.executor.safe_work))
+
+
+AGGREGATION = Record(
+    "multigrid",
+    cpu=Form(_make),
+    gpu="it is that of one grid",
+    applicability=applicability,
+    takes_blocks=True,
+    starter="block_jacobi",
+    patience=PATIENCE,
+    iteration_cost=5,
+    is_left_midway=True,
+    with_energy=compile_solvers,
+)

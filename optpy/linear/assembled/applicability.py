@@ -1,0 +1,34 @@
+"""The conditions under which J^T J is assembled."""
+
+from __future__ import annotations
+
+from math import prod
+
+from optpy.ir import Uncoupled
+from optpy.kernels.runtime.cpu import CpuLibrary
+from optpy.linear.assembled.native import matrix_solvers
+from optpy.linear.system import System
+
+MOST_BLOCKS = 2**28
+"""Blocks that residuals add to a matrix at most, for it to be assembled: 56 bytes each while the sparsity is found."""
+PATIENCE = 10
+"""Iterations with block-Jacobi after which "auto" assembles: that also makes better steps than block-Jacobi."""
+
+
+def matrix_applicability(system: System) -> str | None:
+    """The reason why J^T J is not assembled; None if it may be."""
+    normal = system.program.normal
+    if isinstance(normal, Uncoupled):
+        return f"J^T J is not assembled: {normal.reason}"
+    blocks = sum(prod(system.sizes[i.dim] for i in t.domain) * len(t.reads) ** 2 for t in normal.terms)
+    return f"J^T J has up to {blocks:,} blocks, too many to assemble" if blocks > MOST_BLOCKS else None
+
+
+def compile_solvers(library: CpuLibrary) -> None:
+    """Compile what works on the matrix, if the program has one.
+
+    Raises:
+        CompileError
+    """
+    if not isinstance(library.program.normal, Uncoupled):
+        matrix_solvers(library)

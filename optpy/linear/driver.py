@@ -1,0 +1,217 @@
+"""The linear solve of one nonlinear iteration, and the choice of its preconditioner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, final
+
+from optpy.ir import Dim, Field, Graph
+from optpy.kernels.runtime.tables import Connectivity
+from optpy.linear.choice import Choice
+from optpy.linear.executor import Executor
+from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, go_on
+from optpy.linear.pcg.state import PcgState
+from optpy.linear.record import Form, Record
+from optpy.linear.registry import REGISTRY, applies, check, named
+from optpy.linear.right_hand_side import RightHandSide
+from optpy.linear.safe_work import OutOfTime, SafeWork
+from optpy.linear.system import System
+from optpy.solver.options import Preconditioner, refuse_on_gpu
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+
+@final
+class LinearSolver:
+    """Preconditioned conjugate gradients on (J^T J + D) x = b.
+
+    "auto" begins with Jacobi or block-Jacobi, and lets another preconditioner go on where a solve takes many
+    iterations: those of the registry that apply to the energy, to its sizes and to its graphs. ``Choice`` says when one
+    is left, and come back to.
+
+    Args:
+        executor: runs conjugate gradients on the device.
+
+    Attributes:
+        system: that is solved.
+        trace: if set to a list, every iteration appends its scalars.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.system = System(executor, {})
+        self._asked: Preconditioner = None
+        self._heavier: list[Record] = []  # what may take the place of what "auto" begins with
+        self._choice = Choice(named("jacobi", self.system), self._others, None)
+        self._used: dict[str, None] = {}
+        self._methods: dict[Record, Method] = {}  # what takes memory, and time to make, is kept while another is used
+        self.trace: list[PCGScalars] | None = None
+
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None:
+        """Take an option.
+
+        Raises:
+            OptionError: it does not apply to the energy, or to its graphs, or not on this device.
+        """
+        if self._executor.device != "cpu":
+            refuse_on_gpu(preconditioner)
+        check(preconditioner, self.system)
+        self._asked = preconditioner
+        self._heavier = [r for r in REGISTRY if r.starter and applies(r, self.system)]
+        if preconditioner == "auto":
+            patience = self._heavier[0].patience if self._heavier else None
+            self._choice = Choice(named(self.first, self.system), self._others, patience)
+        else:
+            self._choice = Choice(named(preconditioner or "jacobi", self.system), self._others, None)
+        self._used = {}
+
+    def prepare(self, damped: bool) -> None:
+        """Compile what solves will need and is not there yet."""
+        records = [self._choice.record]
+        if self._asked == "auto" and not self._executor.compiles_late:
+            records += self._heavier
+        for record in records:
+            self._form(record).compile(self.system, damped)
+
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+        """Nothing, if what was asked for by name also applies at other sizes, with other edges.
+
+        Raises:
+            OptionError: it does not.
+        """
+        check(self._asked, System(self._executor, graphs, sizes))
+
+    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
+        """Take over the edges: what applies depends on them.
+
+        Raises:
+            OptionError: what was asked for by name does not apply; nothing has changed then.
+        """
+        old = self.system.graphs
+        if graphs.keys() == old.keys() and all(old[g] is c for g, c in graphs.items()):
+            return
+        system = System(self._executor, graphs)
+        check(self._asked, system)
+        self.system, self._methods = system, {}
+        self.set_preconditioner(self._asked)  # what was cheap, or slow, with the old edges need not be so any more
+
+    def data_changed(self) -> None:
+        """Forgets the times of preconditioners: they do not hold for other data."""
+        for method in self._methods.values():
+            method.data_changed()
+        if self._choice.disappointed:
+            self.set_preconditioner(self._asked)
+
+    @property
+    def first(self) -> Literal["jacobi", "block_jacobi"]:
+        """The preconditioner that "auto" begins with."""
+        starter = self._heavier[0].starter if self._heavier else "block_jacobi"
+        return "jacobi" if starter == "jacobi" else "block_jacobi"
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the blocks of J^T J are asked for, not only its diagonal."""
+        return self._choice.record.takes_blocks and self._executor.has_blocks
+
+    @property
+    def used(self) -> str:
+        """The preconditioners that took part so far."""
+        return ", then ".join(self._used) or "none yet"
+
+    @property
+    def nbytes(self) -> int:
+        return self._executor.nbytes + sum(method.nbytes for method in self._methods.values())
+
+    def method(self, record: Record) -> Method:
+        """A preconditioner that applies, for this system.
+
+        Raises:
+            NoMemory
+        """
+        found = self._methods.get(record)
+        if found is None:
+            found = self._methods[record] = self._form(record).make(self.system)
+        return found
+
+    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
+        """Solve (J^T J + D) delta = -g from delta = 0; see ``NonlinearProblem.solve_linear``.
+
+        Args:
+            limits: when it ends.
+            damped: whether A = J^T J + D, or J^T J alone.
+            ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
+        """
+        self._executor.safe_work = SafeWork(limits.safe_point)
+        rows, address = (None, None) if self.trace is None else self._executor.trace(limits.max_iterations)
+        state = PcgState(rho_0=-1.0, trace=address)
+        spent, summary = 0, None
+        while summary is None:
+            solved = self._solve_with_one(state, Task(limits, damped, self._choice.patience, ahead))
+            summary = solved.summary
+            if summary is None and state.k == 0:  # another preconditioner begins anew
+                spent += solved.iterations
+                limits = replace(limits, max_iterations=limits.max_iterations - solved.iterations)
+        if self._choice.settle(state.Q, ended=summary.status is not LinearStatus.TIME_LIMIT):
+            self.method(self._choice.record).trust()
+        if rows is not None and self.trace is not None:
+            found = self._executor.bound.host(rows)[: state.k]
+            self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
+        return replace(summary, iterations=spent + summary.iterations)
+
+    def solve_for(self, b: Mapping[Field, Any], limits: LinearLimits, damped: bool) -> LinearSummary:
+        """Solve (J^T J + D) x = b from x = 0, for any b; x is the vector "delta" afterwards.
+
+        Args:
+            b: of each unknown, in coordinates of its tangent space, (*dims, channels), on the device. Where nothing is
+                solved for, or nothing depends on an unknown, b counts as 0, and so is x.
+            limits, damped: as for ``solve``.
+        """
+        with RightHandSide(self.system, b, self.blocks).in_place_of_gradient():
+            return self.solve(limits, damped, lambda: None)
+
+    # -- the preconditioner in force -----------------------------------------------------------------------------------
+
+    def _form(self, record: Record) -> Form:
+        form = record.form(self.system)
+        assert isinstance(form, Form)
+        return form
+
+    def _solve_with_one(self, state: PcgState, task: Task) -> Solved:
+        """Go on with the preconditioner in force, and note what has become of it."""
+        try:
+            return self._reported(state, task)
+        except OutOfTime:  # while it was made: one iteration with what need not be made gives a usable step
+            if state.rho_0 >= 0:
+                go_on(state)
+            method = self.method(named("block_jacobi" if self.blocks else "jacobi", self.system))
+            self._used[method.name] = None
+            return method.solve(state, replace(task, patience=None))
+
+    def _reported(self, state: PcgState, task: Task) -> Solved:
+        before = state.k
+        try:
+            method = self.method(self._choice.record)
+            solved = method.solve(state, task)
+            self._used[method.name] = None
+        except NoMemory as lack:  # "auto" may choose, where it was asked for by name the user has to
+            if self._asked != "auto":
+                raise lack.error from lack.__cause__
+            if lack.note:
+                self._used[lack.note] = None
+            solved = Solved(None, Outcome.UNFIT, before)
+        self._choice.report(solved.outcome, solved.iterations - before, state.Q)
+        return solved
+
+    def _others(self, left: Record) -> list[Record]:
+        """The preconditioners that may replace one, in order; for one asked for by name, those that always serve."""
+        if self._asked != "auto":
+            return [named(left.starter, self.system)] if left.starter else []
+        if not self._heavier:
+            return []
+        starter = named(self.first, self.system)
+        records = [r for r in REGISTRY if r is starter or r in self._heavier]
+        return [r for r in records if r is not left and self._is_affordable(r)]
+
+    def _is_affordable(self, record: Record) -> bool:
+        return record.affordable is None or record.affordable(self.method(record), not self._choice.has_changed)

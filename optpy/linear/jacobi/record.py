@@ -1,0 +1,36 @@
+"""Jacobi and block-Jacobi in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from optpy.linear.jacobi.jacobi import JacobiSolve
+from optpy.linear.record import Form, Record
+from optpy.linear.system import System
+
+
+def _always(system: System) -> None:
+    """They apply to every energy."""
+    return
+
+
+def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
+    """Compiles the kernel that has all iterations in it, so that the first solve need not."""
+
+    def compiled(system: System, damped: bool) -> None:
+        bound = system.bound
+        bound.library.pcg("pcg_solve", "_block" if blocks and system.executor.has_blocks else "", damped, bound.index)
+
+    return compiled
+
+
+def _record(blocks: bool) -> Record:
+    def make(system: System) -> JacobiSolve:
+        return JacobiSolve(system.executor, blocks)
+
+    gpu = Form(make, _solve_in_one(blocks))
+    return Record("block_jacobi" if blocks else "jacobi", Form(make), gpu, _always, takes_blocks=blocks)
+
+
+JACOBI = _record(blocks=False)
+BLOCK_JACOBI = _record(blocks=True)

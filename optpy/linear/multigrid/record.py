@@ -1,0 +1,85 @@
+"""The multigrid of a grid in the registry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from optpy.errors import DeviceMemoryError
+from optpy.ir import Coupling, Dim, Uncoupled
+from optpy.linear.method import NoMemory
+from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
+from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_kernel, levels_nbytes
+from optpy.linear.multigrid.grid import GridMultigrid
+from optpy.linear.multigrid.levels import too_long_edge
+from optpy.linear.multigrid.native import grid_multigrid
+from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.record import Form, Record
+from optpy.linear.system import System
+
+PATIENCE = 25
+"""Iterations with Jacobi after which "auto" builds multigrid: about what building it costs."""
+_MOST_POINTS = 2**31
+"""The limit of a GPU's kernels on points, and on elements of a coarse plane."""
+
+
+def applicability(system: System) -> str | None:
+    """The reason why the unknowns have no multigrid on their grid; None if they have."""
+    coupling = system.program.coupling
+    if isinstance(coupling, Uncoupled):
+        return coupling.reason
+    if system.executor.device != "cpu":
+        too_large = _too_large_for_kernels(coupling, system.sizes)
+        if too_large is not None:
+            return too_large
+    return too_long_edge(coupling, system.graphs) if system.graphs else None
+
+
+def _too_large_for_kernels(coupling: Coupling, sizes: Mapping[Dim, int]) -> str | None:
+    if len(coupling.elements) > MOST_CHANNELS:
+        return f"there are {len(coupling.elements)} numbers at each point, and {MOST_CHANNELS} at most are served"
+    if max(math.prod(sizes[d] for d in coupling.dims), level_sizes(coupling, sizes)[0].plane) >= _MOST_POINTS:
+        return "the grid has about 2^31 points or more"
+    return None
+
+
+def _on_cpu(system: System) -> MultigridSolve:
+    return MultigridSolve(system.executor, GridMultigrid(system.bound, system.unknowns))
+
+
+def _on_gpu(system: System) -> MultigridSolve:
+    try:
+        return MultigridSolve(system.executor, CudaGridMultigrid(system.bound, system.unknowns))
+    except MemoryError as error:
+        raise NoMemory(_full(system.bound), "jacobi (no memory for multigrid)") from error
+
+
+def _full(bound: Any) -> DeviceMemoryError:
+    device, needed = bound.device, levels_nbytes(bound)
+    return DeviceMemoryError(
+        f"the levels of preconditioner='multigrid' take {needed:,} bytes, and beside the solve "
+        f"{device.free_memory():,} are free on {device.name}: use 'auto'"
+    )
+
+
+def _compile_on_cpu(system: System, damped: bool) -> None:
+    grid_multigrid(system.bound.library)
+
+
+def _compile_on_gpu(system: System, damped: bool) -> None:
+    library = system.bound.library
+    levels_kernel(library, "mg_small_levels")
+    library.pcg("pcg_start", "_multigrid", damped, system.bound.index)
+
+
+MULTIGRID = Record(
+    "multigrid",
+    cpu=Form(_on_cpu, _compile_on_cpu),
+    gpu=Form(_on_gpu, _compile_on_gpu),
+    applicability=applicability,
+    starter="jacobi",
+    patience=PATIENCE,
+    iteration_cost=5,
+    is_left_midway=True,
+)

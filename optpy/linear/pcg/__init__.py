@@ -1,0 +1,1 @@
+"""Conjugate gradients on native code, whatever preconditions them."""

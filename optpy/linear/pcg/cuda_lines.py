@@ -1,0 +1,128 @@
+"""The lines of conjugate gradients on a GPU, each a kernel or several, for the host to queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.codegen.cuda.program import Phase
+from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.device import Kernel
+
+TOGETHER = 2**20
+"""Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
+
+
+class CoarseLevels(Protocol):
+    """The correction of z after the first sweep of a cycle."""
+
+    def correct(self) -> None:
+        """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CudaLines:
+    """The lines of an iteration, with one preconditioner.
+
+    Attributes:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid".
+        damped: whether A = J^T J + D, or J^T J alone.
+        multigrid: the levels below the finest; or None.
+    """
+
+    bound: BoundCuda
+    unknowns: Sequence[Field]
+    suffix: str
+    damped: bool
+    multigrid: CoarseLevels | None = None
+
+    def queue(self, name: str) -> None:
+        """Queue one line; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
+        self.bound.launch(self.kernel(name), self.points)
+
+    def start(self) -> None:
+        """Queue delta = 0, and the first residual."""
+        if self.multigrid is None:
+            self.queue("pcg_start")
+        else:
+            self.queue("pcg_begin")
+            self.queue("pcg_start")
+            self._precondition("start")
+
+    def resume(self) -> None:
+        """Queue the residual of the present delta, with which another preconditioner has ended."""
+        self.queue("pcg_go_on")
+        self.product("delta")
+        if self.multigrid is None:
+            self.queue("pcg_resume")
+        else:
+            self.queue("pcg_restart")
+            self._precondition("resume")
+
+    def go_on(self) -> None:
+        """Queue that a solve that has ended has not."""
+        self.queue("pcg_go_on")
+
+    def iterate(self, reset: bool) -> None:
+        """Queue an iteration.
+
+        Args:
+            reset: whether the residual is computed from delta, not by the recurrence.
+        """
+        self.queue("pcg_direction")
+        self._prepare("p")
+        self.queue("pcg_apply")
+        if reset:
+            self.queue("pcg_flush")
+            self.product("delta")
+        self.queue("pcg_restart" if reset else "pcg_update")
+        if self.multigrid is not None:
+            self._precondition("update")
+
+    def product(self, kind: str) -> None:
+        """Queue A v, in the place of A p.
+
+        Args:
+            kind: of the vector v: "delta", "z".
+        """
+        self._prepare(kind)
+        self._queue_on("pcg_product", kind)
+
+    def _precondition(self, after: str) -> None:
+        """The rest of the cycle, whose first sweep has been part of the line before: z = M^-1 r, and r.z."""
+        assert self.multigrid is not None
+        self.product("z")
+        self.multigrid.correct()
+        self.product("z")
+        self.queue(f"pcg_smooth_{after}")
+
+    def _prepare(self, kind: str) -> None:
+        for n in range(len(self._products) - 1):
+            self._queue_on(f"pcg_prepare_{n}", kind)
+
+    def _queue_on(self, name: str, kind: str) -> None:
+        vectors = [(vector(kind, u), vector("p", u)) for u in self.unknowns]
+        self.bound.launch_on(self.kernel(name), self.points, vectors)
+
+    def kernel(self, name: str) -> Kernel:
+        return self.bound.library.pcg(name, self.suffix, self.damped, self.bound.index)
+
+    @property
+    def fits_one_kernel(self) -> bool:
+        """Whether all iterations run in one kernel, as far as the points go."""
+        return self.multigrid is None and self.bound.points(f"start{self.suffix}") <= TOGETHER
+
+    @property
+    def _products(self) -> tuple[Phase, ...]:
+        return self.bound.program.phases["applyJTJ_damped" if self.damped else "applyJTJ"]
+
+    @property
+    def points(self) -> int:
+        """Threads that a line could use."""
+        return max(map(self.bound.points, ("applyJTJ", f"start{self.suffix}")))

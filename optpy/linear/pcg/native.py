@@ -1,0 +1,156 @@
+"""Conjugate gradients on the CPU: the native library that loops over an energy's kernels, and its calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_int, c_void_p
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Field
+from optpy.kernels.codegen.endings import Ending, endings_source
+from optpy.kernels.runtime.context import Context
+from optpy.kernels.runtime.cpu import team_source
+from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.toolchain.compiler import Compiled, compile_c
+from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.ending import linear_summary
+from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
+from optpy.linear.safe_work import SafeWork, safe_work_source
+from optpy.solver.protocol import LinearLimits, LinearSummary
+
+
+def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
+    """The library that runs kernels, and conjugate gradients of them; see pcg.h.
+
+    Args:
+        scalars: names of the run-time scalars, in order.
+
+    Raises:
+        CompileError
+    """
+    compiled = compile_c(conjugate_gradients_source(scalars), name="pcg", what="conjugate gradients")
+    function = compiled.library.optpy_pcg
+    function.argtypes = [POINTER(Context), POINTER(PcgKernels), POINTER(PcgState), c_void_p, c_int]
+    function.restype = None
+    return compiled
+
+
+def conjugate_gradients_source(scalars: Sequence[str]) -> str:
+    """The whole C source."""
+    run = native_header("kernels/c/run.h")
+    loop = [endings_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
+    return joined([*lines_source(scalars), run, *loop])
+
+
+def lines_source(scalars: Sequence[str]) -> list[str]:
+    """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
+    return [*team_source(scalars), safe_work_source(), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
+
+
+def joined(parts: Sequence[str]) -> str:
+    """A whole source."""
+    return "\n\n".join(parts) + "\n"
+
+
+def lines(
+    bound: BoundProgram, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
+) -> PcgKernels:
+    """The kernels of each line of an iteration.
+
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+        damped: whether A = J^T J + D, or J^T J alone.
+        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
+        preconditioner: further members of ``PcgKernels``: what makes z where the lines do not.
+    """
+    groups, fields = bound.program.groups, bound.program.slots.fields
+    names = ("start", "direction", "update", "flush", "restart")
+    apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
+    return PcgKernels(
+        grids=len(groups[f"start{suffix}"]),
+        applied=len(apply),
+        **{name: ints(groups[f"{name}{suffix}"]) for name in names},
+        apply=ints(apply),
+        unknowns=len(unknowns),
+        p=ints([fields[vector("p", u)] for u in unknowns]),
+        delta=ints([fields[vector("delta", u)] for u in unknowns]),
+        **preconditioner,
+    )
+
+
+def ints(values: Sequence[int]) -> Any:
+    """An array of C's int."""
+    return (c_int * len(values))(*values)
+
+
+def address(function: ctypes._NamedFuncPointer) -> int | None:
+    """Of a native function, for a structure that holds it."""
+    return ctypes.cast(function, c_void_p).value
+
+
+@final
+class NativeLoop:
+    """Runs conjugate gradients on the CPU: see ``Executor``. Every call is done when it returns.
+
+    Args:
+        bound: the energy's program with its memory.
+        unknowns: of the energy, in order.
+    """
+
+    device = "cpu"
+    nbytes = 0
+    compiles_late = False
+
+    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
+        self.bound = bound
+        self.unknowns = unknowns
+        self.safe_work = SafeWork()
+        self._lines: dict[tuple[bool, str], PcgKernels] = {}
+        self._precision = float(np.finfo(bound.program.dtype).eps)
+
+    @property
+    def has_blocks(self) -> bool:
+        return "evalJTF_block" in self.bound.program.groups
+
+    def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
+        """See ``Executor.trace``."""
+        rows = np.zeros((iterations, 7))
+        return rows, rows.ctypes.data
+
+    def lines(self, damped: bool, suffix: str) -> PcgKernels:
+        """See ``Executor.lines``."""
+        found = self._lines.get((damped, suffix))
+        if found is None:
+            found = self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
+        return found
+
+    def run(
+        self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
+    ) -> LinearSummary | None:
+        """See ``Executor.run``: the native loop, with a safe point after each iteration."""
+        most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
+        state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
+        state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
+        state.precision = self._precision
+        if state.status == 0:
+            self.safe_work.run(partial(self._call, lines, state))
+        if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
+            state.status = 0
+            return None
+        return linear_summary(state, limits)
+
+    def _call(self, lines: PcgKernels, state: PcgState, safe_work: int) -> None:
+        state.safe = safe_work
+        context, threads = byref(self.bound.context), self.bound.product_threads
+        pcg = self.bound.library.loops.optpy_pcg
+        pcg(context, byref(lines), byref(state), self.bound.no_scalars, threads)
+
+    def follow(self, ahead: object) -> None:
+        """Nothing need be done ahead."""

@@ -1,0 +1,73 @@
+"""The record of a preconditioner in the registry, by which the driver knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from optpy.kernels.runtime.cpu import CpuLibrary
+from optpy.linear.method import Method
+from optpy.linear.system import System
+
+Option = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
+"""The names by which users ask for preconditioners."""
+
+
+def _nothing(system: System, damped: bool) -> None:
+    """All of it is compiled with the energy."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A preconditioner on one device.
+
+    Attributes:
+        make: for a system to which it applies.
+        compile: what solves will need and the energy's own libraries do not have; also told whether they are damped.
+    """
+
+    make: Callable[[System], Method]
+    compile: Callable[[System, bool], None] = _nothing
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)  # each is itself alone: what is kept of it is found by identity
+class Record:
+    """One preconditioner.
+
+    Attributes:
+        option: by which users ask for it; of several with the same, the first one that applies is taken.
+        cpu: its form on the CPU.
+        gpu: its form on a GPU, or the reason why there is none, as in "... does not apply on a GPU, where REASON".
+        applicability: why it does not apply to a system, in words; None where it does.
+        takes_blocks: whether J^T J is to have its blocks computed, not only its diagonal, while it is in force.
+        starter: the option that "auto" begins with where this one applies, and may take its place; None: "auto" comes
+            to it as a starter only.
+        patience: iterations that the starter may make in the solve in which this one is first tried.
+        affordable: whether "auto" may take it, which may take time to find out; it is also told whether none but the
+            starter has been tried yet. None: it always may.
+        iteration_cost: of an iteration, in iterations with Jacobi. Not by the clock: the same choices in every run.
+        is_exact: whether a few iterations are enough, so that their number says nothing of the time.
+        is_left_midway: whether another one may go on in the middle of a solve, also once it has taken over itself;
+            what begins anew loses all that its directions know of A.
+        with_energy: compiles what every solve of a program may need, when the energy is compiled.
+    """
+
+    option: Option
+    cpu: Form
+    gpu: Form | str
+    applicability: Callable[[System], str | None]
+    takes_blocks: bool = False
+    starter: Option | None = None
+    patience: int | None = None
+    affordable: Callable[[Any, bool], bool] | None = None
+    iteration_cost: float = 1
+    is_exact: bool = False
+    is_left_midway: bool = False
+    with_energy: Callable[[CpuLibrary], None] | None = None
+
+    def form(self, system: System) -> Form | str:
+        """On the device of a system."""
+        return self.cpu if system.executor.device == "cpu" else self.gpu

@@ -1,0 +1,55 @@
+"""All preconditioners, in the order in which "auto" tries those of which nothing is known."""
+
+from __future__ import annotations
+
+from optpy.errors import OptionError
+from optpy.kernels.runtime.cpu import CpuLibrary
+from optpy.linear.aggregation.record import AGGREGATION
+from optpy.linear.cholesky.record import CHOLESKY
+from optpy.linear.jacobi.record import BLOCK_JACOBI, JACOBI
+from optpy.linear.multigrid.record import MULTIGRID
+from optpy.linear.record import Option, Record
+from optpy.linear.system import System
+from optpy.solver.options import Preconditioner
+
+REGISTRY: tuple[Record, ...] = (CHOLESKY, JACOBI, BLOCK_JACOBI, MULTIGRID, AGGREGATION)
+
+
+def compile_with_energy(library: CpuLibrary) -> None:
+    """Compile what solves on the CPU may need of native code, so that none waits for a compiler.
+
+    Raises:
+        CompileError
+    """
+    for record in REGISTRY:
+        if record.with_energy is not None:
+            record.with_energy(library)
+
+
+def applies(record: Record, system: System) -> bool:
+    """Whether a preconditioner applies to a system, on its device."""
+    return not isinstance(record.form(system), str) and record.applicability(system) is None
+
+
+def named(option: Option, system: System) -> Record:
+    """The preconditioner that an option stands for; the first one that has it, if none applies."""
+    found = [r for r in REGISTRY if r.option == option]
+    return next((r for r in found if applies(r, system)), found[0])
+
+
+def check(preconditioner: Preconditioner, system: System) -> None:
+    """Nothing, if what is asked for by name applies to a system.
+
+    Raises:
+        OptionError: it does not.
+    """
+    found = [r for r in REGISTRY if r.option == preconditioner]
+    if not found or any(applies(r, system) for r in found):
+        return
+    whys = {r.applicability(system): None for r in found if not isinstance(r.form(system), str)}
+    why = "; and ".join(w for w in whys if w)
+    refused = f"preconditioner={preconditioner!r} does not apply"
+    if system.executor.device == "cpu":
+        raise OptionError(f"{refused}: {why}; use 'auto'")
+    form = next(f for f in (r.form(system) for r in found) if isinstance(f, str))
+    raise OptionError(f"{refused} on a GPU, where {form}: {why}; use 'auto', or device='cpu'")

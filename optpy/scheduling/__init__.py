@@ -1,0 +1,1 @@
+"""The one decider of what is stored and how: linearised residuals and their routines to an ``ir.Schedule``."""

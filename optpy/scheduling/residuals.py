@@ -1,0 +1,154 @@
+"""Products with J^T J over hyper-edges: whether J and J p are stored for each edge, whether edges gather or scatter.
+
+Each way is counted in operations and cache lines, as additions for each edge, and the cheapest is taken for each
+residual. How many edges meet at a vertex is not known before there is data, and is left out: many make a gather wait
+for its longest loop, and the additions of a scatter wait for one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from optpy.energy.derive.gather import MultiIndex
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import store_jacobian, store_product
+from optpy.energy.derive.scatter import product_of_an_edge
+from optpy.ir import REAL, Access, Domain, Field, ResidualSchedule, Role, graphs_of
+from optpy.kernels.codegen.store import Place, places_of
+from optpy.scheduling.values import worth_storing
+from optpy.symbolic.count import count
+from optpy.symbolic.expr import Expr, Var, mul, var
+from optpy.symbolic.factor import factor
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import rebuild, transform, variables
+
+VERTEX, EDGE = 8, 24
+"""Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (measured; vertices are
+fewer, so they are found in a cache more often)."""
+
+STREAMED, SCATTERED = 4, 8
+"""Additions that take as long as moving one number of an edge, in the order of the edges or in that of a vertex."""
+
+ATOMIC = 8
+"""Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
+order (``SCATTERED``), as the sum is made where the memory is and nothing waits for it (an estimate)."""
+
+
+def gathers(label: str) -> list[ResidualSchedule]:
+    """The schedules of a residual by which each vertex gathers over its edges; those that store less come first."""
+    return [ResidualSchedule(label, jacobian, jp) for jacobian, jp in product((False, True), repeat=2)]
+
+
+def scatters(label: str) -> list[ResidualSchedule]:
+    """The schedules of a residual by which each edge adds to its vertices; the one that stores less comes first."""
+    return [ResidualSchedule(label, jacobian, scatter=True) for jacobian in (False, True)]
+
+
+def costs(source: LinearisedResidual, ways: Iterable[ResidualSchedule]) -> dict[ResidualSchedule, int]:
+    """Of one product with J^T J in each way, in additions for each edge."""
+    stored = store_jacobian(source)[0]
+    found = {}
+    for way in ways:
+        read = stored if way.jacobian else source
+        found[way] = scatter_cost(read) if way.scatter else gather_cost(read, way.product)
+    return found
+
+
+def cheapest(source: LinearisedResidual, ways: Iterable[ResidualSchedule]) -> ResidualSchedule:
+    """The way whose product with J^T J costs least; of two that cost the same the earlier one."""
+    found = costs(source, ways)
+    best = min(found, key=found.__getitem__)
+    return replace(best, reason=_reason(best, found))
+
+
+def _reason(best: ResidualSchedule, costs: Mapping[ResidualSchedule, int]) -> str:
+    others = [f"{str(way).partition(': ')[2]}: {cost}" for way, cost in costs.items() if way != best]
+    return f"a product with J^T J costs {costs[best]} additions for each edge; {'; '.join(others)}"
+
+
+# -- what a product costs ----------------------------------------------------------------------------------------------
+
+
+def gather_cost(source: LinearisedResidual, stores_product: bool) -> int:
+    """Of one product with J^T J by gathers, in additions for each edge."""
+    domain = source.residual.domain
+    if not stores_product:
+        return sum(visit([*_column(source, at), *source.tangents], at, domain) for at in _views(source))
+    stored, _ = store_product(source)
+    first = visit(source.tangents, None, domain) + STREAMED * len(source.tangents)
+    return first + sum(visit([*_column(stored, at), *stored.tangents], at, domain) for at in _views(stored))
+
+
+def scatter_cost(source: LinearisedResidual) -> int:
+    """Of one product with J^T J by a scatter, in additions for each edge."""
+    added, squares = product_of_an_edge(source)
+    return visit([*added, *squares], None, source.residual.domain) + ATOMIC * len(added)
+
+
+def _views(source: LinearisedResidual) -> list[MultiIndex]:
+    return list(dict.fromkeys(a.index for a in source.accesses))
+
+
+def _column(source: LinearisedResidual, index: MultiIndex) -> list[Expr]:
+    """J's entries at one vertex times the tangents."""
+    return [
+        mul(d, t)
+        for p, t in zip(source.partials, source.tangents, strict=True)
+        for a, d in p.items()
+        if a.index == index
+    ]
+
+
+def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
+    """The cost of visiting an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
+
+    What depends on the vertex alone is computed once for all its edges, and costs nothing. Values that are worth
+    storing at their points are read there, side by side.
+
+    Args:
+        domain: of the edges.
+    """
+    roots = _stored_values(factor(roots), () if own is not None else domain, domain if own is not None else ())
+    reads_at = _indices_read(roots)
+    free = {e for e, at in reads_at.items() if own is not None and at <= {own}}
+    total = count(roots, free=free)
+    reads: dict[tuple[Field, MultiIndex], int] = {}
+    for v in variables(roots):
+        if isinstance(v.key, Access) and v.key.index != own:
+            reads[v.key.field, v.key.index] = reads.get((v.key.field, v.key.index), 0) + 1
+    return total.cost + sum(_read(index, n, own is None) for (_, index), n in reads.items())
+
+
+def _read(index: MultiIndex, numbers: int, in_order: bool) -> int:
+    if graphs_of(index):
+        return VERTEX
+    return STREAMED * numbers if in_order else EDGE + SCATTERED * numbers
+
+
+def _indices_read(roots: Iterable[Expr]) -> dict[Expr, frozenset[MultiIndex]]:
+    """For each node, where it reads."""
+    found: dict[Expr, frozenset[MultiIndex]] = {}
+    for node in topological(roots):
+        own = [node.key.index] if isinstance(node, Var) and isinstance(node.key, Access) else []
+        found[node] = frozenset(own).union(*(found[c] for c in node.children))
+    return found
+
+
+def _stored_values(roots: Sequence[Expr], domain: Domain, edges: Domain) -> list[Expr]:
+    """The expressions with what is worth storing read at its point."""
+    places = places_of(roots, domain, edges)
+    numbers: dict[tuple[Place, Expr], int] = {}
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        if worth_storing(node, places):
+            channel = numbers.setdefault((places[node], node), len(numbers))
+            return var(Access(_STORED, places[node].index, channel))
+        return node if children == node.children else rebuild(node, children)
+
+    return transform(roots, rule)
+
+
+_STORED = Field("stored", (), 1, REAL, Role.STORED)
+"""Stands for what is stored at vertices."""

@@ -1,0 +1,75 @@
+"""The decider: linearised residuals, then the routines derived from them, to the schedule of an energy on a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.problem_routines import ProblemRoutines
+from optpy.ir import Incidence, ResidualSchedule, Routine, Schedule, Split, Target
+from optpy.kernels.codegen.scheduled import apply_schedule
+from optpy.kernels.codegen.slots import gathered_grids
+from optpy.scheduling.layouts import channel_orders, layouts
+from optpy.scheduling.residuals import cheapest, gathers, scatters
+from optpy.scheduling.values import stored_values
+
+Given = Schedule | Sequence[ResidualSchedule]
+"""A schedule written by hand: the whole of it, or of some residuals over graphs; the rest is decided."""
+
+
+def schedule_residuals(
+    sources: Iterable[LinearisedResidual], target: Target, given: Given = ()
+) -> tuple[ResidualSchedule, ...]:
+    """The schedule of each residual that reads unknowns through a graph: the given one, or that which costs least."""
+    by_label = {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
+    return tuple(
+        by_label.get(s.residual.label) or cheapest(s, _ways(s.residual.label, target))
+        for s in sources
+        if over_edges(s.residual)
+    )
+
+
+def _ways(label: str, target: Target) -> list[ResidualSchedule]:
+    return gathers(label) + (scatters(label) if target is Target.GPU else [])
+
+
+def schedule_routines(
+    derived: ProblemRoutines, residuals: tuple[ResidualSchedule, ...], target: Target, given: Given = ()
+) -> Schedule:
+    """The whole schedule, or the given one.
+
+    Args:
+        derived: all routines of the target.
+        residuals: the schedules by which they were derived.
+        target: where they run.
+        given: by hand.
+    """
+    if isinstance(given, Schedule):
+        return given
+    routines = [r for found in derived.groups.values() for r in found]
+    repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
+    decided = Schedule(
+        residuals=residuals,
+        values=stored_values(repeated, gathered_grids(routines)),
+        splits=() if target.gpu else splits(routines),
+        layouts=layouts(routines, derived.coupling),
+    )
+    if not target.gpu:
+        return decided
+    return replace(decided, orders=channel_orders(apply_schedule(derived.groups, decided)))
+
+
+def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
+    """The routines over grids of two or three dims that have sums over edges.
+
+    A loop over the edges at a point, of which most pixels have none, would keep the whole loop over the pixels from
+    being vectorised.
+    """
+    found = []
+    for r in routines:
+        if len(r.domain) > 1 and any(isinstance(k, Incidence) for x in r.locals for k in x.loops):
+            grid = ", ".join(str(i.dim) for i in r.domain)
+            found.append(Split(r.name, f"loops over edges would keep the loop over ({grid}) from vector code"))
+    return tuple(found)

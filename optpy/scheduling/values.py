@@ -1,0 +1,111 @@
+"""Values that are computed once for each linearisation and stored, instead of again in every product with J^T J.
+
+Stored are functions that cost much (``sin(Angle[i, j])``) and conditions on wide data (``Constraints[i, j] >= 0``)
+that depend on one point only: one evaluation instead of one for each neighbour, one byte instead of eight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from optpy.ir import REAL, Access, Dim, Field, Role, Routine, StoredValue
+from optpy.kernels.codegen.store import Homes, Place, conditions_at, places_of
+from optpy.kernels.codegen.tables import incidences
+from optpy.symbolic.count import EXPENSIVE, count
+from optpy.symbolic.expr import Call, Expr, Product, Var, mul
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import variables
+
+
+def worth_storing(e: Expr, places: Mapping[Expr, Place]) -> bool:
+    """Whether an expression is a function that costs much, of a single point."""
+    return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in places
+
+
+def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...]]) -> tuple[StoredValue, ...]:
+    """The values that are stored, each once, wherever it is read.
+
+    Args:
+        routines: that run many times at one linearisation point.
+        packed: grids on which all stored numbers are the channels of one field.
+    """
+    homes = Homes()
+    found: dict[Expr, _Candidate] = {}
+    for routine in routines:
+        for e, place in _candidates(routine):
+            home = homes.of(e, place)
+            candidate = found.setdefault(home, _Candidate(home, place.dims))
+            candidate.readers[routine.name] = None
+            candidate.places.add(place)
+    memory = _memory(list(found.values()), packed)
+    return tuple(StoredValue(e, memory[e], tuple(c.readers), c.reason) for e, c in found.items())
+
+
+@final
+@dataclass(slots=True)
+class _Candidate:
+    """A value at its own point, who would read it, and at which places."""
+
+    value: Expr
+    dims: tuple[Dim, ...]
+    readers: dict[str, None] = field(default_factory=dict)
+    places: set[Place] = field(default_factory=set)
+
+    @property
+    def reason(self) -> str:
+        places = f"{len(self.places)} place{'s' if len(self.places) > 1 else ''} in {', '.join(self.readers)}"
+        if not self.value.boolean:
+            return f"{count([self.value]).cost} additions once at each linearisation; read at {places}"
+        fields = dict.fromkeys(v.key.field.name for v in variables([self.value]) if isinstance(v.key, Access))
+        return f"one byte in place of {' and '.join(fields)}; read at {places}"
+
+
+def _candidates(routine: Routine) -> Iterator[tuple[Expr, Place]]:
+    """The values of a routine that are worth storing, with the place at which each is read."""
+    roots = routine.roots
+    places = places_of(roots, routine.domain, set(incidences(routine)))
+    wide = _fields_read_in_conditions_only(roots)
+    functions = {e for e in topological(roots) if worth_storing(e, places)}
+    read = set(topological(roots, leaves=functions))
+    for node in topological(roots):
+        if node not in read:  # only what is stored is made of it
+            continue
+        if node in functions:
+            yield node, places[node]
+        elif isinstance(node, Product):
+            for place, group in conditions_at(node, places).items():
+                if {v.key.field for v in variables(group) if isinstance(v.key, Access)} & wide:
+                    yield mul(*group), place
+
+
+def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
+    """Fields wider than a byte whose values are needed in comparisons only."""
+    numeric: set[Field] = set()
+    all_fields: set[Field] = set()
+    for node in topological(roots):
+        if isinstance(node, Var) and isinstance(node.key, Access):
+            all_fields.add(node.key.field)
+        if not node.boolean:
+            numeric |= {c.key.field for c in node.children if isinstance(c, Var) and isinstance(c.key, Access)}
+    numeric |= {r.key.field for r in roots if isinstance(r, Var) and isinstance(r.key, Access)}
+    return {f for f in all_fields - numeric if f.dtype not in ("uint8", "bool")}
+
+
+def _memory(candidates: Iterable[_Candidate], packed: Collection[tuple[Dim, ...]]) -> dict[Expr, Access]:
+    """A channel for each value: of a field of its own, or of the one for all numbers on its grid."""
+    together: dict[tuple[Dim, ...], list[tuple[str, Expr]]] = {}
+    alone: dict[Expr, Field] = {}
+    for n, c in enumerate(candidates):
+        if c.dims in packed and not c.value.boolean:
+            together.setdefault(c.dims, []).append((f"stored.{n}", c.value))
+        else:
+            dtype = "bool" if c.value.boolean else REAL
+            alone[c.value] = Field(f"stored.{n}", c.dims, 1, dtype, Role.STORED, finite=c.value.finite)
+    found = {e: Access(f, Place(f.dims, ()).home, 0) for e, f in alone.items()}
+    for dims, group in together.items():
+        finite = all(e.finite for _, e in group)
+        f = Field(group[0][0], dims, len(group), REAL, Role.STORED, finite=finite)
+        found |= {e: Access(f, Place(dims, ()).home, n) for n, (_, e) in enumerate(group)}
+    return found

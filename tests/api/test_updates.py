@@ -1,0 +1,179 @@
+"""Changes of the data between the steps of a session: what is no longer solved for must stand still."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy.api.session import Session
+
+pytestmark = pytest.mark.native
+
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X, Row = op.Unknown("X", (H, W)), op.Unknown("Row", (W,))
+A = op.Array("A", (H, W))
+M = op.Array("M", (H, W), dtype=np.uint8)
+w, limit = op.params("w limit")
+
+ENERGY = op.Energy(
+    fit=X[i, j] - A[i, j],
+    smooth=w * (X[i, j] - X[i, j + 1]),
+    row=0.3 * op.sin(X[i, j]) - Row[j],
+    fixed={X: (M[i, j] == 1) | (A[i, j] > limit), Row: op.value(j) < 3},
+)
+
+
+@functools.cache
+def compiled() -> op.Solver:
+    """Compiled once."""
+    return op.compile(ENERGY, device="cpu", dtype=np.float64)
+
+
+OFF: dict[str, Any] = dict(function_tolerance=0, parameter_tolerance=0, gradient_tolerance=0, cosine_tolerance=0)
+
+
+def data() -> dict[str, Any]:
+    """Rows long enough that whole runs of points can be skipped."""
+    rng = np.random.default_rng(0)
+    return dict(
+        X=rng.normal(size=(4, 200)),
+        Row=rng.normal(size=200),
+        A=rng.uniform(-1, 1, (4, 200)),
+        M=np.zeros((4, 200), np.uint8),
+        w=1.0,
+        limit=10.0,
+    )
+
+
+def started() -> Session:
+    session = compiled().start(data(), **OFF)
+    session.step()
+    return session
+
+
+def holes() -> Any:
+    """A mask with whole rows, whole runs of 64 points, and single points."""
+    mask = np.zeros((4, 200), np.uint8)
+    mask[0] = mask[1:, 64:128] = mask[2, 150] = 1
+    return mask
+
+
+def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
+    mask = np.zeros((4, 200), np.uint8)
+    mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
+    x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
+    problem = compiled().start(data() | dict(X=x, M=mask), **OFF)._problem
+    free = np.concatenate([x[mask == 0], data()["Row"][3:]])
+    assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
+
+
+def expected_after(session: Session, changes: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The same steps from where the session stands, by a session of its own."""
+    fresh = compiled().start(data() | session.x() | changes, **OFF)
+    for _ in range(steps):
+        fresh.step()
+    return fresh.x()
+
+
+CHANGES: list[dict[str, Any]] = [
+    dict(M=holes()),
+    dict(M=np.ones((4, 200), np.uint8)),
+    dict(limit=0.0),
+    dict(w=0.25),
+    dict(A=np.full((4, 200), 0.5)),
+    dict(Row=np.zeros(200)),
+    dict(X=np.zeros((4, 200)), M=holes(), w=2.0),
+    {},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda c: " ".join(c) or "nothing")
+def test_steps_after_an_update_are_those_of_a_new_session(changes: dict[str, Any]) -> None:
+    session = started()
+    expected = [expected_after(session, changes, steps) for steps in (1, 2, 3)]
+    session.update(**changes)
+    for x in expected:
+        session.step()
+        for name, value in x.items():
+            np.testing.assert_array_equal(session[name], value)
+
+
+def test_what_becomes_fixed_keeps_its_present_value() -> None:
+    session = started()
+    before, mask = session.x(), holes() == 1
+    session.update(M=holes())
+    for _ in range(3):
+        session.step()
+        np.testing.assert_array_equal(session["X"][mask], before["X"][mask])
+        np.testing.assert_array_equal(session["Row"][:3], data()["Row"][:3])
+    assert not np.isin(session["X"][~mask], before["X"][~mask]).any()
+
+
+def test_what_is_released_again_moves_again() -> None:
+    session = started()
+    session.update(M=np.ones((4, 200), np.uint8))
+    still = session.x()
+    session.step()
+    np.testing.assert_array_equal(session["X"], still["X"])
+    session.update(M=np.zeros((4, 200), np.uint8))
+    session.step()
+    assert not np.isin(session["X"], still["X"]).any()
+
+
+def test_an_update_that_is_refused_changes_nothing() -> None:
+    session, twin = started(), started()
+    for bad in (dict(A=np.zeros((4, 199))), dict(w=1.0, M=np.full((4, 200), 0.5)), dict(B=1.0), dict(w=np.nan)):
+        with pytest.raises(op.DataError):
+            session.update(**bad)
+    for s in (session, twin):
+        s.step()
+    np.testing.assert_array_equal(session["X"], twin["X"])
+
+
+def test_the_user_s_arrays_may_change_after_the_start() -> None:
+    values = data()
+    session, twin = compiled().start(values, **OFF), compiled().start(data(), **OFF)
+    values["X"][...] = values["A"][...] = 7
+    session.step()
+    twin.step()
+    np.testing.assert_array_equal(session["X"], twin["X"])
+
+
+def test_a_result_right_after_an_update_is_the_state_with_the_new_data() -> None:
+    session, twin = started(), started()
+    for changes in (dict(w=0.25), dict(M=holes(), X=np.zeros((4, 200)))):
+        for s in (session, twin):
+            s.update(**changes)
+        result = session.result()
+        now = data() | dict(w=0.25) | changes | session.x
+        assert (result.status, result.nit) == (op.Status.RUNNING, 0)
+        assert result.cost == result.initial_cost == pytest.approx(ENERGY.cost(now))
+        assert sum(result.cost_by_term.values()) == pytest.approx(result.cost)
+        assert session.step() == session.result().iterations[-1]
+        twin.step()
+        np.testing.assert_array_equal(session["X"], twin["X"])  # to ask has changed nothing
+
+
+def test_a_result_between_updates_changes_nothing_of_the_trust_region() -> None:
+    """A radius that a rejected step has left small stays so over two updates, asked or not."""
+    N = op.dims("N")
+    n = op.indices(N)
+    x, t = op.Unknown("x", (N,)), op.params("t")
+    solver = op.compile(op.Energy(fit=op.atan(x[n] - t)), device="cpu", dtype=np.float64)
+    radii = []
+    for asked in (True, False):
+        session = solver.start(dict(x=[3.0, 3.0], t=0.0))
+        assert not session.step().accepted
+        small = session.step().tr_radius
+        for _ in range(2):
+            session.update(t=0.0)
+            if asked:
+                session.result()
+        radii.append(session.step().tr_radius)
+        assert radii[-1] <= 3 * small
+    assert radii[0] == radii[1]

@@ -1,0 +1,284 @@
+"""The benchmarks run on tiny data, and count their bytes as bench/README.md says. Nothing here asks for speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from trimesh import Trimesh
+
+import optpy as op
+from bench import __main__ as program
+from bench import overhead, race
+from bench.bandwidth import CopyMeter
+from bench.case import Case, CeresRun, Data, Famous
+from bench.curve import Curve, Point
+from bench.peers import PeerMissingError, ceres, cholesky, least_squares
+from bench.peers.assembled import AssembledProblem
+from bench.torus import torus
+from bench.traffic import bytes_per_pixel, explain
+from optpy.energy.derive.tangent import moved
+from problems.cotangent_smoothing import with_noise
+
+SIZE = 32
+
+
+@pytest.fixture(params=program.CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return program.load_case(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "itemsize", "apply_jtj", "pcg"),
+    [
+        ("image_warping", 4, 12 + 12 + 4 + 8 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 8 + 1 + 12),
+        ("image_warping", 8, 24 + 24 + 8 + 16 + 16 + 1 + 24, 8 * 24 + 24 + 8 + 16 + 16 + 1 + 24),
+        ("poisson", 4, 12 + 12 + 1, 8 * 12 + 12 + 1),
+        ("laplacian", 4, 4 + 4, 8 * 4 + 4),
+        ("mesh_deformation", 4, 24 + 24 + 12 + 12 + 1 + 24, 8 * 24 + 24 + 12 + 12 + 1 + 24),
+        ("embedded_deformation", 4, 48 + 48 + 36 + 12 + 1 + 48, 8 * 48 + 48 + 36 + 12 + 1 + 48),
+        ("cotangent_smoothing", 4, 12 + 12 + 12 + 12, 8 * 12 + 12 + 12 + 12),
+        ("nonrigid_alignment", 4, 28 + 28 + 17 * 4 + 1 + 28, 8 * 28 + 28 + 17 * 4 + 1 + 28),
+        ("sparse_warping", 4, 12 + 12 + 4 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 1 + 12),
+    ],
+)
+def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jtj: int, pcg: int) -> None:
+    traffic = program.load_case(name).traffic
+    assert bytes_per_pixel(traffic.apply_jtj(itemsize)) == apply_jtj
+    assert bytes_per_pixel(traffic.pcg(itemsize)) == pcg
+    assert explain(traffic.pcg(itemsize)).endswith(f"= {pcg} bytes/pixel")
+
+
+@pytest.mark.parametrize("method", ["gn", "lm"])
+def test_an_iteration_is_timed_beside_its_kernels(method: Literal["gn", "lm"], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "_RUNS", 2)
+    monkeypatch.setattr(overhead, "_REPEAT", 2)
+    row = overhead.measure(method, "float64", "jacobi")
+    assert 0 < row.kernels < row.iteration
+    assert row.overhead == row.iteration - row.kernels
+    solved = op.solve(overhead.energy, overhead.data("float64"), method=method)
+    assert solved.success
+    assert solved.nit > 2  # iterations between the first and the last
+
+
+def test_the_indices_of_each_edge_are_counted_once(case: Case) -> None:
+    data = case.data(4)
+    columns = sum(data[graph.name].shape[1] for graph in case.energy.graphs if len(data[graph.name]))
+    values = sum(operand.channels for operand in case.traffic.edge_operands)
+    assert case.traffic.bytes_per_edge(4) == 4 * columns + 4 * values
+    assert case.traffic.bytes_per_edge(8) == 4 * columns + 8 * values
+    assert explain((), 8).endswith("bytes/element, and 8 bytes/edge")
+
+
+def test_elements_are_those_of_the_data(case: Case) -> None:
+    data = case.data(SIZE)
+    edges = sum(len(data[graph.name]) for graph in case.energy.graphs)
+    assert case.elements(data) == (SIZE * SIZE, edges)
+
+
+def test_the_unknowns_counted_are_those_of_the_energy(case: Case) -> None:
+    columns = case.energy.jacobian(case.data(SIZE)).shape[1]
+    assert columns == case.traffic.unknown_channels * SIZE * SIZE
+
+
+def test_operands_counted_are_those_that_the_jacobian_depends_on(case: Case) -> None:
+    # Every array is disturbed; J changes if and only if the array is counted.
+    data = _irregular(case)
+    J = case.energy.jacobian(data)
+    counted = {operand.name for operand in (*case.traffic.operands, *case.traffic.edge_operands)}
+    arrays = {name for name, value in data.items() if np.ndim(value) > 0} - {g.name for g in case.energy.graphs}
+    assert counted <= arrays
+    for name in arrays:
+        other = case.energy.jacobian({**data, name: _disturbed(case, name, data[name])})
+        assert (abs(J - other).sum() > 0) == (name in counted), name
+
+
+def _irregular(case: Case) -> Data:
+    rng = np.random.default_rng(0)
+    data = _stepped(case, case.data(SIZE), 0.1)
+    names = {unknown.name for unknown in case.energy.unknowns}
+    return {
+        name: value + 0.1 * rng.random(value.shape)
+        if np.ndim(value) and value.dtype.kind == "f" and name not in names
+        else value
+        for name, value in data.items()
+    }
+
+
+def _disturbed(case: Case, name: str, value: np.ndarray) -> np.ndarray:
+    if any(u.name == name and u.manifold is not None for u in case.energy.problem.unknowns):
+        return np.asarray(_stepped(case, {name: value}, 1.0)[name])
+    disturbed = np.array(value)
+    inside = (SIZE // 2, SIZE // 2) if value.shape[:2] == (SIZE, SIZE) else (len(value) // 2,)
+    disturbed[inside] = {"u": 255, "b": not disturbed[inside].all()}.get(value.dtype.kind, 2.0 - disturbed[inside])
+    return disturbed
+
+
+def _stepped(case: Case, data: Data, largest: float) -> Data:
+    """The unknowns moved at random, each number of a step by so much at most."""
+    rng = np.random.default_rng(1)
+    stepped = dict(data)
+    for u in case.energy.problem.unknowns:
+        if u.name in data:
+            x = np.array(data[u.name], np.float64)
+            count = x.size if u.manifold is None else x.size // u.channels * u.manifold.dimension
+            stepped[u.name] = moved(u, x, rng.uniform(-largest, largest, count))
+    return stepped
+
+
+def test_the_assembled_problem_is_the_energy_without_its_fixed_elements(case: Case) -> None:
+    data = case.data(SIZE)
+    problem = AssembledProblem(case.energy, data)
+    x = problem.start
+    F, J = problem.residuals(x), problem.jacobian(x)
+    assert J.shape == (F.size, x.size)
+    cost = 0.5 * float(F @ F)
+    assert cost == pytest.approx(case.energy.cost(data), rel=1e-9)
+    direction = np.random.default_rng(0).normal(size=x.size)
+    h = 1e-6
+    central = (problem.residuals(x + h * direction) - problem.residuals(x - h * direction)) / (2 * h)
+    np.testing.assert_allclose(J @ direction, central, rtol=1e-4, atol=1e-5)
+
+
+def test_scipy_and_optpy_reach_the_same_cost(case: Case) -> None:
+    data = case.data(16)
+    peer = least_squares.solve(case.energy, data, budget=60.0)
+    ours = race.optpy_curve(case, data, "float32", 1, 1.001 * peer.final_cost, budget=60.0)
+    assert ours.final_cost <= 1.001 * peer.final_cost
+    assert ours.facts["cost_in_float64"] == pytest.approx(ours.final_cost, rel=1e-3)
+
+
+def test_the_race_to_a_given_cost_gives_optpy_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = program.load_case("image_warping")
+    data = case.data(16)
+    plain = op.compile(case.energy, dtype=np.float32).solve(data)
+    calls: list[dict[str, object]] = []
+    solve = op.Solver.solve
+
+    def recorded(self: op.Solver, data: Data, **options: object) -> op.SolveResult:
+        calls.append(options)
+        return solve(self, data, **options)
+
+    def peer(*arguments: object, **options: object) -> Curve:
+        points = (Point(0.0, plain.initial_cost), Point(1.0, 0.5 * plain.cost))
+        return Curve("peer", points, "done", {"total_seconds": 2.0})
+
+    monkeypatch.setattr(op.Solver, "solve", recorded)
+    monkeypatch.setattr(ceres, "solve", peer)
+    runs = (CeresRun(),) * 3
+    for target, reached in ((1.001 * plain.cost, True), (0.9 * plain.cost, False)):
+        famous = Famous("tiny", lambda: data, target, runs)
+        done = race.race_famous(case, famous, "float32", threads=1, budget=5.0)
+        assert done is not None
+        assert done.curves[0].final_cost == pytest.approx(plain.cost, rel=1e-6)
+        assert [duel.target for duel in done.duels] == [target] * 3
+        assert [duel.optpy_seconds is not None for duel in done.duels] == [reached] * 3
+    assert calls
+    assert not any(calls)
+    stalled = race.race_famous(case, Famous("tiny", lambda: data, 0.1 * plain.cost, runs), "float32", 1, 5.0)
+    assert stalled is not None
+    assert {duel.goal for duel in stalled.duels} == {"its end"}
+
+
+def test_real_data_without_a_given_cost_are_raced_against_all_peers(case: Case) -> None:
+    if case.ceres is None:
+        pytest.skip("no case without Ceres has real data")
+    data = case.data(8)
+    done = race.race_famous(case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
+    assert done is not None
+    assert done.curves[1].name.startswith("SciPy")
+    assert {duel.goal for duel in done.duels} >= {"its end"}
+    assert race.race_famous(case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) is None
+
+
+def test_cholesky_and_scipy_reach_the_same_cost(case: Case) -> None:
+    pytest.importorskip("cholespy")
+    data = case.data(16)
+    by_cholesky = cholesky.solve(case.energy, data, budget=60.0)
+    by_scipy = least_squares.solve(case.energy, data, budget=60.0)
+    assert by_cholesky.final_cost == pytest.approx(by_scipy.final_cost, rel=1e-3)
+
+
+def test_a_budget_that_is_spent_ends_a_peer(case: Case) -> None:
+    curve = least_squares.solve(case.energy, case.data(16), budget=0.0)
+    assert curve.ending == "stopped after 0 s"
+    assert len(curve.points) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in program.CASES if program.load_case(name).ceres is not None])
+def test_ceres_has_the_same_energy(name: str) -> None:
+    # Away from the start, where an angle or a matrix that is taken for another shows; and at optpy's end.
+    case = program.load_case(name)
+    assert case.ceres is not None
+    start = _stepped(case, case.data(16), 0.05)
+    ours = op.solve(case.energy, start, dtype=np.float64, function_tolerance=1e-9, max_iterations=200)
+    curves = [_by_ceres(case, data) for data in (start, {**start, **ours.x})]
+    assert curves[0].points[0].cost == pytest.approx(case.energy.cost(start), rel=1e-9)
+    assert curves[1].points[0].cost == pytest.approx(ours.cost, rel=1e-9)
+    assert curves[0].final_cost == pytest.approx(ours.cost, rel=1e-3)
+    assert 1 < curves[0].facts["grown_mib"] < 1000
+
+
+def test_ceres_has_the_border_of_a_mesh() -> None:
+    case = program.load_case("cotangent_smoothing")
+    mesh = torus(8)
+    data = with_noise(Trimesh(mesh.vertices, mesh.faces[:-20], process=False)).data
+    assert len(data["border"])
+    assert _by_ceres(case, data).points[0].cost == pytest.approx(case.energy.cost(data), rel=1e-9)
+
+
+def _by_ceres(case: Case, data: Data) -> Curve:
+    assert case.ceres is not None
+    try:
+        return ceres.solve(case.ceres, data, 60.0, threads=1, chosen=CeresRun(max_iterations=200))
+    except PeerMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def test_a_log_of_ceres_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "iteration,cost,seconds,accepted,linear_iterations,radius\n"
+        "0,10,0.1,1,0,1e4\n1,12,0.2,0,3,1e3\n2,5,0.3,1,4,1e3\n"
+        "# version: 2.1.0\n# build_seconds: 0.5\n# total_seconds: 0.4\n"
+        "# grown_kib: 2048\n# message: done: well\n"
+    )
+    curve = ceres.read_log(tmp_path / "log.csv", "Ceres")
+    assert curve.points == (Point(0.1, 10.0), Point(0.3, 5.0))
+    assert curve.ending == "done: well"
+    assert curve.facts == {"build_seconds": 0.5, "total_seconds": 0.4, "linear_iterations": 7.0, "grown_mib": 2.0}
+
+
+def test_a_curve_knows_when_a_cost_was_reached() -> None:
+    curve = Curve("peer", (Point(0.0, 9.0), Point(1.0, 4.0), Point(2.0, 1.0)), "done")
+    assert curve.first_at(4.0) == Point(1.0, 4.0)
+    assert curve.first_at(0.5) is None
+    assert (curve.final_cost, curve.seconds) == (1.0, 2.0)
+
+
+def test_a_copy_moves_what_it_says() -> None:
+    meter = CopyMeter(threads=2)
+    meter._source[:1000] = 7.0
+    assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
+    assert (meter._target[:1000] == 7.0).all()
+
+
+def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 30 --threads 1 --quick --output {tmp_path}"
+    program.main(arguments.split())
+    record = json.loads((tmp_path / "laplacian.json").read_text())
+    assert [row["stage"] for row in record["compile"]] == ["first use of the compiler", "cold", "warm"]
+    assert [row["routine"] for row in record["throughput"]] == ["applyJTJ", "pcg"]
+    assert [row["bytes_per_pixel"] for row in record["throughput"]] == [8, 36]
+    assert record["race"][0]["problem"] == "16 x 16"
+    printed = capsys.readouterr().out
+    for text in ("Mpixel/s", "of copy", "SciPy least_squares", "times faster", "warm"):
+        assert text in printed
+
+
+def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.parse(["sudoku"])
+    assert f"no case 'sudoku'; there are: {', '.join(program.CASES)}" in capsys.readouterr().err

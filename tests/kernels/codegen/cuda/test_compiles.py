@@ -1,0 +1,126 @@
+"""The kernels of all applications compile for GPUs, without a warning, and keep to their registers.
+
+All of them at once take long. In each run every energy is compiled for one architecture, in one form and precision, and
+the energies take turns with these; in `deep` runs all of them are, for every architecture.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import pytest
+
+from optpy.api.pipeline import derive_cuda
+from optpy.ir import Coupling, Target
+from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.toolchain.cubin import read_cubin
+from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.multigrid.cuda_levels import multigrid_source
+from tests.integration.test_operators import exact_functions
+from tests.support.applications import ENERGIES
+from tests.support.schedules import by_hand
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.nvrtc
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
+FULL = "sm_90"
+
+Form = Literal["gather", "scatter"]
+FORMS: tuple[Form, ...] = ("gather", "scatter")
+VARIANTS = tuple(product(FORMS, ("float32", "float64")))
+PCG = tuple(product(("", "_block"), (False, True)))
+MULTIGRID = tuple(("_multigrid", damped) for damped in (False, True))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text to compile, and what it is."""
+
+    name: str
+    text: str
+
+
+@functools.cache
+def program(name: str, form: Form, dtype: str) -> CudaProgram:
+    way = by_hand(ENERGIES[name], "scatter" if form == "scatter" else None)
+    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.DETERMINISTIC_GPU).program
+
+
+def sources(
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int"
+) -> Iterator[Source]:
+    """The groups' kernels, and conjugate gradients by some (suffix, damped)."""
+    made = program(name, form, dtype)
+    what = f"{name}, {form}, {dtype}, {index}"
+    yield Source(f"{what}: routines", made.routines_source(index))
+    for suffix, damped in pcg:
+        if f"start{suffix}" in made.phases:
+            yield Source(f"{what}: pcg{suffix} {damped}", made.pcg_source(suffix, damped, index))
+            if suffix == "_multigrid" and isinstance(made.coupling, Coupling):
+                yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
+
+
+def everything() -> Iterator[Source]:
+    for name, (form, dtype) in product(ENERGIES, VARIANTS):
+        yield from sources(name, form, dtype, PCG + MULTIGRID)
+
+
+def chosen() -> Iterator[Source]:
+    """Of each energy one variant; of some the conjugate gradients, each of which is there once."""
+    pcg = dict(zip(ENERGIES, MULTIGRID + PCG, strict=False))  # the first energies are on grids, which multigrid serves
+    for n, name in enumerate(ENERGIES):
+        yield from sources(name, *VARIANTS[n % len(VARIANTS)], (pcg[name],) if name in pcg else ())
+
+
+def problems_of(source: Source, architecture: str) -> list[str]:
+    """Kernels that spill registers; a source with warnings is an error."""
+    kernels = read_cubin(compile_cuda(source.text, architecture, werror=True).image)
+    assert kernels, source.name
+    return [
+        f"{source.name}: {name} has {k.registers} registers and {k.local_bytes} bytes of local memory"
+        for name, k in kernels.items()
+        if k.local_bytes
+    ]
+
+
+def check(found: Iterator[Source], architecture: str) -> None:
+    distinct = {s.text: s for s in found}.values()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC runs without the lock of the interpreter
+        problems = [p for ps in pool.map(lambda s: problems_of(s, architecture), distinct) for p in ps]
+    assert not problems, "\n".join(problems)
+
+
+def test_all_applications_compile_without_warnings_within_their_registers() -> None:
+    check(chosen(), FULL)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_they_do_so_in_every_form_and_precision_for_every_architecture(architecture: str) -> None:
+    check(everything(), architecture)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_indices_of_64_bits_compile(form: Form) -> None:
+    check(sources("mesh_deformation so3", form, "float32", PCG[3:], "long long"), FULL)
+
+
+def test_every_energy_form_and_precision_and_all_conjugate_gradients_are_compiled() -> None:
+    names = [s.name for s in chosen()]
+    for part in (*ENERGIES, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
+        assert any(part in name for name in names), part
+    for suffix, damped in PCG + MULTIGRID:
+        assert any(f"pcg{suffix} {damped}" in name for name in names), (suffix, damped)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_functions_of_vecmath_compile(dtype: str) -> None:
+    made = derive_cuda(exact_functions().problem, dtype, target=Target.DETERMINISTIC_GPU).program
+    check(iter([Source("functions", made.routines_source("int"))]), FULL)

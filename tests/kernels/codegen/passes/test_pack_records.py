@@ -1,0 +1,29 @@
+"""Records: three numbers side by side are one load; those that are alone stay as they are."""
+
+from __future__ import annotations
+
+from optpy.ir import loops
+from optpy.kernels.codegen.lower import lower
+from optpy.kernels.codegen.passes.build_loops import build_loops
+from optpy.kernels.codegen.passes.guard_reads import guard_reads
+from optpy.kernels.codegen.passes.pack_records import pack_records
+from tests.kernels.codegen.passes.routines import gather, scatter, statements, target
+
+
+def test_what_is_gathered_comes_in_one_load_each_before_anything_is_computed() -> None:
+    function = pack_records(guard_reads(build_loops(lower(gather()))), target(gather(), cuda=True))
+    loads = statements(function.body, loops.PackLoad)
+    assert [(s.place.field.name, s.width) for s in loads] == [("p.X", 4)]  # those of X are not padded to whole loads
+    (fold,) = statements(function.body, loops.Fold)
+    (edges,) = fold.body
+    assert isinstance(edges, loops.Edges)
+    assert edges.body[:1] == tuple(loads)
+    evaluate = edges.body[1]
+    assert isinstance(evaluate, loops.Evaluate)
+    lanes = [load.place for a, load in evaluate.reads if a.field.name == "p.X"]
+    assert {p.lane for p in lanes if isinstance(p, loops.Lane)} == {0, 1, 2}
+
+
+def test_one_number_of_a_record_and_atomic_additions_take_no_vector() -> None:
+    function = guard_reads(build_loops(lower(scatter())))
+    assert pack_records(function, target(scatter(), cuda=True)) == function

@@ -1,0 +1,69 @@
+"""The loops of random energies, for the CPU and for a GPU, compute what their routines say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optpy as op
+from optpy import ir
+from optpy.api.pipeline import derive, derive_cuda
+from optpy.energy.check.evaluation import solved_elements
+from optpy.energy.data.binding import bind
+from optpy.energy.derive.vectors import vector
+from tests.integration.test_graph_operators import SIZES, possible
+from tests.support.interpret_loops import LoopInterpreter
+from tests.support.interpret_routines import Interpreter
+from tests.support.operator_checks import near
+from tests.support.random_energies import RandomEnergy, random_energies
+from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.support.schedules import Way, by_hand
+
+EXAMPLES = settings(max_examples=8)
+GROUPS = ("cost", "evalF", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped")
+
+
+def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None) -> None:
+    """Every vector and every total, after each group."""
+    compiled = derive_cuda if cuda else derive
+    derived = compiled(energy.problem, "float64", by_hand(energy, way))
+    bound = bind(energy.problem, data, np.float64)
+    expected, found = Interpreter(derived.routines.groups, bound), LoopInterpreter(derived, bound)
+    rng = np.random.default_rng(0)
+    for machine in (expected, found):
+        for group in ("solved", "precompute", "jacobian"):
+            machine.run(group)
+    unknowns = [ir.tangent(u) for u in energy.problem.unknowns]
+    for kind in ("p", "D"):
+        for u in unknowns:
+            value = rng.uniform(1, 2, expected.field(vector(kind, u)).shape)
+            if kind == "p":  # 0 where nothing is solved for: loads of several points compute there, too
+                value[~solved_elements(energy.problem, u, bound).ravel()] = 0
+            expected.field(vector(kind, u))[...] = found.field(vector(kind, u))[...] = value
+    for group in GROUPS:
+        totals, others = expected.run(group), found.run(group)
+        assert totals.keys() == others.keys()
+        for name, total in totals.items():
+            near(others[name], total, abs(total), 1e-9)
+        for u in unknowns:
+            for kind in ("g", "C", "Ap"):
+                value = expected.field(vector(kind, u))
+                near(found.field(vector(kind, u)), value, np.abs(value).max(initial=0), 1e-9)
+
+
+@EXAMPLES
+@given(random_energies(), st.booleans())
+def test_loops_over_grids(random: RandomEnergy, cuda: bool) -> None:
+    for cycle in ((3, 4), (1, 2)):
+        check_loops(random.energy, random.data(random.sizes(*cycle)), cuda)
+
+
+@EXAMPLES
+@given(random_graph_energies(), st.sampled_from([(False, None), (True, None), (True, "scatter")]))
+def test_loops_over_graphs(random: RandomGraphEnergy, target: tuple[bool, Way]) -> None:
+    for sizes in SIZES:
+        if possible(random.energy, sizes):
+            check_loops(random.energy, random.data(**sizes), *target)

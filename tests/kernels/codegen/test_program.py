@@ -1,0 +1,196 @@
+"""From routines to a source: groups, numbers, and that the same energy always gives the same text."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy import ir
+from optpy.api.pipeline import derive
+from optpy.errors import InternalError
+from optpy.kernels.codegen.dialect import c_dialect
+from optpy.kernels.codegen.numbering import numbered_kernels
+from optpy.kernels.codegen.program import Program
+from optpy.symbolic.affine import Affine
+from optpy.symbolic.expr import ONE, var
+from optpy.symbolic.operations import OPERATIONS
+from tests.integration.test_operators import every_function
+from tests.support.warping import arap_energy
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def program(energy: op.Energy, dtype: str = "float32") -> Program:
+    return derive(energy.problem, dtype).program
+
+
+def digest(energy: op.Energy) -> str:
+    return hashlib.sha256(program(energy).source.encode()).hexdigest()
+
+
+# -- the same text ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [arap_energy, every_function])
+def test_an_energy_written_twice_is_the_same_text(build: object) -> None:
+    assert callable(build)
+    assert digest(build()) == digest(build())
+
+
+def test_the_text_does_not_depend_on_the_process() -> None:
+    code = """
+from tests.kernels.codegen.test_program import arap_energy, digest, every_function
+print(digest(every_function()), digest(arap_energy()))
+"""
+    found = set()
+    for seed in ("0", "1"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        found.add(done.stdout)
+    assert found == {f"{digest(every_function())} {digest(arap_energy())}\n"}
+
+
+def test_precisions_are_different_texts() -> None:
+    single, double = ("".join(program(arap_energy(), dtype).functions) for dtype in ("float32", "float64"))
+    assert "float *restrict" in single
+    assert "double *restrict" not in single
+    assert "double *restrict" in double
+    assert "float *restrict" not in double
+
+
+def test_array_names_do_not_change_the_work() -> None:
+    """Fields are known to native code by number."""
+    N = op.dims("N")
+    n = op.indices(N)
+
+    def energy(x: str, a: str) -> op.Energy:
+        return op.Energy(fit=op.Unknown(x, (N,))[n] - op.Array(a, (N,))[n])
+
+    one, two = program(energy("X", "A")), program(energy("Y", "B"))
+    assert list(one.slots.fields.values()) == list(two.slots.fields.values())
+    assert one.groups == two.groups
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+def test_groups_have_one_kernel_for_each_domain_or_grid() -> None:
+    p = program(every_function())
+    energy = every_function()
+    domains = {tuple(i.dim for i in r.domain) for r in energy.problem.residuals}
+    grids = {f.dims for f in energy.problem.unknowns}
+    for group in ("cost", "evalF", "modelcost"):
+        assert len(p.groups[group]) == len(domains)
+    for group in ("evalJTF", "applyJTJ", "applyJTJ_damped", "damp", "start", "direction", "update", "flush", "restart"):
+        assert len(p.groups[group]) == len(grids)
+    numbers = [n for group in p.groups.values() for n in group]
+    assert sorted(numbers) == list(range(len(p.kernels)))
+    names = [k.name for k in p.kernels]
+    assert len(set(names)) == len(names)
+
+
+def test_blocks_are_there_only_if_they_are_not_diagonal() -> None:
+    N = op.dims("N")
+    n = op.indices(N)
+    X, A = op.Unknown("X", (N,), 2), op.Array("A", (N,), 2)
+    apart = op.Energy(fit=X[n] - A[n], smooth=X[n] - X[n + 1])
+    together = op.Energy(fit=X[n] - A[n], smooth=X[n][0] - X[n + 1][1], product=X[n][0] * X[n][1])
+    assert "evalJTF_block" not in program(apart).groups
+    assert "evalJTF_block" in program(together).groups
+
+
+def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
+    p = program(arap_energy())
+    lists = list(p.slots.lists)
+    for group, numbers in p.groups.items():
+        for n in numbers:
+            assert lists[p.numbered.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
+
+
+def test_reductions_have_slots_of_their_own() -> None:
+    p = program(every_function())
+    taken = [
+        slot
+        for n, first in enumerate(p.numbered.reductions)
+        for slot in range(first, first + len(p.routine(n).reductions))
+    ]
+    assert sorted(taken) == list(range(len(p.slots.reductions)))
+
+
+# -- dialects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_dialect_spells_every_operation(dtype: str) -> None:
+    written_as_operators = {"not", "less", "less_equal", "equal", "stop_gradient", "whole"}
+    assert set(OPERATIONS) - written_as_operators <= set(c_dialect(dtype).functions)
+    assert set(ir.DTYPES) == set(c_dialect(dtype).types)
+
+
+# -- what later stages rely on ---------------------------------------------------------------------------------------
+
+N_ = ir.Dim("N")
+DOMAIN = ir.canonical_domain([N_])
+FIELD = ir.Field("A", (N_,), 1, ir.REAL, ir.Role.DATA)
+
+
+def access(offset: int) -> ir.Access:
+    return ir.Access(FIELD, (Affine.of(DOMAIN[0]) + offset,), 0)
+
+
+@pytest.mark.parametrize(
+    ("routine", "message"),
+    [
+        (ir.Routine("r", DOMAIN, (ir.Store(access(1), ONE),)), "away from its own point"),
+        (ir.Routine("r", DOMAIN, (ir.Store(access(0), ONE), ir.Store(access(0), ONE))), "same element twice"),
+        (ir.Routine("r", (), reductions=(ir.Reduce("s", var(access(0))),)), "outside its domain"),
+        (ir.Routine("r", DOMAIN, (ir.Store(access(0), var(ir.LocalName("x"))),)), "does not compute"),
+        (ir.Routine("r", DOMAIN, reductions=(ir.Reduce("s", ONE), ir.Reduce("m", ONE, maximum=True))), "both sums and"),
+    ],
+)
+def test_a_routine_that_breaks_the_rules_is_a_mistake_of_ours(routine: ir.Routine, message: str) -> None:
+    with pytest.raises(InternalError, match=message):
+        numbered_kernels({ir.Group.COST: [routine]}, ())
+
+
+@pytest.mark.native
+def test_dumps_show_every_stage() -> None:
+    solver = op.compile(arap_energy(), device="cpu", dtype=np.float32)
+    routine, loops, source = (solver.dump("applyJTJ", stage=stage) for stage in ("routine", "loops", "source"))
+    assert "in_bounds" in routine
+    assert "applyJTJ_0_border" in loops
+    assert "for i1 in [low, high) (independent)" in loops
+    assert "restrict" in source
+    assert solver.source("applyJTJ") == source
+    assert source in solver.source()
+    with pytest.raises(op.OptionError, match="applyJTJ_damped"):
+        solver.dump("applyJ")
+    with pytest.raises(op.OptionError, match="loops"):
+        solver.dump("applyJTJ", stage="assembly")  # type: ignore[arg-type]
+    assert solver.dtype == np.float32
+
+
+# -- layout ----------------------------------------------------------------------------------------------------------
+
+
+def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_multigrid_walks_along_rows() -> None:
+    N, E = op.dims("N E")
+    n, e = op.indices(N, E)
+    X = op.Unknown("X", (N,), 2)
+    a, b = op.Graph("edges", E, (N, N))[e]
+    (at,) = op.Graph("where", E, N)[e]
+    dims = (ir.Dim("N"),)
+    assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).slots.interleaved == {dims}
+    assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).slots.interleaved == set()
+    smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
+    assert isinstance(smooth.coupling, ir.Coupling)
+    assert dims not in smooth.slots.interleaved

@@ -1,0 +1,147 @@
+"""Which residuals over edges store what and which are scattered, with what that is taken to cost."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+import optpy as op
+from optpy.energy.derive.linearised import LinearisedResidual, linearise
+from optpy.energy.derive.materialised import store_jacobian, store_product
+from optpy.ir import Group, ResidualSchedule, Target
+from optpy.scheduling.residuals import ATOMIC, STREAMED, VERTEX, cheapest, costs, gathers, scatter_cost, scatters
+from optpy.scheduling.schedule import schedule_residuals
+from tests.support.schedules import GATHERS, SCATTERS, Way, routines_of
+
+V, E = op.dims("V E")
+v, e = op.indices(V, E)
+X, Angle = op.Unknown("X", (V,), 3), op.Unknown("Angle", (V,), 3)
+Y, Turn, B = op.Unknown("Y", (V,), 2), op.Unknown("Turn", (V,)), op.Array("B", (V,), 2)
+A, w = op.Array("A", (V,), 3), op.params("w")
+a, b = op.Graph("g", E, (V, V))[e]
+
+
+def source(residual: object) -> LinearisedResidual:
+    (r,) = op.Energy(r=residual).problem.residuals
+    return linearise(r)
+
+
+CHEAP = source(X[a] - X[b])
+DEAR = source((X[a] - X[b]) - op.rotate3d(Angle[a], A[a] - A[b]))
+AT_ONE_END = source(X[a][0] ** 2)
+ARAP = source(w * ((Y[a] - Y[b]) - op.rotate2d(Turn[a], B[a] - B[b])))
+DEAREST = source(op.exp(op.sin(Y[a][0] * Y[b][1]) * op.cos(Y[a][1] * Y[b][0])) / (1 + op.dot(Y[a], Y[b]) ** 2))
+ALL = (CHEAP, DEAR, AT_ONE_END, ARAP, DEAREST)
+WAYS = [*gathers("r"), *scatters("r")]
+
+
+def chosen(s: LinearisedResidual, target: Target) -> ResidualSchedule:
+    (found,) = schedule_residuals([s], target)
+    return found
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_cheap_is_computed_again_and_what_is_dear_is_stored() -> None:
+    for s in (CHEAP, ARAP):
+        assert chosen(s, Target.CPU) == ResidualSchedule("r", jacobian=False, product=False)
+    assert chosen(DEAREST, Target.CPU).jacobian
+
+
+def test_what_is_dear_is_scattered_and_what_is_cheap_is_gathered() -> None:
+    assert not chosen(CHEAP, Target.GPU).scatter
+    assert chosen(DEAR, Target.GPU).scatter
+
+
+@pytest.mark.parametrize("target", Target)
+def test_the_choice_is_that_of_the_lowest_cost(target: Target) -> None:
+    for s in ALL:
+        possible = [way for way in WAYS if target is Target.GPU or not way.scatter]
+        found = costs(s, possible)
+        assert list(found) == possible
+        assert found[chosen(s, target)] == min(found.values())
+        assert chosen(s, target) == cheapest(s, possible)
+
+
+def test_only_where_points_may_add_by_atomics_does_anything_scatter() -> None:
+    assert not any(chosen(s, target).scatter for s in ALL for target in (Target.CPU, Target.DETERMINISTIC_GPU))
+
+
+def test_the_reason_counts_what_each_way_costs() -> None:
+    for s, target in product(ALL, Target):
+        found = chosen(s, target)
+        counted = costs(s, [way for way in WAYS if target is Target.GPU or not way.scatter])
+        first, *others = found.reason.split("; ")
+        assert first == f"a product with J^T J costs {counted[found]} additions for each edge"
+        assert others == [f"{str(way).removeprefix('r: ')}: {cost}" for way, cost in counted.items() if way != found]
+
+
+def test_what_is_given_by_hand_is_taken() -> None:
+    given = ResidualSchedule("r", jacobian=True, product=True, reason="to be seen")
+    assert schedule_residuals([CHEAP], Target.CPU, [given]) == (given,)
+    assert schedule_residuals([CHEAP], Target.CPU, [ResidualSchedule("other", True)]) == (chosen(CHEAP, Target.CPU),)
+    with pytest.raises(ValueError, match="serves nothing"):
+        ResidualSchedule("r", product=True, scatter=True)
+
+
+def test_residuals_that_no_graph_joins_are_left_out() -> None:
+    U = op.Unknown("U", (E,))
+    assert schedule_residuals([source(U[e] - U[e + 1]), source(U[e] - A[a][0])], Target.GPU) == ()
+
+
+# -- the costs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_scatter_takes_one_addition_for_each_number_that_an_edge_reads() -> None:
+    more = source(op.vector(X[a][0] ** 2, 3 * X[a][0]))  # more components, the same element
+    assert ATOMIC < scatter_cost(AT_ONE_END) < scatter_cost(more) < scatter_cost(AT_ONE_END) + ATOMIC
+    assert scatter_cost(CHEAP) > 6 * ATOMIC
+
+
+def test_a_pass_that_stores_the_product_streams_each_number_once() -> None:
+    none, stored = (costs(CHEAP, gathers("r"))[way] for way in gathers("r")[:2])
+    assert stored - none > 3 * STREAMED  # it stores three numbers, and gains no more than two reads of a vertex
+    assert stored < none + 3 * STREAMED + 2 * 3 * 8 + 2 * 24 + 2 * VERTEX
+
+
+def test_a_function_of_one_end_costs_a_read_and_one_of_both_ends_is_computed() -> None:
+    """The rule is that by which values are stored: those of two points never are, nor beside where an edge points."""
+    at_one, at_both = source(op.sin(Y[a][0]) * Y[b][0]), source(op.sin(Y[a][0] + Y[b][1]) * Y[b][0])
+    beside = source(op.sin(Y[a + 1][0]) * Y[b][0])
+    plain = gathers("r")[0]
+    assert costs(at_one, [plain])[plain] < costs(beside, [plain])[plain]
+    assert costs(at_one, [plain])[plain] < costs(at_both, [plain])[plain]
+
+
+def test_stored_derivatives_are_read_in_the_order_of_the_edges_or_out_of_it() -> None:
+    stored, _ = store_jacobian(DEAREST)
+    numbers = len({a for t in stored.tangents for a in t.children})
+    assert numbers > 0
+    assert costs(DEAREST, [gathers("r")[2]]) == {gathers("r")[2]: costs(stored, [gathers("r")[0]])[gathers("r")[0]]}
+    assert store_product(DEAREST)[1]
+
+
+# -- what follows ------------------------------------------------------------------------------------------------------
+
+
+def test_each_residual_is_chosen_for_itself() -> None:
+    energy = op.Energy(cheap=X[a] - X[b], dear=(X[a] - X[b]) - op.rotate3d(Angle[a], A[a] - A[b]))
+    vertices, edges = routines_of(energy, None, Target.GPU).groups[Group.PRODUCT]
+    assert vertices.prepares
+    assert vertices.locals
+    assert len(edges.accumulates) == 9  # X at both ends, Angle at one
+    assert not edges.locals
+
+
+def test_what_is_fixed_is_stored_once_and_only_where_edges_need_it() -> None:
+    fixed = {X: op.value(v) == 0, Angle: op.value(v) == 1}
+    energy = op.Energy(reg=X[a] - X[b], fit=Angle[v], fixed=fixed)
+
+    def stored(way: Way) -> set[str]:
+        groups = routines_of(energy, way).groups
+        return {s.target.field.name for r in groups.get(Group.JACOBIAN, ()) for s in r.stores}
+
+    assert stored(GATHERS[0]) == set()
+    assert stored(SCATTERS[0]) == {"free.X"}

@@ -1,0 +1,206 @@
+"""Every decision with its reason; schedules by hand; and that what follows a schedule decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optpy as op
+from optpy import ir
+from optpy.api.pipeline import derive, derive_cuda
+from optpy.api.plan import build
+from optpy.ir import Access, Layout, Schedule, Split, StoredValue, Target
+from optpy.kernels.codegen.slots import gathered_grids
+from optpy.scheduling.layouts import layouts
+from optpy.symbolic.expr import add, var
+from tests.integration.test_graph_operators import SIZES, possible
+from tests.support.operator_checks import check_everything
+from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
+from tests.support.schedules import GATHERS, Way, by_hand, routines_of
+
+H, W, V, E = op.dims("H W V E")
+i, j, v, e = op.indices(H, W, V, E)
+Z, A = op.Unknown("Z", (H, W)), op.Array("A", (H, W), 2)
+X, w = op.Unknown("X", (V,), 2), op.params("w")
+a, b = op.Graph("edges", E, (V, V))[e]
+(pixel,) = op.Graph("seen", E, ((H, W),))[e]
+
+EVERYTHING = op.Energy(
+    grid=[op.sin(Z[i, j]) - w * op.sin(Z[i, j + 1]), op.where((A[i, j] > 0).all(), Z[i, j], 0)],
+    edges=op.exp(X[a][0]) * X[b] - 1,
+    seen=Z[pixel] - X[a][0],
+)
+
+
+def schedule(energy: op.Energy, way: Way = None) -> Schedule:
+    return derive(energy.problem, "float64", by_hand(energy, way)).schedule
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def test_functions_and_conditions_are_stored_once_with_their_readers_and_the_count() -> None:
+    energy = op.Energy(grid=[op.sin(Z[i, j]) - op.sin(Z[i, j + 1]), op.where((A[i, j] > 0).all(), Z[i, j], 0)])
+    found = {v.memory.field.name: v for v in schedule(energy).values}
+    by_operation = {repr(v.value).partition("(")[0]: v for v in found.values()}
+    sine, cosine, condition = (by_operation[n] for n in ("sin", "cos", ""))
+    assert sine.readers == ("modelcost_0", "evalJTF_0")
+    assert cosine.readers == ("modelcost_0", "evalJTF_0", "applyJTJ_0", "applyJTJ_damped_0")
+    assert sine.reason == "21 additions once at each linearisation; read at 3 places in modelcost_0, evalJTF_0"
+    assert condition.value.boolean
+    assert condition.reason.startswith("one byte in place of A; read at 1 place in ")
+    assert {v.memory.field.dtype for v in found.values()} == {"real", "bool"}
+
+
+def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None:
+    values = schedule(EVERYTHING, GATHERS[0]).values
+    at_vertices = [v.memory for v in values if v.memory.field.dims == (ir.Dim("V"),)]
+    assert {m.field.channels for m in at_vertices} == {len(at_vertices)}
+    assert sorted(m.channel for m in at_vertices) == list(range(len(at_vertices)))
+    assert all(v.memory.field.channels == 1 for v in values if len(v.memory.field.dims) == 2)
+
+
+def test_a_value_that_is_left_out_is_computed_in_every_routine() -> None:
+    decided = schedule(EVERYTHING)
+    kept = tuple(v for v in decided.values if not repr(v.value).startswith("cos"))
+    assert len(kept) < len(decided.values)
+    less = derive(EVERYTHING.problem, "float64", replace(decided, values=kept))
+    assert less.schedule.values == kept
+    sources = ["\n".join(p.functions[n] for n in p.groups["applyJTJ"]) for p in (less.program, _program(decided))]
+    assert ["cos" in text for text in sources] == [True, False]
+
+
+def _program(given: Schedule) -> Any:
+    return derive(EVERYTHING.problem, "float64", given).program
+
+
+@pytest.mark.native
+def test_a_value_of_ones_own_choice_is_stored() -> None:
+    """Any expression of one point: here a sum, which no rule would store."""
+    energy = op.Energy(r=(Z[i, j] + A[i, j][0]) * Z[i, j + 1])
+    home = ir.point(ir.canonical_domain((ir.Dim("H"), ir.Dim("W"))))
+    z, first = (f for f in energy.problem.fields)
+    sum_ = add(var(Access(z, home, 0)), var(Access(first, home, 0)))
+    memory = Access(ir.Field("stored.0", z.dims, 1, ir.REAL, ir.Role.STORED), home, 0)
+    given = Schedule(values=(StoredValue(sum_, memory, ("evalJTF_0",), "by hand"),))
+    found = derive(energy.problem, "float64", given).program
+    (gradient,) = (found.routine(n) for n in found.groups["evalJTF"])
+    assert memory.field in {x.field for x in gradient.accesses()}
+    data = dict(Z=np.random.default_rng(0).normal(size=(4, 5)), A=np.random.default_rng(1).normal(size=(4, 5, 2)))
+    check_everything(energy, data, solver=build(energy, "float64", given))
+
+
+# -- splits, layouts, orders -------------------------------------------------------------------------------------------
+
+
+def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
+    decided = schedule(EVERYTHING)
+    assert {s.routine for s in decided.splits} == {"evalJTF_0", "evalJTF_block_0", "applyJTJ_0", "applyJTJ_damped_0"}
+    assert all("(H, W)" in s.reason for s in decided.splits)
+    assert derive_cuda(EVERYTHING.problem, "float64").schedule.splits == ()
+    whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=decided.splits[:1])).program
+    assert [len(whole.groups[g]) for g in ("evalJTF", "applyJTJ")] == [3, 2]
+
+
+def test_each_grid_has_a_layout_and_a_reason() -> None:
+    recomputed, stored = (
+        {"".join(d.name for d in x.dims): x for x in schedule(EVERYTHING, way).layouts} for way in GATHERS[::2]
+    )
+    assert {name: x.interleaved for name, x in recomputed.items()} == {"HW": False, "V": True, "E": False}
+    assert {name: x.interleaved for name, x in stored.items()} == {"HW": False, "V": True, "E": True}
+    assert "rows" in stored["HW"].reason
+    assert "graphs" in stored["E"].reason
+
+
+def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
+    energy = op.Energy(smooth=X[v] - X[v + 1], at=op.sin(X[a]))
+    derived = routines_of(energy)
+    assert isinstance(derived.coupling, ir.Coupling)
+    routines = [r for found in derived.groups.values() for r in found]
+    assert (ir.Dim("V"),) in gathered_grids(routines)
+    (grid,) = (x for x in layouts(routines, derived.coupling) if x.dims == (ir.Dim("V"),))
+    assert not grid.interleaved
+    assert "multigrid" in grid.reason
+    without = ir.Uncoupled("none")
+    assert next(x for x in layouts(routines, without) if x.dims == grid.dims).interleaved
+
+
+def test_a_layout_by_hand_is_that_of_the_program() -> None:
+    decided = schedule(EVERYTHING)
+    planar = replace(decided, layouts=tuple(Layout(x.dims, False, "by hand") for x in decided.layouts))
+    assert derive(EVERYTHING.problem, "float64", planar).program.slots.interleaved == set()
+    assert derive(EVERYTHING.problem, "float64").program.slots.interleaved == decided.interleaved != set()
+
+
+def test_channels_are_ordered_on_gpus_only() -> None:
+    energy = op.Energy(r=op.exp(X[a][0] * X[b][1]) * op.sin(X[b][0] * X[a][1]) - X[a][0] * X[b][0])
+    given = by_hand(energy, GATHERS[2])
+    (order,) = derive_cuda(energy.problem, "float64", given).schedule.orders
+    assert order.stored.name == "J.r"
+    assert sorted(order.places) == list(range(order.stored.channels))
+    assert list(order.places) != sorted(order.places)
+    assert order.reason
+    assert derive(energy.problem, "float64", given).schedule.orders == ()
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_prints_one_line_for_each_decision() -> None:
+    decided = derive_cuda(EVERYTHING.problem, "float64", by_hand(EVERYTHING, GATHERS[2])).schedule
+    lines = str(decided).split("\n")
+    assert len(lines) == len(list(decided.decisions))
+    assert lines[0] == "residual edges: gather, J stored  # "
+    assert {line.partition(" ")[0] for line in lines} >= {"residual", "value", "layout"}
+    assert [str(d) for _, d in decided.decisions][-1] in lines[-1]
+    assert str(Split("applyJTJ_0", "why")) == "applyJTJ_0: sums over edges in a pass of their own"
+
+
+@pytest.mark.parametrize("target", Target)
+def test_a_whole_schedule_by_hand_gives_the_same_text_as_the_decider(target: Target) -> None:
+    if target is Target.CPU:
+        decided = derive(EVERYTHING.problem, "float32")
+        again = derive(EVERYTHING.problem, "float32", decided.schedule)
+        assert again.program.source == decided.program.source
+    else:
+        on_gpu = derive_cuda(EVERYTHING.problem, "float32", (), target)
+        same = derive_cuda(EVERYTHING.problem, "float32", on_gpu.schedule, target)
+        assert same.program.source == on_gpu.program.source
+
+
+@pytest.mark.native
+@settings(deadline=None, derandomize=True, max_examples=6, suppress_health_check=list(HealthCheck))
+@given(random_graph_energies(), st.sampled_from([None, *GATHERS]), st.data())
+def test_any_choice_of_stored_values_layouts_and_splits_computes_the_same(
+    random: RandomGraphEnergy, way: Way, draw: st.DataObject
+) -> None:
+    decided = schedule(random.energy, way)
+    given_ = replace(
+        decided,
+        values=tuple(x for x in decided.values if draw.draw(st.booleans())),
+        splits=tuple(x for x in decided.splits if draw.draw(st.booleans())),
+        layouts=tuple(replace(x, interleaved=draw.draw(st.booleans())) for x in decided.layouts if len(x.dims) == 1),
+    )
+    solver = build(random.energy, "float64", given_)
+    for sizes in SIZES:
+        if possible(random.energy, sizes):
+            check_everything(random.energy, random.data(**sizes), solver=solver)
+
+
+@pytest.mark.native
+def test_a_schedule_by_hand_gives_the_same_minimum() -> None:
+    rng = np.random.default_rng(0)
+    data = dict(
+        Z=rng.normal(size=(6, 7)), A=rng.normal(size=(6, 7, 2)), X=rng.normal(size=(9, 2)), w=0.5,
+        edges=rng.integers(0, 9, (30, 2)), seen=np.stack([rng.integers(0, 6, 30), rng.integers(0, 7, 30)], axis=1),
+    )  # fmt: skip
+    options: dict[str, Any] = dict(method="lm", max_iterations=30)
+    chosen = build(EVERYTHING, "float64").solve(data, **options)
+    none = Schedule(residuals=by_hand(EVERYTHING, GATHERS[3]))
+    bare = build(EVERYTHING, "float64", none).solve(data, **options)
+    assert bare.cost == pytest.approx(chosen.cost, rel=1e-7)

@@ -1,0 +1,57 @@
+"""The compiler's flags for the kernels of energies in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from optpy.kernels.runtime import cpu
+from optpy.kernels.toolchain import build, compiler
+from optpy.kernels.toolchain.build import compile_flags
+from optpy.kernels.toolchain.cache import open_cache
+from optpy.kernels.toolchain.compiler import Compiled, compile_c
+from optpy.kernels.toolchain.toolchain import find_toolchain
+from optpy.linear.assembled import native as solvers
+from optpy.linear.multigrid import native as multigrid
+
+Flags = Callable[[], tuple[str, ...]]
+
+
+def quick() -> tuple[str, ...]:
+    """Nothing is optimised: kernels compute the same, and are compiled in a tenth of the time."""
+    by_zig = Path(find_toolchain(open_cache().root).command[0]).name == "zig"
+    return ("-Xclang", "-O0") if by_zig else ("-O0",)  # -O0 for zig itself would have it build another runtime
+
+
+def checked() -> tuple[str, ...]:
+    """What C leaves undefined ends the process."""
+    return ("-O1", "-fsanitize=undefined", "-fsanitize-trap=all")
+
+
+@contextmanager
+def compiled_with(more: Flags) -> Iterator[None]:
+    """Energies, and the solvers made for their blocks, are compiled with these behind the flags that users have.
+
+    Conjugate gradients are one library for all energies, and stay as for users.
+    """
+
+    def compile_with_them(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
+        if name == "pcg":
+            return compile_c(source, name=name, werror=werror, what=what)
+        behind = more()  # before the patch, since it may look for the compiler
+
+        def flags(*, werror: bool) -> tuple[str, ...]:
+            return compile_flags(werror=werror) + behind
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(compiler, "compile_flags", flags)  # for the key
+            inner.setattr(build, "compile_flags", flags)
+            return compile_c(source, name=name, werror=werror, what=what)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cpu, solvers, multigrid):
+            patch.setattr(module, "compile_c", compile_with_them)
+        yield

@@ -1,0 +1,38 @@
+"""Schedules by hand: all residuals over graphs in one way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import optpy as op
+from optpy.energy.derive.linearised import linearise
+from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
+from optpy.energy.derive.routines import linearised
+from optpy.ir import ResidualSchedule, Target
+from optpy.scheduling.residuals import cheapest, gathers, scatters
+from optpy.scheduling.schedule import schedule_residuals
+
+GATHERS = gathers("every")
+SCATTERS = scatters("every")
+
+Way = ResidualSchedule | Literal["scatter"] | None
+"""Of each residual over a graph: this one, whatever its label; the scatter that costs least; or what costs least."""
+
+
+def by_hand(energy: op.Energy, way: Way) -> tuple[ResidualSchedule, ...]:
+    """The schedules of an energy's residuals, as far as they are given."""
+    edges = [r for r in energy.problem.residuals if over_edges(r)]
+    if way is None:
+        return ()
+    if way == "scatter":
+        return tuple(cheapest(linearise(r), scatters(r.label)) for r in edges)
+    return tuple(replace(way, label=r.label) for r in edges)
+
+
+def routines_of(energy: op.Energy, way: Way = None, target: Target = Target.CPU) -> ProblemRoutines:
+    """The routines of an energy as they are derived for a target, before they are scheduled."""
+    sources = linearised(energy.problem.residuals)
+    residuals = schedule_residuals(sources, target, by_hand(energy, way))
+    return problem_routines(energy.problem, sources, residuals)
