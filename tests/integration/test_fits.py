@@ -216,6 +216,7 @@ def test_a_start_that_is_a_solution_is_one_where_j_is_singular(dtype: Any, metho
     assert result.nit <= 2
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 @pytest.mark.parametrize("preconditioner", ["auto", "multigrid"])
 @pytest.mark.parametrize("method", ["lm", "gn"])
 @pytest.mark.parametrize("away", [None, 1e-4])

@@ -149,6 +149,7 @@ def test_solves_end_where_those_with_block_jacobi_end(kind: str, dtype: str) -> 
     np.testing.assert_allclose(found.cost, other.cost, rtol=1e-4)
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 @pytest.mark.parametrize("kind", ["auto", *KINDS])
 def test_a_session_takes_other_edges_and_other_sizes(kind: str) -> None:
     energy = uneven()
