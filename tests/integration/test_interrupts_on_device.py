@@ -53,7 +53,7 @@ def test_a_linear_solve_cut_short_by_time_gives_its_step(
 def test_slices_of_time_change_no_solve(emulated: EmulatedDevice, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     energy, data = curved()
     whole = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
-    monkeypatch.setattr(queued, "_SLICE", 0.0)  # back to Python after every linear iteration
+    monkeypatch.setattr(queued, "SLICE", 0.0)  # back to Python after every linear iteration
     before = emulated.cooperative_launches
     sliced = op.solve(energy, data, "cuda", np.float64, method=method, max_iterations=6)
     assert emulated.cooperative_launches - before > whole.nit
@@ -124,7 +124,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
         queue(self, group, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(queued, "_SLICE", 0.0)
+        patch.setattr(queued, "SLICE", 0.0)
         patch.setattr(bound.BoundCuda, "queue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.step()

@@ -40,7 +40,7 @@ def test_the_host_reads_once_in_a_nonlinear_iteration(
 ) -> None:
     """Or a few times with multigrid."""
     monkeypatch.setattr(cuda_lines, "TOGETHER", together)
-    monkeypatch.setattr(queued, "_SLICE", 1e9)  # an emulated GPU is slow
+    monkeypatch.setattr(queued, "SLICE", 1e9)  # an emulated GPU is slow
     energy, data, preconditioner, most = CASES[case]
     options: Options = dict(initial_radius=1e16, preconditioner=preconditioner)
     session = op.compile(energy, "cuda", np.float64).start(data, **options)
@@ -55,7 +55,7 @@ def test_the_host_reads_once_in_a_nonlinear_iteration(
 
 
 def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "_SLICE", 1e9)
+    monkeypatch.setattr(queued, "SLICE", 1e9)
     session = op.compile(OVERSHOOTING, "cuda", np.float64).start(OVERSHOOTING_DATA)
     accepted = [session.step().accepted]
     for _ in range(8):
@@ -66,7 +66,7 @@ def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeyp
 
 
 def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "_SLICE", 1e9)
+    monkeypatch.setattr(queued, "SLICE", 1e9)
     counts = {}
     for together in (0, 2**20):
         monkeypatch.setattr(cuda_lines, "TOGETHER", together)

@@ -18,9 +18,8 @@ from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
+from optpy.solver.safe_point import SLICE
 
-_SLICE = 0.05
-"""Seconds after which the kernel that has all iterations in it comes back, so that Ctrl-C is heard."""
 _BATCHES = (4, 8, 16)
 """Iterations that are queued before the host looks whether an earlier batch was the last; the last number repeats."""
 _BATCHES_OF_CYCLES = (1,)
@@ -119,7 +118,7 @@ class QueuedLoop:
         c.progress, c.fresh = None, 1
         while True:
             limits.safe_point.poll()
-            c.slice = max(int(min(_SLICE, limits.safe_point.seconds_left) * 1e9), 1)
+            c.slice = max(int(min(SLICE, limits.safe_point.seconds_left) * 1e9), 1)
             bound.launch(kernel, lines.points, together=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is

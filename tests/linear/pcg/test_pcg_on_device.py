@@ -244,7 +244,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
 
 
 def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "_SLICE", 0.0)
+    monkeypatch.setattr(queued, "SLICE", 0.0)
     limits = LinearLimits(max_iterations=200, safe_point=SafePoint(time.perf_counter() - 1))
     device, ours, _, _ = solve_both("jacobi", DAMPED, limits)
     assert ours.status is LinearStatus.TIME_LIMIT
@@ -274,7 +274,7 @@ def test_slices_of_time_change_nothing(
 ) -> None:
     limits = LinearLimits(max_iterations=15, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(preconditioner, DAMPED, limits)
-    monkeypatch.setattr(queued, "_SLICE", 0.0)  # back to Python after every iteration
+    monkeypatch.setattr(queued, "SLICE", 0.0)  # back to Python after every iteration
     before = emulated.cooperative_launches
     sliced, other, _, _ = solve_both(preconditioner, DAMPED, limits)
     assert emulated.cooperative_launches - before == other.iterations == 15
@@ -322,7 +322,7 @@ def launches(problem: CompiledProblem, iterations: int, device: EmulatedDevice) 
 
 
 def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "_SLICE", 60.0)  # seconds: an emulated GPU is slow
+    monkeypatch.setattr(queued, "SLICE", 60.0)  # seconds: an emulated GPU is slow
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1, 1, 1)
