@@ -9,9 +9,9 @@ from typing import Any, Literal, final
 from optpy.ir import Dim, Field, Graph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice
-from optpy.linear.executor import Executor
 from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, go_on
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Form, Record
 from optpy.linear.registry import REGISTRY, applies, check, named
 from optpy.linear.right_hand_side import RightHandSide
@@ -31,16 +31,16 @@ class LinearSolver:
     is left, and come back to.
 
     Args:
-        executor: runs conjugate gradients on the device.
+        loop: runs conjugate gradients on the device.
 
     Attributes:
         system: that is solved.
         trace: if set to a list, every iteration appends its scalars.
     """
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self.system = System(executor, {})
+    def __init__(self, loop: PcgLoop) -> None:
+        self._loop = loop
+        self.system = System(loop, {})
         self._asked: Preconditioner = None
         self._heavier: list[Record] = []  # what may take the place of what "auto" begins with
         self._choice = Choice(named("jacobi", self.system), self._others, None)
@@ -54,7 +54,7 @@ class LinearSolver:
         Raises:
             OptionError: it does not apply to the energy, or to its graphs, or not on this device.
         """
-        if self._executor.device != "cpu":
+        if self._loop.device != "cpu":
             refuse_on_gpu(preconditioner)
         check(preconditioner, self.system)
         self._asked = preconditioner
@@ -69,7 +69,7 @@ class LinearSolver:
     def prepare(self, damped: bool) -> None:
         """Compile what solves will need and is not there yet."""
         records = [self._choice.record]
-        if self._asked == "auto" and not self._executor.compiles_late:
+        if self._asked == "auto" and not self._loop.compiles_late:
             records += self._heavier
         for record in records:
             self._form(record).compile(self.system, damped)
@@ -80,7 +80,7 @@ class LinearSolver:
         Raises:
             OptionError: it does not.
         """
-        check(self._asked, System(self._executor, graphs, sizes))
+        check(self._asked, System(self._loop, graphs, sizes))
 
     def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """Take over the edges: what applies depends on them.
@@ -91,7 +91,7 @@ class LinearSolver:
         old = self.system.graphs
         if graphs.keys() == old.keys() and all(old[g] is c for g, c in graphs.items()):
             return
-        system = System(self._executor, graphs)
+        system = System(self._loop, graphs)
         check(self._asked, system)
         self.system, self._methods = system, {}
         self.set_preconditioner(self._asked)  # what was cheap, or slow, with the old edges need not be so any more
@@ -112,7 +112,7 @@ class LinearSolver:
     @property
     def blocks(self) -> bool:
         """Whether the blocks of J^T J are asked for, not only its diagonal."""
-        return self._choice.record.takes_blocks and self._executor.has_blocks
+        return self._choice.record.takes_blocks and self._loop.has_blocks
 
     @property
     def used(self) -> str:
@@ -121,7 +121,7 @@ class LinearSolver:
 
     @property
     def nbytes(self) -> int:
-        return self._executor.nbytes + sum(method.nbytes for method in self._methods.values())
+        return self._loop.nbytes + sum(method.nbytes for method in self._methods.values())
 
     def method(self, record: Record) -> Method:
         """A preconditioner that applies, for this system.
@@ -142,8 +142,8 @@ class LinearSolver:
             damped: whether A = J^T J + D, or J^T J alone.
             ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
-        self._executor.safe_work = SafeWork(limits.safe_point)
-        rows, address = (None, None) if self.trace is None else self._executor.trace(limits.max_iterations)
+        self._loop.safe_work = SafeWork(limits.safe_point)
+        rows, address = (None, None) if self.trace is None else self._loop.trace(limits.max_iterations)
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None
         while summary is None:
@@ -155,7 +155,7 @@ class LinearSolver:
         if self._choice.settle(state.Q, ended=summary.status is not LinearStatus.TIME_LIMIT):
             self.method(self._choice.record).trust()
         if rows is not None and self.trace is not None:
-            found = self._executor.bound.host(rows)[: state.k]
+            found = self._loop.bound.host(rows)[: state.k]
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
         return replace(summary, iterations=spent + summary.iterations)
 

@@ -70,4 +70,4 @@ class Record:
 
     def form(self, system: System) -> Form | str:
         """On the device of a system."""
-        return self.cpu if system.executor.device == "cpu" else self.gpu
+        return self.cpu if system.loop.device == "cpu" else self.gpu

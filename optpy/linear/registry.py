@@ -49,7 +49,7 @@ def check(preconditioner: Preconditioner, system: System) -> None:
     whys = {r.applicability(system): None for r in found if not isinstance(r.form(system), str)}
     why = "; and ".join(w for w in whys if w)
     refused = f"preconditioner={preconditioner!r} does not apply"
-    if system.executor.device == "cpu":
+    if system.loop.device == "cpu":
         raise OptionError(f"{refused}: {why}; use 'auto'")
     form = next(f for f in (r.form(system) for r in found) if isinstance(f, str))
     raise OptionError(f"{refused} on a GPU, where {form}: {why}; use 'auto', or device='cpu'")

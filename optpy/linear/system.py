@@ -7,7 +7,7 @@ from typing import Any, TypeVar, final
 
 from optpy.ir import Dim, Field, Graph
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.linear.executor import Executor
+from optpy.linear.pcg_loop import PcgLoop
 
 _T = TypeVar("_T")
 
@@ -17,31 +17,31 @@ class System:
     """(J^T J + D) x = b of one energy with its data.
 
     Args:
-        executor: runs conjugate gradients on the device.
+        loop: runs conjugate gradients on the device.
         graphs: as they are bound; none: edges are of any length, until they are known.
         sizes: of the dims, where they are not those of the bound memory.
     """
 
     def __init__(
-        self, executor: Executor, graphs: Mapping[Graph, Connectivity], sizes: Mapping[Dim, int] | None = None
+        self, loop: PcgLoop, graphs: Mapping[Graph, Connectivity], sizes: Mapping[Dim, int] | None = None
     ) -> None:
-        self.executor, self.graphs = executor, graphs
-        self.sizes: Mapping[Dim, int] = executor.bound.buffers.sizes if sizes is None else sizes
+        self.loop, self.graphs = loop, graphs
+        self.sizes: Mapping[Dim, int] = loop.bound.buffers.sizes if sizes is None else sizes
         self._shared: dict[Any, Any] = {}
 
     @property
     def bound(self) -> Any:
-        """See ``Executor.bound``."""
-        return self.executor.bound
+        """See ``PcgLoop.bound``."""
+        return self.loop.bound
 
     @property
     def program(self) -> Any:
         """The energy's ``Program`` or ``CudaProgram``."""
-        return self.executor.bound.program
+        return self.loop.bound.program
 
     @property
     def unknowns(self) -> Sequence[Field]:
-        return self.executor.unknowns
+        return self.loop.unknowns
 
     def shared(self, make: Callable[[System], _T]) -> _T:
         """An object that several preconditioners use, made when it is first asked for."""

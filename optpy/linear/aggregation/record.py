@@ -19,7 +19,7 @@ def applicability(system: System) -> str | None:
 
 
 def _make(system: System) -> MultigridSolve:
-    return MultigridSolve(system.executor, AlgebraicMultigrid(system.shared(Assembly), system.executor.safe_work))
+    return MultigridSolve(system.loop, AlgebraicMultigrid(system.shared(Assembly), system.loop.safe_work))
 
 
 AGGREGATION = Record(

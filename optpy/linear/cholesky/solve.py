@@ -36,7 +36,7 @@ class CholeskySolve(Method):
     """
 
     def __init__(self, system: System) -> None:
-        self._executor = system.executor
+        self._loop = system.loop
         self._assembly = system.shared(Assembly)
         self._factored: CholeskyFactor | None = None
 
@@ -52,7 +52,7 @@ class CholeskySolve(Method):
     def factor(self) -> CholeskyFactor:
         """Whose pattern is analysed when it is first asked for."""
         if self._factored is None:
-            self._factored = CholeskyFactor(self._assembly, self._executor.safe_work)
+            self._factored = CholeskyFactor(self._assembly, self._loop.safe_work)
         return self._factored
 
     def is_affordable(self, first: bool) -> bool:
@@ -66,7 +66,7 @@ class CholeskySolve(Method):
         """It is given up where it does not solve a singular system, whatever the patience."""
         factor = self.factor
         try:
-            factor.build(task.damped, self._executor.safe_work)
+            factor.build(task.damped, self._loop.safe_work)
         except MemoryError:
             needed = f"{factor.needed / 2**30:.1f} GiB"
             raise NoMemory(OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'")) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, begin_anew, go_on
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg_loop import PcgLoop
 from optpy.solver.protocol import LinearStatus
 
 
@@ -16,23 +16,23 @@ class JacobiSolve(Method):
     """M = diag(J^T J + D), or its blocks; z = M^-1 r is part of the lines.
 
     Args:
-        executor: runs them.
+        loop: runs them.
         blocks: whether M is the blocks, where they are not diagonal.
     """
 
-    def __init__(self, executor: Executor, blocks: bool) -> None:
-        self._executor = executor
+    def __init__(self, loop: PcgLoop, blocks: bool) -> None:
+        self._loop = loop
         self._asked_for_blocks = blocks
-        self._blocks = blocks and executor.has_blocks
+        self._blocks = blocks and loop.has_blocks
 
     @property
     def name(self) -> str:
         return "block_jacobi" if self._blocks else "jacobi"
 
     def solve(self, state: PcgState, task: Task) -> Solved:
-        lines = self._executor.lines(task.damped, "_block" if self._blocks else "")
+        lines = self._loop.lines(task.damped, "_block" if self._blocks else "")
         limits = replace(task.limits, eta=task.limits.forcing())
-        summary = self._executor.run(lines, state, limits, task.patience, task.ahead)
+        summary = self._loop.run(lines, state, limits, task.patience, task.ahead)
         if summary is None:
             iterations = state.k
             if self._asked_for_blocks:  # what block-Jacobi gains last says little about what is left

@@ -19,14 +19,14 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
 
     def compiled(system: System, damped: bool) -> None:
         bound = system.bound
-        bound.library.pcg("pcg_solve", "_block" if blocks and system.executor.has_blocks else "", damped, bound.index)
+        bound.library.pcg("pcg_solve", "_block" if blocks and system.loop.has_blocks else "", damped, bound.index)
 
     return compiled
 
 
 def _record(blocks: bool) -> Record:
     def make(system: System) -> JacobiSolve:
-        return JacobiSolve(system.executor, blocks)
+        return JacobiSolve(system.loop, blocks)
 
     gpu = Form(make, _solve_in_one(blocks))
     return Record("block_jacobi" if blocks else "jacobi", Form(make), gpu, _always, takes_blocks=blocks)

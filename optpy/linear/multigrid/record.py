@@ -29,7 +29,7 @@ def applicability(system: System) -> str | None:
     coupling = system.program.coupling
     if isinstance(coupling, Uncoupled):
         return coupling.reason
-    if system.executor.device != "cpu":
+    if system.loop.device != "cpu":
         too_large = _too_large_for_kernels(coupling, system.sizes)
         if too_large is not None:
             return too_large
@@ -45,12 +45,12 @@ def _too_large_for_kernels(coupling: Coupling, sizes: Mapping[Dim, int]) -> str 
 
 
 def _on_cpu(system: System) -> MultigridSolve:
-    return MultigridSolve(system.executor, GridMultigrid(system.bound, system.unknowns))
+    return MultigridSolve(system.loop, GridMultigrid(system.bound, system.unknowns))
 
 
 def _on_gpu(system: System) -> MultigridSolve:
     try:
-        return MultigridSolve(system.executor, CudaGridMultigrid(system.bound, system.unknowns))
+        return MultigridSolve(system.loop, CudaGridMultigrid(system.bound, system.unknowns))
     except MemoryError as error:
         raise NoMemory(_full(system.bound), "jacobi (no memory for multigrid)") from error
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Protocol, final
 
 from optpy.kernels.codegen.endings import Ending
-from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
@@ -50,12 +50,12 @@ class MultigridSolve(Method):
     about as well as when they were new.
 
     Args:
-        executor: runs conjugate gradients.
+        loop: runs conjugate gradients.
         levels: which need not be built yet.
     """
 
-    def __init__(self, executor: Executor, levels: Levels) -> None:
-        self._executor = executor
+    def __init__(self, loop: PcgLoop, levels: Levels) -> None:
+        self._loop = loop
         self._levels = levels
         self._first_iterations: int | None = None  # of the first solve with the present levels
         self._excess = 0  # iterations beyond those of the first solve, in all later ones
@@ -116,11 +116,11 @@ class MultigridSolve(Method):
             return Solved(None, outcome, state.k)
         if patience is not None and state.k - before > patience and _is_slow(state, state.k - before, reduced):
             outcome, self._given_up = Outcome.DEAR, True
-        self._executor.follow(task.ahead)
+        self._loop.follow(task.ahead)
         return Solved(summary, outcome, summary.iterations)
 
     def _iterate(self, lines: Any, state: PcgState, limits: LinearLimits) -> LinearSummary:
-        summary = self._executor.run(lines, state, limits)
+        summary = self._loop.run(lines, state, limits)
         assert summary is not None  # it has no pause
         return summary
 
@@ -162,7 +162,7 @@ class MultigridSolve(Method):
 
     def _build(self, damped: bool) -> None:
         self._first_iterations = None  # first, so that levels which are cut short are built again
-        self._levels.build(damped, self._executor.safe_work)
+        self._levels.build(damped, self._loop.safe_work)
 
     def _count(self, iterations: int) -> None:
         """Levels are worn once they have cost as much by being old as new ones would."""

@@ -97,7 +97,7 @@ def address(function: ctypes._NamedFuncPointer) -> int | None:
 
 @final
 class NativeLoop:
-    """Runs conjugate gradients on the CPU: see ``Executor``. Every call is done when it returns.
+    """Runs conjugate gradients on the CPU: see ``PcgLoop``. Every call is done when it returns.
 
     Args:
         bound: the energy's program with its memory.
@@ -120,12 +120,12 @@ class NativeLoop:
         return "evalJTF_block" in self.bound.program.groups
 
     def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
-        """See ``Executor.trace``."""
+        """See ``PcgLoop.trace``."""
         rows = np.zeros((iterations, 7))
         return rows, rows.ctypes.data
 
     def lines(self, damped: bool, suffix: str) -> PcgKernels:
-        """See ``Executor.lines``."""
+        """See ``PcgLoop.lines``."""
         found = self._lines.get((damped, suffix))
         if found is None:
             found = self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
@@ -134,7 +134,7 @@ class NativeLoop:
     def run(
         self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
     ) -> LinearSummary | None:
-        """See ``Executor.run``: the native loop, with a safe point after each iteration."""
+        """See ``PcgLoop.run``: the native loop, with a safe point after each iteration."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
         state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
         state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance

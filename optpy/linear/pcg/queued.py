@@ -30,7 +30,7 @@ _AHEAD = 2
 
 @final
 class QueuedLoop:
-    """Runs conjugate gradients on a GPU: see ``Executor``. Their scalars and tests are the device's: the host reads
+    """Runs conjugate gradients on a GPU: see ``PcgLoop``. Their scalars and tests are the device's: the host reads
     nothing until the method has ended, and then in one copy with what is queued after it.
 
     With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones, and with multigrid,
@@ -59,12 +59,12 @@ class QueuedLoop:
         return self.bound.nbytes
 
     def trace(self, iterations: int) -> tuple[Any, int]:
-        """See ``Executor.trace``."""
+        """See ``PcgLoop.trace``."""
         rows = self.bound.xp.zeros((iterations, 7), np.float64)
         return rows, self.bound.device.address(rows)
 
     def lines(self, damped: bool, suffix: str) -> CudaLines:
-        """See ``Executor.lines``."""
+        """See ``PcgLoop.lines``."""
         return CudaLines(self.bound, self.unknowns, suffix, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class QueuedLoop:
         pause: int | None = None,
         ahead: Callable[[], None] | None = None,
     ) -> LinearSummary | None:
-        """See ``Executor.run``."""
+        """See ``PcgLoop.run``."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
         self._begin(state, limits, limits.max_iterations if pause is None else pause)
         if ahead is not None and lines.fits_one_kernel and not state.resume:

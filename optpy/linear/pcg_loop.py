@@ -1,4 +1,4 @@
-"""The protocol of an executor, which runs the lines of conjugate gradients on a device."""
+"""The protocol of the loop of conjugate gradients on a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 
-class Executor(Protocol):
+class PcgLoop(Protocol):
     """Runs conjugate gradients on a device: ``NativeLoop`` on the CPU, ``QueuedLoop`` on a GPU."""
 
     safe_work: SafeWork
