@@ -24,7 +24,7 @@ from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.materialised import over_edges
 from optpy.ir import Coupling, Problem, ResidualSchedule, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.runtime.cuda.bound import THREADS
+from optpy.kernels.runtime.cuda.executor import THREADS
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda, supported_architectures
 from optpy.linear.multigrid.cuda_levels import multigrid_source

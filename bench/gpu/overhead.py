@@ -70,8 +70,8 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
         row: of the routine "pcg".
     """
     suffix = "_block" if bench.preconditioner == "block_jacobi" else ""
-    module = bench.device.load(source(bench.bound.program, suffix, bench.damped, bench.bound.index))
-    points = max(bench.bound.points(group) for group in (f"start{suffix}", "applyJTJ"))
+    module = bench.device.load(source(bench.executor.program, suffix, bench.damped, bench.executor.index))
+    points = max(bench.executor.points(group) for group in (f"start{suffix}", "applyJTJ"))
     direction, apply, update = (
         _work(bench, module.kernel(f"work_{line}"), points, budget) for line in ("direction", "apply", "update")
     )
@@ -98,17 +98,17 @@ def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
 
 def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
     """Seconds of one pass over all points, without a launch."""
-    bound = bench.bound
-    context = bound.context
+    executor = bench.executor
+    context = executor.context
     kept = context.eta, context.r_tolerance, context.max_iterations
     context.eta = context.r_tolerance = 0.0
-    bound.locate()
+    executor.locate()
 
     def run(passes: int) -> float:
         """Seconds of one launch."""
         context.max_iterations = passes
-        bound.wait()
-        return bench.timed(lambda: bound.launch(kernel, points))
+        executor.wait()
+        return bench.timed(lambda: executor.launch(kernel, points))
 
     run(1)
     found = [(run(_SHORT), run(_LONG)) for _ in range(budget.runs)]

@@ -17,8 +17,8 @@ from optpy.api.problem import CompiledProblem
 from optpy.api.session import Session
 from optpy.energy.derive.vectors import vector
 from optpy.ir import tangent
-from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits
 
@@ -42,9 +42,9 @@ class Bench:
         self.solver = gpu_solver(case, dtype, device, deterministic)
         self.session: Session = self.solver.start(data, method=case.method)
         self.problem: CompiledProblem = self.session._problem
-        bound = self.problem._bound
-        assert isinstance(bound, BoundCuda)
-        self.bound = bound
+        executor = self.problem._executor
+        assert isinstance(executor, CudaExecutor)
+        self.executor = executor
         self.preconditioner = str(self.problem.first_preconditioner)
         self.problem.set_preconditioner(self.problem.first_preconditioner)
         self._prepare()
@@ -54,7 +54,7 @@ class Bench:
         radius = options.first_radius(is_fit=self.problem.is_fit) if self.case.method == "lm" else math.inf
         self.problem.linearise()
         self.problem.damp(Damping(radius, options.min_lm_diagonal, options.max_lm_diagonal, options.jacobi_scaling))
-        self.bound.wait()
+        self.executor.wait()
 
     @property
     def damped(self) -> bool:
@@ -86,14 +86,14 @@ class Bench:
     def launches(self, group: str) -> Counts:
         """What one run of a group asks of the device."""
         before = self.device.counts.copy()
-        self.bound.queue(group)
+        self.executor.queue(group)
         counted = self.device.counts.copy() - before
-        self.bound.wait()
+        self.executor.wait()
         return counted
 
     def linear_solve(self, iterations: int) -> tuple[float, int, Counts]:
         """Seconds of a linear solve without tolerances, the iterations it took, and what it asked of the device."""
-        self.bound.wait()
+        self.executor.wait()
         before, begin = self.device.counts.copy(), time.perf_counter()
         summary = self.problem.solve_linear(LinearLimits(max_iterations=iterations))
         seconds = time.perf_counter() - begin
@@ -104,7 +104,7 @@ class Bench:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """(*dims, channels) of each unknown's part of a vector."""
-        buffers = self.bound.buffers
+        buffers = self.executor.buffers
         return {
             u.name: (*(buffers.sizes[d] for d in u.dims), tangent(u).channels)
             for u in self.case.energy.problem.unknowns
@@ -115,9 +115,9 @@ class Bench:
         self.problem._linearise_at_x()  # a linear solve leaves J at the end of its step
         unknowns = self.case.energy.problem.unknowns
         for u in unknowns:
-            self.bound.buffers.write(vector("p", u), p[u.name])
-        self.bound.queue("applyJTJ")
-        return {u.name: self.bound.buffers.read(vector("Ap", u)) for u in unknowns}
+            self.executor.buffers.write(vector("p", u), p[u.name])
+        self.executor.queue("applyJTJ")
+        return {u.name: self.executor.buffers.read(vector("Ap", u)) for u in unknowns}
 
     def random_vector(self, seed: int = 0) -> dict[str, Any]:
         """A vector of the solve's dtype on the device; 0 where nothing is solved for, as J^T J leaves it."""
@@ -129,9 +129,9 @@ class Bench:
 
     def free(self) -> dict[str, Any]:
         """1 where J^T J has something on its diagonal, else 0; of the shapes of the vectors."""
-        buffers = self.bound.buffers
+        buffers = self.executor.buffers
         self.problem._linearise_at_x()
-        self.bound.queue("evalJTF")
+        self.executor.queue("evalJTF")
         diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.problem.unknowns}
         return {name: (values != 0).astype(self.dtype) for name, values in diagonal.items()}
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
+from optpy.api.executor import Executor, Linear
 from optpy.api.flat import FlatVectors, Smooth
-from optpy.api.machine import Linear, Machine
 from optpy.energy.derive.vectors import block_channels, vector
 from optpy.ir import Problem, tangent
 from optpy.solver.protocol import Cost, Hidden, Rounding
@@ -42,7 +42,7 @@ class Arithmetic:
     """Rounding, stiffness, and what may be left to gain, at the x where the problem is linearised.
 
     Args:
-        machine: the energy's routines with their memory.
+        executor: the energy's routines with their memory.
         problem: whose routines they are.
         linear: says how the diagonal of J^T J is stored.
 
@@ -50,11 +50,11 @@ class Arithmetic:
         n_residuals, n_unknowns: the lengths of F and of x, in the coordinates in which it moves.
     """
 
-    def __init__(self, machine: Machine, problem: Problem, linear: Linear) -> None:
-        self._bound = machine
+    def __init__(self, executor: Executor, problem: Problem, linear: Linear) -> None:
+        self._executor = executor
         self._unknowns = unknowns = problem.unknowns
         self._linear = linear
-        sizes, terms = machine.buffers.sizes, problem.residuals
+        sizes, terms = executor.buffers.sizes, problem.residuals
         self.n_residuals = sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in terms)
         self.n_unknowns = sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in unknowns)
         self.stiff: bool | None = None  # at this x; None: not known
@@ -73,14 +73,14 @@ class Arithmetic:
         # The entries of a block off its diagonal are none larger.
         blocks = self._linear.blocks
         stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
-        return max(float(self._bound.buffers.view(c).max()) for c in stored)
+        return max(float(self._executor.buffers.view(c).max()) for c in stored)
 
     def sensitivities(self) -> dict[str, float]:
         """See `NonlinearProblem.sensitivities`."""
         found = {}
         for u in self._unknowns:
             if not u.dims:
-                of_one = FlatVectors(self._bound, (u,), self._linear, np)
+                of_one = FlatVectors(self._executor, (u,), self._linear, np)
                 c, x = of_one.diagonal(), of_one.magnitudes()
                 for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
                     found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
@@ -152,7 +152,7 @@ class Arithmetic:
 
     @property
     def _unit(self) -> float:
-        return float(np.finfo(self._bound.dtype).eps)
+        return float(np.finfo(self._executor.dtype).eps)
 
     def hidden_in_all(self, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
         """The gain of a full step, where `is_exact`; it is the step afterwards. See `NonlinearProblem.hidden`."""
@@ -181,8 +181,8 @@ class Arithmetic:
         def model(step: Any) -> float:
             in_time()
             v.write("delta", step)
-            self._bound.queue("modelcost")
-            return self._bound.totals("modelcost")["model_cost_change"]
+            self._executor.queue("modelcost")
+            return self._executor.totals("modelcost")["model_cost_change"]
 
         c = v.diagonal()
         try:
@@ -212,11 +212,11 @@ class Arithmetic:
         return self._where_there_is_room(energy)
 
     def _flat(self, xp: Any) -> FlatVectors:
-        return FlatVectors(self._bound, self._unknowns, self._linear, xp)
+        return FlatVectors(self._executor, self._unknowns, self._linear, xp)
 
     def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
         """Computes with more vectors than the solve has: on the device, or in main memory if that is full."""
-        xp = self._bound.xp
+        xp = self._executor.xp
         try:
             return compute(xp)
         except MemoryError:

@@ -21,8 +21,8 @@ from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.cpu import CpuLibrary
-from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.kernels.runtime.tables import table_bytes
 from optpy.linear.driver import LinearSolver
 from optpy.linear.pcg.native import NativeLoop
@@ -116,9 +116,9 @@ class CpuBackend:
 
     def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.slots, sizes, self.program.dtype)
-        bound = BoundProgram(self.library, buffers, threads)
-        linear = LinearSolver(NativeLoop(bound, problem.unknowns))
-        return CompiledProblem(bound, problem, linear)
+        executor = CpuExecutor(self.library, buffers, threads)
+        linear = LinearSolver(NativeLoop(executor, problem.unknowns))
+        return CompiledProblem(executor, problem, linear)
 
 
 @final
@@ -165,8 +165,8 @@ class CudaBackend:
             raise memory_error(needs, sizes, program.dtype, free, device.name)
         try:
             buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
-            bound = BoundCuda(self.library, buffers)
-            return CompiledProblem(bound, problem, LinearSolver(QueuedLoop(bound, problem.unknowns)))
+            executor = CudaExecutor(self.library, buffers)
+            return CompiledProblem(executor, problem, LinearSolver(QueuedLoop(executor, problem.unknowns)))
         except MemoryError as error:  # free memory in pieces, or another process was faster
             free = device.free_memory()
             if needs(sizes, program.dtype) > free:

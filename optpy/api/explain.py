@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.api.machine import Machine
+from optpy.api.executor import Executor
 from optpy.energy.check.evaluation import Columns
 from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import Bound
@@ -19,26 +19,26 @@ from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
 
 
-def residuals(problem: Problem, machine: Machine) -> dict[str, NDArray[Any]]:
+def residuals(problem: Problem, executor: Executor) -> dict[str, NDArray[Any]]:
     """evalF: each residual at x by its label, as (*domain, components)."""
-    machine.buffers.provide(map(residual_field, problem.residuals))
-    machine.queue("evalF")
-    return {r.label: machine.host(machine.buffers.read(residual_field(r))) for r in problem.residuals}
+    executor.buffers.provide(map(residual_field, problem.residuals))
+    executor.queue("evalF")
+    return {r.label: executor.host(executor.buffers.read(residual_field(r))) for r in problem.residuals}
 
 
-def explained_cost(problem: Problem, machine: Machine, cost: Cost) -> str:
+def explained_cost(problem: Problem, executor: Executor, cost: Cost) -> str:
     """Names the term of a cost that is not finite, and its element."""
-    return explain_values(problem.residuals, residuals(problem, machine), cost.non_finite_terms, machine.dtype)
+    return explain_values(problem.residuals, residuals(problem, executor), cost.non_finite_terms, executor.dtype)
 
 
 def explained_gradient(
-    problem: Problem, machine: Machine, params: Mapping[str, float], graphs: Mapping[Graph, Connectivity]
+    problem: Problem, executor: Executor, params: Mapping[str, float], graphs: Mapping[Graph, Connectivity]
 ) -> str:
     """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
-    host, buffers = machine.host, machine.buffers
+    host, buffers = executor.host, executor.buffers
     inputs = {f: host(buffers.read(f)) for f in buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
     arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
     edges = {g.name: host(c.edges) for g, c in graphs.items()}
-    bound = Bound(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(machine.dtype))
+    bound = Bound(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
     gradient = {u.name: host(buffers.read(vector("g", u))) for u in problem.unknowns}
-    return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, machine.dtype)
+    return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)

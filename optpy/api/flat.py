@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.api.machine import Linear, Machine
+from optpy.api.executor import Executor, Linear
 from optpy.energy.derive.tangent import magnitudes
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from optpy.ir import Field, tangent
@@ -20,14 +20,14 @@ class FlatVectors:
     """Reads and writes vectors of length n, all unknowns one after the other, as arrays of one module.
 
     Args:
-        machine: holds the vectors.
+        executor: holds the vectors.
         unknowns: in their order.
         linear: says how the diagonal of J^T J is stored.
-        xp: the arrays' module: the machine's own, where they stay on its device, or NumPy.
+        xp: the arrays' module: the executor's own, where they stay on its device, or NumPy.
     """
 
-    def __init__(self, machine: Machine, unknowns: tuple[Field, ...], linear: Linear, xp: Any) -> None:
-        self._machine = machine
+    def __init__(self, executor: Executor, unknowns: tuple[Field, ...], linear: Linear, xp: Any) -> None:
+        self._executor = executor
         self._unknowns = unknowns
         self._linear = linear
         self.xp = xp
@@ -35,13 +35,13 @@ class FlatVectors:
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Of the vectors' parts, (*dims, channels) for each unknown."""
-        sizes = self._machine.buffers.sizes
+        sizes = self._executor.buffers.sizes
         return [(*(sizes[d] for d in u.dims), tangent(u).channels) for u in self._unknowns]
 
     def read(self, kind: str) -> Any:
         """A copy of a vector; see ``energy.vectors``."""
-        buffers = self._machine.buffers
-        if self.xp is not self._machine.xp:
+        buffers = self._executor.buffers
+        if self.xp is not self._executor.xp:
             return self._joined(lambda u: buffers.read(vector(kind, u)))
         shapes = self.shapes
         flat = self.xp.empty(sum(map(math.prod, shapes)))
@@ -52,11 +52,11 @@ class FlatVectors:
 
     def write(self, kind: str, values: Any) -> None:
         """Overwrite a vector, in the precision of the solve."""
-        own = self._machine.xp
+        own = self._executor.xp
         for u, part in zip(self._unknowns, _parts(values, self.shapes), strict=True):
             if self.xp is not own:
-                part = own.asarray(part.astype(self._machine.dtype), blocking=True)
-            self._machine.buffers.write(vector(kind, u), part)
+                part = own.asarray(part.astype(self._executor.dtype), blocking=True)
+            self._executor.buffers.write(vector(kind, u), part)
 
     def apply_jtj(self, p: Any) -> Any:
         """J^T J p; the vectors p and Ap of the linear solver serve for it.
@@ -65,11 +65,11 @@ class FlatVectors:
         """
         try:
             self.write("p", p)
-            self._machine.queue("applyJTJ")
+            self._executor.queue("applyJTJ")
             return self.read("Ap")
         finally:
             for u in self._unknowns:
-                self._machine.buffers.view(vector("p", u))[...] = 0
+                self._executor.buffers.view(vector("p", u))[...] = 0
 
     def diagonal(self) -> Any:
         """diag(J^T J)."""
@@ -79,18 +79,18 @@ class FlatVectors:
 
     def magnitudes(self) -> Any:
         """The magnitudes of the unknowns along each coordinate."""
-        machine = self._machine
-        return self._joined(lambda u: magnitudes(u, machine.buffers.read(u), machine.xp))
+        executor = self._executor
+        return self._joined(lambda u: magnitudes(u, executor.buffers.read(u), executor.xp))
 
     def _diagonal_of_blocks(self, unknown: Field) -> Any:
         n = tangent(unknown).channels
-        blocks = self._machine.buffers.read(vector("C", unknown, block_channels(unknown)))
+        blocks = self._executor.buffers.read(vector("C", unknown, block_channels(unknown)))
         return blocks[..., [block_channel(unknown, a, a) for a in range(n)]]
 
     def _joined(self, read: Callable[[Field], Any]) -> Any:
         parts = (read(u).ravel() for u in self._unknowns)
-        here = self.xp is self._machine.xp
-        host = self._machine.host
+        here = self.xp is self._executor.xp
+        host = self._executor.host
         joined = [(part if here else host(part)).astype(np.float64) for part in parts]
         return joined[0] if len(joined) == 1 else self.xp.concatenate(joined)
 

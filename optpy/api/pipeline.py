@@ -21,8 +21,8 @@ from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
 from optpy.kernels.codegen.program import Program, c_program
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.runtime.cpu import CpuLibrary
-from optpy.kernels.runtime.cuda.bound import CudaLibrary
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.schedule import Given, schedule_residuals, schedule_routines

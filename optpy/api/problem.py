@@ -11,8 +11,8 @@ from typing import Any, Literal, final
 from numpy.typing import NDArray
 
 from optpy.api.arithmetic import Arithmetic
+from optpy.api.executor import Executor, Linear
 from optpy.api.explain import explained_cost, explained_gradient, residuals
-from optpy.api.machine import Linear, Machine
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
 from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar
@@ -33,23 +33,23 @@ class CompiledProblem:
     """The state of one solve: the unknowns, the step, and everything computed at the linearisation point.
 
     Args:
-        machine: the energy's routines with their memory.
+        executor: the energy's routines with their memory.
         problem: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
     """
 
-    def __init__(self, machine: Machine, problem: Problem, linear: Linear) -> None:
+    def __init__(self, executor: Executor, problem: Problem, linear: Linear) -> None:
         self._problem = problem
         self._terms = problem.terms
         self._unknowns = problem.unknowns
         self._pairs = tuple((u, candidate(u)) for u in self._unknowns)
         self._is_fit = not any(u.dims for u in self._unknowns)
-        self._bound = machine
-        self._buffers = machine.buffers
+        self._executor = executor
+        self._buffers = executor.buffers
         self._linear_solver = linear
-        self._reweights = "cost_of_step" in machine.groups
-        self._arithmetic = Arithmetic(machine, problem, linear)
+        self._reweights = "cost_of_step" in executor.groups
+        self._arithmetic = Arithmetic(executor, problem, linear)
         self._preconditioned = True
         self._damped = False
         self._saved: list[NDArray[Any]] = []
@@ -83,8 +83,8 @@ class CompiledProblem:
         if graphs is not None:
             self._linear_solver.set_graphs(graphs)
             self._graphs = graphs
-            self._bound.set_connectivity(graphs)
-        self._bound.set_params(params)
+            self._executor.set_connectivity(graphs)
+        self._executor.set_params(params)
         self._params, self._at_start = dict(params), True
         for f in self._buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
@@ -96,11 +96,11 @@ class CompiledProblem:
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
-        self._bound.wait()  # who is to write to the data, or to use another stream, need not know
+        self._executor.wait()  # who is to write to the data, or to use another stream, need not know
 
     @property
     def _solved_points_depend_on_params(self) -> bool:
-        routines = self._bound.groups.get("solved", ())
+        routines = self._executor.groups.get("solved", ())
         return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -147,7 +147,7 @@ class CompiledProblem:
 
     def _set_points(self) -> None:
         """Sets the points that kernels visit; conditions of ``fixed`` are evaluated here."""
-        self._bound.set_points(self._graphs)
+        self._executor.set_points(self._graphs)
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._buffers.memory:
@@ -178,7 +178,7 @@ class CompiledProblem:
     def evaluate(self) -> Cost:
         cost = self._cost()
         if not cost.is_finite:
-            raise DataError(explained_cost(self._problem, self._bound, cost))
+            raise DataError(explained_cost(self._problem, self._executor, cost))
         return cost
 
     @property
@@ -202,11 +202,11 @@ class CompiledProblem:
         return self._reweights
 
     def _cost(self) -> Cost:
-        self._bound.queue("cost")
+        self._executor.queue("cost")
         return self._cost_of_last_run("cost")
 
     def _cost_of_last_run(self, group: Literal["cost", "cost_of_step"]) -> Cost:
-        totals = self._bound.totals(group)
+        totals = self._executor.totals(group)
         by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
 
@@ -214,9 +214,9 @@ class CompiledProblem:
         if self._linearised != "x" or not self._gradient_is_news:
             self._linearise_anew()
         self._gradient_is_news = False
-        self._largest = self._bound.totals(self._gradient)["gradient_max"]
+        self._largest = self._executor.totals(self._gradient)["gradient_max"]
         if self._at_start and not math.isfinite(self._largest):
-            raise DataError(explained_gradient(self._problem, self._bound, self._params, self._graphs))
+            raise DataError(explained_gradient(self._problem, self._executor, self._params, self._graphs))
         return self._largest
 
     @property
@@ -225,12 +225,12 @@ class CompiledProblem:
 
     def _queue_linearisation(self) -> None:
         for group in ("precompute", "jacobian", self._gradient):
-            self._bound.queue(group)
+            self._executor.queue(group)
 
     def _queue_ahead(self) -> None:
         """Queues the work after a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._linearised = "nowhere"  # until all is queued
-        self._bound.queue("modelcost")
+        self._executor.queue("modelcost")
         self._queue_step()
         self._queue_at_candidate(linearise=True)
         self._ahead, self._linearised = True, "candidate"
@@ -255,9 +255,9 @@ class CompiledProblem:
             "jacobi_scaling": float(damping.jacobi_scaling),
             "damped": float(self._damped),
             "preconditioned": float(self._preconditioned),
-            "noise": _PIVOT_NOISE[self._bound.dtype],
+            "noise": _PIVOT_NOISE[self._executor.dtype],
         }
-        self._bound.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
+        self._executor.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
 
     def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
@@ -313,18 +313,18 @@ class CompiledProblem:
         if solved.iterations or not self._largest or solved.status is not LinearStatus.CONVERGED:
             return solved
         message = f"r.z = 0, though max |g_i| = {self._largest:.3e}: such small numbers have no products in "
-        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self._bound.dtype}. Scale the residuals up.")
+        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self._executor.dtype}. Scale the residuals up.")
 
     def model_cost_change(self) -> float:
         if not self._ahead:
-            self._bound.queue("modelcost")
-        return self._bound.totals("modelcost")["model_cost_change"]
+            self._executor.queue("modelcost")
+        return self._executor.totals("modelcost")["model_cost_change"]
 
     def try_step(self) -> Step:
         if not self._ahead:
             self._queue_step()
             self._queue_at_candidate(linearise=False)
-        totals, there = self._bound.totals("step"), self._cost_of_last_run("cost")
+        totals, there = self._executor.totals("step"), self._cost_of_last_run("cost")
         norms = math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
         if not self.reweights:
             return Step(there, *norms)
@@ -332,9 +332,9 @@ class CompiledProblem:
 
     def _queue_step(self) -> None:
         """The candidate, and its cost with what is held constant as it is at x, where that is another than its own."""
-        self._bound.queue("step")
+        self._executor.queue("step")
         if self.reweights:
-            self._bound.queue("cost_of_step")
+            self._executor.queue("cost_of_step")
 
     def accept(self) -> None:
         self._at_start = False
@@ -356,7 +356,7 @@ class CompiledProblem:
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
-            self._bound.queue("cost")
+            self._executor.queue("cost")
             if linearise:
                 self._queue_linearisation()
         finally:
@@ -377,21 +377,21 @@ class CompiledProblem:
 
     def benchmark(self, group: str, repeat: int) -> float:
         """Seconds for one run of a group of routines on the bound data."""
-        self._bound.wait()
+        self._executor.wait()
         started = time.perf_counter()
-        self._bound.queue(group, repeat=repeat)
-        self._bound.wait()
+        self._executor.queue(group, repeat=repeat)
+        self._executor.wait()
         return (time.perf_counter() - started) / repeat
 
     def benchmark_pcg(self, iterations: int) -> float:
         """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
-        self._bound.wait()
+        self._executor.wait()
         started = time.perf_counter()
         limits = LinearLimits(max_iterations=iterations)
         summary = self._linear_solver.solve(limits, self._damped, lambda: None)
-        self._bound.wait()
+        self._executor.wait()
         return (time.perf_counter() - started) / max(summary.iterations, 1)
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        return residuals(self._problem, self._bound)
+        return residuals(self._problem, self._executor)

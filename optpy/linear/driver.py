@@ -155,7 +155,7 @@ class LinearSolver:
         if self._choice.settle(state.Q, ended=summary.status is not LinearStatus.TIME_LIMIT):
             self.method(self._choice.record).trust()
         if rows is not None and self.trace is not None:
-            found = self._loop.bound.host(rows)[: state.k]
+            found = self._loop.executor.host(rows)[: state.k]
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
         return replace(summary, iterations=spent + summary.iterations)
 

@@ -22,8 +22,8 @@ class PcgLoop(Protocol):
         """ "cpu" or "cuda"."""
 
     @property
-    def bound(self) -> Any:
-        """The energy's program with its memory: ``BoundProgram`` or ``BoundCuda``."""
+    def executor(self) -> Any:
+        """The energy's program with its memory: ``CpuExecutor`` or ``CudaExecutor``."""
 
     @property
     def unknowns(self) -> Sequence[Field]:

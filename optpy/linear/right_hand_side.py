@@ -22,7 +22,7 @@ class RightHandSide:
     """
 
     def __init__(self, system: System, b: Mapping[Field, Any], blocks: bool) -> None:
-        buffers, xp = system.bound.buffers, system.bound.xp
+        buffers, xp = system.executor.buffers, system.executor.xp
         self._buffers = buffers
         self._negated: dict[Field, Any] = {}
         with self._replaced():

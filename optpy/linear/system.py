@@ -26,18 +26,18 @@ class System:
         self, loop: PcgLoop, graphs: Mapping[Graph, Connectivity], sizes: Mapping[Dim, int] | None = None
     ) -> None:
         self.loop, self.graphs = loop, graphs
-        self.sizes: Mapping[Dim, int] = loop.bound.buffers.sizes if sizes is None else sizes
+        self.sizes: Mapping[Dim, int] = loop.executor.buffers.sizes if sizes is None else sizes
         self._shared: dict[Any, Any] = {}
 
     @property
-    def bound(self) -> Any:
-        """See ``PcgLoop.bound``."""
-        return self.loop.bound
+    def executor(self) -> Any:
+        """See ``PcgLoop.executor``."""
+        return self.loop.executor
 
     @property
     def program(self) -> Any:
         """The energy's ``Program`` or ``CudaProgram``."""
-        return self.loop.bound.program
+        return self.loop.executor.program
 
     @property
     def unknowns(self) -> Sequence[Field]:

@@ -129,13 +129,13 @@ def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevi
     p = bench.random_vector()
     expected = bench.apply_jtj(p)["X"]
     launched: list[tuple[str, int]] = []
-    launch = bench.bound.launch
+    launch = bench.executor.launch
 
     def recorded(kernel: Any, work: int, **options: Any) -> None:
-        launched.append((kernel.name, int(bench.bound.context.max_iterations)))
+        launched.append((kernel.name, int(bench.executor.context.max_iterations)))
         launch(kernel, work, **options)
 
-    bench.bound.launch = recorded  # type: ignore[method-assign]
+    bench.executor.launch = recorded  # type: ignore[method-assign]
     overhead.measure(bench, row, TINY)
     loops = [(name, passes) for name, passes in launched if name.startswith("work_")]
     assert loops == [(f"work_{n}", k) for n in ("direction", "apply", "update") for k in (1, 1, 2)]

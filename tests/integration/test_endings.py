@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.multigrid import solve as multigrid
 from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.safe_work import SafeWork
@@ -172,10 +172,10 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def interrupts(group: str, at: int) -> Callable[..., Any]:
-    """``BoundProgram.run`` with a Ctrl-C during the call number ``at`` of a group: heard when the call has returned."""
-    run, calls = BoundProgram.run, []
+    """``CpuExecutor.run`` with a Ctrl-C during the call number ``at`` of a group: heard when the call has returned."""
+    run, calls = CpuExecutor.run, []
 
-    def interrupted(self: BoundProgram, name: str, *args: Any, **options: Any) -> Any:
+    def interrupted(self: CpuExecutor, name: str, *args: Any, **options: Any) -> Any:
         totals = run(self, name, *args, **options)
         calls.extend([name] * (name == group))
         if name == group and len(calls) == at:
@@ -195,7 +195,7 @@ CALLS = [("cost", 2), ("cost", 4), ("step", 1), ("step", 3), ("evalJTF", 2), ("p
 )
 def test_control_c_leaves_a_whole_point(method: str, group: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     energy, data = SINES if group == "precompute" else COUPLED, rosenbrock_data()
-    monkeypatch.setattr(BoundProgram, "run", interrupts(group, at))
+    monkeypatch.setattr(CpuExecutor, "run", interrupts(group, at))
     result = solve(energy, data, method=method)
     monkeypatch.undo()
     assert result.status is Status.INTERRUPTED

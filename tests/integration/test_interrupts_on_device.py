@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.kernels.runtime.cuda import bound
+from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.result import Status
@@ -115,9 +115,9 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
     energy, data = curved()
     session = op.compile(energy, "cuda", np.float64).start(data, method="lm")
     session.step()
-    queue, calls = bound.BoundCuda.queue, []
+    queue, calls = cuda_executor.CudaExecutor.queue, []
 
-    def interrupted(self: bound.BoundCuda, group: str, *rest: Any, **options: Any) -> None:
+    def interrupted(self: cuda_executor.CudaExecutor, group: str, *rest: Any, **options: Any) -> None:
         calls.append(group)
         if calls.count("cost") == 1:
             signal.raise_signal(signal.SIGINT)
@@ -125,7 +125,7 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
 
     with monkeypatch.context() as patch:
         patch.setattr(queued, "SLICE", 0.0)
-        patch.setattr(bound.BoundCuda, "queue", interrupted)
+        patch.setattr(cuda_executor.CudaExecutor, "queue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.step()
     assert session.status is Status.RUNNING

@@ -101,7 +101,7 @@ def test_a_step_moves_every_unknown_along_its_manifold(size: float, dtype: Any, 
         grid = tuple(ops.bound.sizes[d] for d in u.dims)
         step = size * rng.normal(size=(*grid, tangent(u).channels))
         ops.problem._buffers.write(vector("delta", u), step)
-        ops.problem._bound.queue("step")
+        ops.problem._executor.queue("step")
         found = ops.problem._buffers.read(candidate(u)).astype(np.float64)
         expected = np.array([MOVES[u.name](data[u.name][n], step[n]) for n in np.ndindex(grid)]).reshape(found.shape)
         if u.name in ("R3", "T3"):

@@ -139,7 +139,7 @@ def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.kernels.runtime.library._ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr("optpy.kernels.runtime.executor._ACCESSES_PER_THREAD", 1)
     solver = op.compile(ARAP, device="cpu", dtype=dtype)
     data = arap_data(70, 90)
     first, *others = (solver.solve(data, max_iterations=4, threads=n) for n in (1, 2, 3, 5))

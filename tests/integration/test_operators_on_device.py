@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.api.place import Place
 from optpy.api.plan import Solver, build
-from optpy.kernels.runtime.cuda import bound
-from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from tests.integration.test_graph_operators import SIZES as GRAPH_SIZES
 from tests.integration.test_graph_operators import data_of_mesh, mesh_energy, possible
 from tests.integration.test_graph_rows import ENERGIES, check_all_sizes
@@ -51,8 +51,8 @@ def solver_on(gpu: Device, energy: op.Energy, dtype: str, way: Way = None, deter
     return build(energy, dtype, by_hand(energy, way), Place(gpu, "as asked", deterministic))
 
 
-def machine(ops: Operators) -> BoundCuda:
-    return cast(BoundCuda, ops.problem._bound)
+def executor(ops: Operators) -> CudaExecutor:
+    return cast(CudaExecutor, ops.problem._executor)
 
 
 # -- grids -----------------------------------------------------------------------------------------------------------
@@ -162,13 +162,13 @@ def test_unknowns_of_no_dims_alone(gpu: Device) -> None:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_indices_of_64_bits(gpu: Device, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound, "_SMALL", 0)
+    monkeypatch.setattr(cuda_executor, "_SMALL", 0)
     for energy, data in (
         (STENCILS, data_of_stencils(33, 3, 40, 2)),
         (TIES, data_of_ties(20, 50)),
     ):
         solver = solver_on(gpu, energy, "float64", deterministic=deterministic)
-        assert machine(Operators(energy, data, np.float64, 1, solver)).index == "long long"
+        assert executor(Operators(energy, data, np.float64, 1, solver)).index == "long long"
         check_everything(energy, data, solver=solver)
 
 
@@ -220,8 +220,8 @@ LANES = {1: (10**9, 10**9), 32: (1, 10**9), 256: (1, 1)}
 
 def everywhere(lanes: int, patch: pytest.MonkeyPatch) -> None:
     short, long = LANES[lanes]
-    patch.setattr(bound, "_SHORT", short)
-    patch.setattr(bound, "_LONG", long)
+    patch.setattr(cuda_executor, "_SHORT", short)
+    patch.setattr(cuda_executor, "_LONG", long)
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -235,8 +235,8 @@ def test_local_sums_by_threads_warps_and_blocks(gpu: Device, lanes: int, monkeyp
             R=rng.normal(size=(height, 2)), s=np.array(0.4),
         )  # fmt: skip
         ops = Operators(WINDOW, data, np.float64, 1, solver)
-        assert {*map(int, machine(ops).context.lanes)} <= {1, lanes}
-        assert lanes in map(int, machine(ops).context.lanes)
+        assert {*map(int, executor(ops).context.lanes)} <= {1, lanes}
+        assert lanes in map(int, executor(ops).context.lanes)
         check_everything(WINDOW, data, solver=solver)
 
 
@@ -259,7 +259,7 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
             X=rng.normal(size=(1, width, 2)), Y=rng.normal(size=2), G=rng.normal(size=2),
             R=rng.normal(size=(1, 2)), s=np.array(0.4),
         )  # fmt: skip
-        found |= {*map(int, machine(Operators(WINDOW, data, np.float64, 1, solver)).context.lanes)}
+        found |= {*map(int, executor(Operators(WINDOW, data, np.float64, 1, solver)).context.lanes)}
     assert found == {1, 32, 256}
 
 

@@ -26,10 +26,10 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     problem.set_preconditioner(preconditioner)
     problem.linearise()
     problem.damp(DAMPED)
-    linear, machine = problem._linear_solver, problem._bound
+    linear, executor = problem._linear_solver, problem._executor
 
     def vector(kind: str) -> Real:
-        parts = [machine.host(problem.read_vector(kind, u)).ravel() for u in energy.problem.unknowns]
+        parts = [executor.host(problem.read_vector(kind, u)).ravel() for u in energy.problem.unknowns]
         return np.concatenate(parts)
 
     limits = LinearLimits(400, r_tolerance=1e-13)
@@ -39,7 +39,7 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     rng = np.random.default_rng(1)
     shapes = {u: (*(bound.sizes[d] for d in u.dims), tangent(u).channels) for u in energy.problem.unknowns}
     b = {u: rng.normal(size=shape) for u, shape in shapes.items()}
-    on_device = {u: machine.xp.asarray(value, blocking=True) if device == "cuda" else value for u, value in b.items()}
+    on_device = {u: executor.xp.asarray(value, blocking=True) if device == "cuda" else value for u, value in b.items()}
     summary = linear.solve_for(on_device, limits, True)
     assert summary.status in (LinearStatus.CONVERGED, LinearStatus.BREAKDOWN), summary
 

@@ -14,7 +14,7 @@ from optpy import ir
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.driver import LinearSolver
@@ -78,7 +78,7 @@ class Operators:
         return self.bound.xp.asarray(value, blocking=True) if self._on_gpu else value
 
     def _on_host(self, value: Any) -> NDArray[Any]:
-        return self.problem._bound.host(value)
+        return self.problem._executor.host(value)
 
     def linearise(self, preconditioner: Any = "jacobi") -> float:
         self.problem.set_preconditioner(preconditioner)
@@ -100,8 +100,8 @@ class Operators:
         """(J^T J + D) p and p.Ap."""
         self.put("p", p)
         group = "applyJTJ_damped" if damped else "applyJTJ"
-        self.problem._bound.queue(group)
-        return self.get("Ap"), self.problem._bound.totals(group)["pAp"]
+        self.problem._executor.queue(group)
+        return self.get("Ap"), self.problem._executor.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
         self.put("delta", delta)
@@ -116,8 +116,8 @@ class Operators:
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        machine, linear = self.problem._bound, self.problem._linear_solver
-        if not isinstance(machine, BoundProgram) or isinstance(machine.program.normal, ir.Uncoupled):
+        executor, linear = self.problem._executor, self.problem._linear_solver
+        if not isinstance(executor, CpuExecutor) or isinstance(executor.program.normal, ir.Uncoupled):
             return None
         assert isinstance(linear, LinearSolver)
         assembly = linear.system.shared(Assembly)

@@ -1,1 +1,1 @@
-"""Compiled programs bound to memory, and run."""
+"""Memory, tables and calls of compiled programs at run time."""

@@ -32,7 +32,7 @@ class AlgebraicMultigrid:
         self._assembly = assembly
         self._places = dict(_places(assembly.unknowns))
         self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
-        levels = Aggregation(assembly.pattern, assembly.channels, assembly.bound.program.dtype, safe_work)
+        levels = Aggregation(assembly.pattern, assembly.channels, assembly.executor.program.dtype, safe_work)
         self._levels = levels
         values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
         self.matrix = assembly.in_order(levels.order, levels.rows, levels.columns, values)
@@ -45,14 +45,14 @@ class AlgebraicMultigrid:
 
     def kernels(self, damped: bool) -> PcgKernels:
         """The lines of conjugate gradients with the levels that were built last."""
-        bound, matrix, levels = self._assembly.bound, self.matrix, self._levels
+        executor, matrix, levels = self._assembly.executor, self.matrix, self._levels
         solve = AssembledSolve(ctypes.pointer(matrix.state), ctypes.pointer(levels.state))
         found = lines(
-            bound,
+            executor,
             self._assembly.unknowns,
             damped,
             "_stored",
-            precondition=address(matrix_solvers(bound.library).optpy_apply_aggregation),
+            precondition=address(matrix_solvers(executor.library).optpy_apply_aggregation),
             preconditioner=ctypes.addressof(solve),
         )
         found.keeps = (solve, matrix, levels)
@@ -64,11 +64,11 @@ class AlgebraicMultigrid:
         if self._levels.matrix is not self.matrix.values:
             self._levels.matrix[...] = self.matrix.values
         self._levels.candidates[...] = self._near_nullspace()
-        bound, state = self._assembly.bound, self._levels.state
+        executor, state = self._assembly.executor, self._levels.state
 
         def work(safe: int) -> None:
             state.safe = safe
-            matrix_solvers(bound.library).optpy_aggregate(ctypes.byref(state), bound.product_threads)
+            matrix_solvers(executor.library).optpy_aggregate(ctypes.byref(state), executor.product_threads)
 
         safe_work.finish(work)
 
@@ -100,7 +100,7 @@ class AlgebraicMultigrid:
         axes, others = _AXES[len(place)], [a for a in range(channels) if a not in place]
         turning = others[: len(axes)]
         u = self._places[place]
-        x = self._assembly.bound.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
+        x = self._assembly.executor.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
         x -= x.mean(axis=0)
         turned = np.zeros((len(x), channels, len(axes)), x.dtype)
         for k, (a, b) in enumerate(axes):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.ir import NormalMatrix
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.assembled.assembly import AssembledMatrix, places, sparsity
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.assembled.nodes import Places, nodes_read
@@ -27,11 +27,11 @@ class Assembly:
     """
 
     def __init__(self, system: System) -> None:
-        bound, graphs = system.bound, system.graphs
-        assert isinstance(bound, BoundProgram)
-        normal, sizes = bound.program.normal, bound.buffers.sizes
+        executor, graphs = system.executor, system.graphs
+        assert isinstance(executor, CpuExecutor)
+        normal, sizes = executor.program.normal, executor.buffers.sizes
         assert isinstance(normal, NormalMatrix)
-        self.bound, self.unknowns, self._normal = bound, system.unknowns, normal
+        self.executor, self.unknowns, self._normal = executor, system.unknowns, normal
         self.channels = len(normal.elements)
         self.nodes = prod(sizes[d] for d in normal.dims)
         places = Places(sizes, {g.name: c.edges for g, c in graphs.items()})
@@ -42,18 +42,18 @@ class Assembly:
         self, order: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[Any]
     ) -> AssembledMatrix:
         """The matrix with its rows in the given order; see ``AssembledMatrix``."""
-        return AssembledMatrix(self._normal, self._reads, self.bound.buffers, order, rows, columns, values)
+        return AssembledMatrix(self._normal, self._reads, self.executor.buffers, order, rows, columns, values)
 
     def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
         """Compute the blocks of J^T J (+ D) as it now is."""
-        bound = self.bound
-        bound.run("normal")
-        matrix.state.add_row = address(bound.library.kernels.optpy_add_row)
+        executor = self.executor
+        executor.run("normal")
+        matrix.state.add_row = address(executor.library.kernels.optpy_add_row)
         for name, elements in self._normal.vectors.items():
-            setattr(matrix.state, name, places(elements, bound.program.slots))
-        assemble = matrix_solvers(bound.library).optpy_assemble
-        assemble(ctypes.byref(bound.context), ctypes.byref(matrix.state), damped, bound.product_threads)
+            setattr(matrix.state, name, places(elements, executor.program.slots))
+        assemble = matrix_solvers(executor.library).optpy_assemble
+        assemble(ctypes.byref(executor.context), ctypes.byref(matrix.state), damped, executor.product_threads)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve with the matrix."""
-        return self.bound.run("residual_stored")
+        return self.executor.run("residual_stored")

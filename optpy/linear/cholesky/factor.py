@@ -69,12 +69,12 @@ class CholeskyFactor:
         """
         self._factor.allocate()
         self._assembly.assemble(self.matrix, damped)
-        bound, state = self._assembly.bound, self._factor.state
-        factorise = matrix_solvers(bound.library).optpy_factorise
+        executor, state = self._assembly.executor, self._factor.state
+        factorise = matrix_solvers(executor.library).optpy_factorise
 
         def work(safe: int) -> None:
             state.safe = safe
-            factorise(ctypes.byref(state), self.matrix.state.matrix, bound.product_threads)
+            factorise(ctypes.byref(state), self.matrix.state.matrix, executor.product_threads)
 
         safe_work.finish(work)
         self._product = self.matrix.as_scipy()
@@ -85,21 +85,21 @@ class CholeskyFactor:
 
     def precondition(self, r: NDArray[Any]) -> NDArray[Any]:
         """The solution z of A z = r."""
-        bound, b = self._assembly.bound, np.ascontiguousarray(r, np.float64)
+        executor, b = self._assembly.executor, np.ascontiguousarray(r, np.float64)
         x = np.empty_like(b)
-        solve = matrix_solvers(bound.library).optpy_solve_factorised
-        solve(ctypes.byref(self._factor.state), b.ctypes.data, x.ctypes.data, bound.product_threads)
+        solve = matrix_solvers(executor.library).optpy_solve_factorised
+        solve(ctypes.byref(self._factor.state), b.ctypes.data, x.ctypes.data, executor.product_threads)
         return x
 
     def gradient(self) -> NDArray[np.float64]:
         """g, one after the other in the order of the nodes."""
-        buffers, nodes = self._assembly.bound.buffers, self._assembly.nodes
+        buffers, nodes = self._assembly.executor.buffers, self._assembly.nodes
         parts = [buffers.read(vector("g", u)).reshape(nodes, -1) for u in self._assembly.unknowns]
         return np.concatenate(parts, axis=1).astype(np.float64).ravel()
 
     def set_step(self, delta: NDArray[Any]) -> None:
         """Gives the solver a delta, rounded to its precision."""
-        buffers, channels = self._assembly.bound.buffers, self._assembly.channels
+        buffers, channels = self._assembly.executor.buffers, self._assembly.channels
         parts, first = delta.reshape(-1, channels), 0
         for u in self._assembly.unknowns:
             buffers.write(vector("delta", u), np.ascontiguousarray(parts[:, first : first + u.channels]))

@@ -18,8 +18,8 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
     """Compiles the kernel that has all iterations in it, so that the first solve need not."""
 
     def compiled(system: System, damped: bool) -> None:
-        bound = system.bound
-        bound.library.pcg("pcg_solve", "_block" if blocks and system.loop.has_blocks else "", damped, bound.index)
+        executor = system.executor
+        executor.library.pcg("pcg_solve", "_block" if blocks and system.loop.has_blocks else "", damped, executor.index)
 
     return compiled
 

@@ -7,7 +7,7 @@ from typing import final
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
-from optpy.kernels.runtime.cuda.bound import BoundCuda
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.safe_work import SafeWork
@@ -18,18 +18,18 @@ class CudaGridMultigrid:
     """See ``multigrid.Levels``.
 
     Args:
-        bound: the energy's program, which has a ``Coupling``, with its memory.
+        executor: the energy's program, which has a ``Coupling``, with its memory.
         unknowns: of the energy, in order.
 
     Raises:
         MemoryError: the device has too little left for the levels.
     """
 
-    def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
-        self._bound = bound
+    def __init__(self, executor: CudaExecutor, unknowns: Sequence[Field]) -> None:
+        self._executor = executor
         self._unknowns = unknowns
-        self.levels = CudaMultigrid(bound)
-        bound.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
+        self.levels = CudaMultigrid(executor)
+        executor.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
 
     @property
     def nbytes(self) -> int:
@@ -37,11 +37,11 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaLines:
         """The lines of conjugate gradients with the levels that were built last."""
-        return CudaLines(self._bound, self._unknowns, "_multigrid", damped, self.levels)
+        return CudaLines(self._executor, self._unknowns, "_multigrid", damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
-        lines, levels, c = self.kernels(damped), self.levels, self._bound.context
+        lines, levels, c = self.kernels(damped), self.levels, self._executor.context
         c.omega = levels.finest_omega
         lines.go_on()  # what is queued does nothing where a solve has ended
         for colour, point in levels.probes():
@@ -58,4 +58,4 @@ class CudaGridMultigrid:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._bound.run("residual_multigrid")
+        return self._executor.run("residual_multigrid")

@@ -15,9 +15,9 @@ import numpy as np
 from optpy.ir import Coupling, Dim
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
-from optpy.kernels.runtime.cuda.bound import BoundCuda, CudaLibrary
 from optpy.kernels.runtime.cuda.context import PCG
 from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
 from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLevel, cuda_context
@@ -100,12 +100,12 @@ def level_sizes(coupling: Coupling, sizes: Mapping[Dim, int]) -> list[LevelSize]
     return found
 
 
-def levels_nbytes(bound: BoundCuda) -> int:
+def levels_nbytes(executor: CudaExecutor) -> int:
     """Bytes of the levels of a problem, or a little less."""
-    coupling = bound.program.coupling
+    coupling = executor.program.coupling
     assert isinstance(coupling, Coupling)
-    elements = sum(size.plane for size in level_sizes(coupling, bound.buffers.sizes)) * sum(_planes(coupling).values())
-    return elements * np.dtype(bound.dtype).itemsize
+    points = sum(size.plane for size in level_sizes(coupling, executor.buffers.sizes))
+    return points * sum(_planes(coupling).values()) * np.dtype(executor.dtype).itemsize
 
 
 def _shape(coupling: Coupling, sizes: Mapping[Dim, int]) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class CudaMultigrid:
     """The coarse levels of one problem on a device, and the launches that work on them.
 
     Args:
-        bound: the energy's program with its memory; it has a ``Coupling``.
+        executor: the energy's program with its memory; it has a ``Coupling``.
 
     Attributes:
         omegas: the damping of each level, the finest first; on the device.
@@ -141,16 +141,16 @@ class CudaMultigrid:
         MemoryError: the device has too little left.
     """
 
-    def __init__(self, bound: BoundCuda) -> None:
-        coupling = bound.program.coupling
+    def __init__(self, executor: CudaExecutor) -> None:
+        coupling = executor.program.coupling
         assert isinstance(coupling, Coupling)
-        self._bound, self._coupling = bound, coupling
-        self._xp, self._dtype = bound.xp, np.dtype(bound.dtype)
+        self._executor, self._coupling = executor, coupling
+        self._xp, self._dtype = executor.xp, np.dtype(executor.dtype)
         self._memory: list[Any] = []
-        finest = _shape(coupling, bound.buffers.sizes)
-        sizes = level_sizes(coupling, bound.buffers.sizes)
+        finest = _shape(coupling, executor.buffers.sizes)
+        sizes = level_sizes(coupling, executor.buffers.sizes)
         self.omegas = self._zeros(1 + len(sizes), np.float64)
-        self.finest_omega = bound.device.address(self.omegas)
+        self.finest_omega = executor.device.address(self.omegas)
         self._levels = [self._level(size, self.finest_omega + 8 * (1 + n)) for n, size in enumerate(sizes)]
         work = prod(2 * r + 1 for r in coupling.coarse_reach) * len(coupling.pairs)
         small = [n for n, size in enumerate(sizes) if prod(size.shape) * work <= _ALONE]
@@ -158,7 +158,7 @@ class CudaMultigrid:
         self.context = self._new_context(finest)
 
     def _level(self, size: LevelSize, omega: int) -> CudaLevel:
-        address = self._bound.device.address
+        address = self._executor.device.address
         planes = _planes(self._coupling)
         arrays = {name: address(self._zeros(k * size.plane, self._dtype)) for name, k in planes.items()}
         shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
@@ -170,7 +170,7 @@ class CudaMultigrid:
         return array
 
     def _new_context(self, finest: tuple[int, ...]) -> Any:
-        bound, address = self._bound, self._bound.device.address
+        executor, address = self._executor, self._executor.device.address
         fields = cuda_context(len(self._coupling.elements)).fields
         context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
         levels = np.frombuffer(bytes((CudaLevel * len(self._levels))(*self._levels)), np.uint8)
@@ -178,13 +178,13 @@ class CudaMultigrid:
         context.levels = ctypes.cast(address(self._memory[-1]), ctypes.POINTER(CudaLevel))  # on the device
         context.small, context.last = self._small, len(self._levels) - 1
         coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
-        pitch = bound.buffers.pitch[self._coupling.dims]
+        pitch = executor.buffers.pitch[self._coupling.dims]
         context.size[:] = finest
         context.row, context.slab = pitch, pitch * finest[1]
         context.factor = address(self._zeros(coarsest**2, np.float64))
         context.work = address(self._zeros(2 * coarsest, np.float64))
-        context.partial, context.sync = bound.context.partial, bound.context.sync
-        context.status = bound.context.pcg + PCG.itemsize - 8  # its last member
+        context.partial, context.sync = executor.context.partial, executor.context.sync
+        context.status = executor.context.pcg + PCG.itemsize - 8  # its last member
         return context
 
     @property
@@ -267,7 +267,7 @@ class CudaMultigrid:
         for n, channel in enumerate(self.context.fine):
             for name, kind in (("values", values), ("minus", minus), ("mask", mask)):
                 element = None if kind is None else self._coupling.vectors[kind][n]
-                setattr(channel, name, None if element is None else self._bound.address_of(*element))
+                setattr(channel, name, None if element is None else self._executor.address_of(*element))
 
     def _points(self, level: int) -> int:
         return prod(self._levels[level].size)
@@ -283,5 +283,5 @@ class CudaMultigrid:
         self._queue(name, self._points(level) if points is None else points)
 
     def _queue(self, name: str, points: int, together: bool = False) -> None:
-        kernel = levels_kernel(self._bound.library, name)
-        self._bound.launch(kernel, points, together=together, context=self.context)
+        kernel = levels_kernel(self._executor.library, name)
+        self._executor.launch(kernel, points, together=together, context=self.context)

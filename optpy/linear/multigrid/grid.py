@@ -9,7 +9,7 @@ from typing import final
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Coupling, Field
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.multigrid.levels import Multigrid, places
 from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.structures import MultigridState
@@ -23,18 +23,18 @@ class GridMultigrid:
     """A V-cycle on coarser grids (``kernels.multigrid``).
 
     Args:
-        bound: the energy's program, which has a ``Coupling``, with its memory.
+        executor: the energy's program, which has a ``Coupling``, with its memory.
         unknowns: of the energy, in order.
     """
 
-    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
-        coupling, buffers = bound.program.coupling, bound.buffers
+    def __init__(self, executor: CpuExecutor, unknowns: Sequence[Field]) -> None:
+        coupling, buffers = executor.program.coupling, executor.buffers
         assert isinstance(coupling, Coupling)
-        self._bound = bound
+        self._executor = executor
         self._unknowns = unknowns
         shape = [buffers.sizes[d] for d in coupling.dims]
-        self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], bound.program.dtype)
-        program, state = bound.program, self.levels.state
+        self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], executor.program.dtype)
+        program, state = executor.program, self.levels.state
         for name, elements in coupling.vectors.items():
             setattr(state, name, places(elements, program.slots))
         state.z_of = ints([program.slots.fields[vector("z", u)] for u in unknowns])
@@ -54,26 +54,26 @@ class GridMultigrid:
     def _lines(self, damped: bool) -> PcgKernels:
         state = ctypes.addressof(self.levels.state)
         return lines(
-            self._bound,
+            self._executor,
             self._unknowns,
             damped,
             "_multigrid",
-            precondition=address(grid_multigrid(self._bound.library).optpy_apply_multigrid),
+            precondition=address(grid_multigrid(self._executor.library).optpy_apply_multigrid),
             preconditioner=state,
             omega=state + MultigridState.omega.offset,
         )
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for J^T J (+ D) as it now is."""
-        bound, state = self._bound, self.levels.state
-        build, lines = grid_multigrid(bound.library).optpy_multigrid, self.kernels(damped)
+        executor, state = self._executor, self.levels.state
+        build, lines = grid_multigrid(executor.library).optpy_multigrid, self.kernels(damped)
 
         def work(safe: int) -> None:
             state.safe = safe
-            build(byref(bound.context), byref(lines), byref(state), bound.no_scalars, bound.product_threads)
+            build(byref(executor.context), byref(lines), byref(state), executor.no_scalars, executor.product_threads)
 
         safe_work.finish(work)
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._bound.run("residual_multigrid")
+        return self._executor.run("residual_multigrid")

@@ -45,18 +45,18 @@ def _too_large_for_kernels(coupling: Coupling, sizes: Mapping[Dim, int]) -> str 
 
 
 def _on_cpu(system: System) -> MultigridSolve:
-    return MultigridSolve(system.loop, GridMultigrid(system.bound, system.unknowns))
+    return MultigridSolve(system.loop, GridMultigrid(system.executor, system.unknowns))
 
 
 def _on_gpu(system: System) -> MultigridSolve:
     try:
-        return MultigridSolve(system.loop, CudaGridMultigrid(system.bound, system.unknowns))
+        return MultigridSolve(system.loop, CudaGridMultigrid(system.executor, system.unknowns))
     except MemoryError as error:
-        raise NoMemory(_full(system.bound), "jacobi (no memory for multigrid)") from error
+        raise NoMemory(_full(system.executor), "jacobi (no memory for multigrid)") from error
 
 
-def _full(bound: Any) -> DeviceMemoryError:
-    device, needed = bound.device, levels_nbytes(bound)
+def _full(executor: Any) -> DeviceMemoryError:
+    device, needed = executor.device, levels_nbytes(executor)
     return DeviceMemoryError(
         f"the levels of preconditioner='multigrid' take {needed:,} bytes, and beside the solve "
         f"{device.free_memory():,} are free on {device.name}: use 'auto'"
@@ -64,13 +64,13 @@ def _full(bound: Any) -> DeviceMemoryError:
 
 
 def _compile_on_cpu(system: System, damped: bool) -> None:
-    grid_multigrid(system.bound.library)
+    grid_multigrid(system.executor.library)
 
 
 def _compile_on_gpu(system: System, damped: bool) -> None:
-    library = system.bound.library
+    library = system.executor.library
     levels_kernel(library, "mg_small_levels")
-    library.pcg("pcg_start", "_multigrid", damped, system.bound.index)
+    library.pcg("pcg_start", "_multigrid", damped, system.executor.index)
 
 
 MULTIGRID = Record(

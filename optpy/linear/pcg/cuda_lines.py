@@ -9,8 +9,8 @@ from typing import Protocol, final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.codegen.cuda.program import Phase
-from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 
 TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
@@ -29,14 +29,14 @@ class CudaLines:
     """The lines of an iteration, with one preconditioner.
 
     Attributes:
-        bound: the energy's program with its memory.
+        executor: the energy's program with its memory.
         unknowns: of the energy, in order.
         suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid".
         damped: whether A = J^T J + D, or J^T J alone.
         multigrid: the levels below the finest; or None.
     """
 
-    bound: BoundCuda
+    executor: CudaExecutor
     unknowns: Sequence[Field]
     suffix: str
     damped: bool
@@ -44,7 +44,7 @@ class CudaLines:
 
     def queue(self, name: str) -> None:
         """Queue one line; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
-        self.bound.launch(self.kernel(name), self.points)
+        self.executor.launch(self.kernel(name), self.points)
 
     def start(self) -> None:
         """Queue delta = 0, and the first residual."""
@@ -108,21 +108,21 @@ class CudaLines:
 
     def _queue_on(self, name: str, kind: str) -> None:
         vectors = [(vector(kind, u), vector("p", u)) for u in self.unknowns]
-        self.bound.launch_on(self.kernel(name), self.points, vectors)
+        self.executor.launch_on(self.kernel(name), self.points, vectors)
 
     def kernel(self, name: str) -> Kernel:
-        return self.bound.library.pcg(name, self.suffix, self.damped, self.bound.index)
+        return self.executor.library.pcg(name, self.suffix, self.damped, self.executor.index)
 
     @property
     def fits_one_kernel(self) -> bool:
         """Whether all iterations run in one kernel, as far as the points go."""
-        return self.multigrid is None and self.bound.points(f"start{self.suffix}") <= TOGETHER
+        return self.multigrid is None and self.executor.points(f"start{self.suffix}") <= TOGETHER
 
     @property
     def _products(self) -> tuple[Phase, ...]:
-        return self.bound.program.phases["applyJTJ_damped" if self.damped else "applyJTJ"]
+        return self.executor.program.phases["applyJTJ_damped" if self.damped else "applyJTJ"]
 
     @property
     def points(self) -> int:
         """Threads that a line could use."""
-        return max(map(self.bound.points, ("applyJTJ", f"start{self.suffix}")))
+        return max(map(self.executor.points, ("applyJTJ", f"start{self.suffix}")))

@@ -16,7 +16,7 @@ from optpy.ir import Field
 from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
-from optpy.kernels.runtime.library import BoundProgram
+from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.ending import linear_summary
@@ -59,18 +59,18 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def lines(
-    bound: BoundProgram, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
+    executor: CpuExecutor, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
 ) -> PcgKernels:
     """The kernels of each line of an iteration.
 
     Args:
-        bound: the energy's program with its memory.
+        executor: the energy's program with its memory.
         unknowns: of the energy, in order.
         damped: whether A = J^T J + D, or J^T J alone.
         suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
         preconditioner: further members of ``PcgKernels``: what makes z where the lines do not.
     """
-    groups, fields = bound.program.groups, bound.program.slots.fields
+    groups, fields = executor.program.groups, executor.program.slots.fields
     names = ("start", "direction", "update", "flush", "restart")
     apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
     return PcgKernels(
@@ -100,7 +100,7 @@ class NativeLoop:
     """Runs conjugate gradients on the CPU: see ``PcgLoop``. Every call is done when it returns.
 
     Args:
-        bound: the energy's program with its memory.
+        executor: the energy's program with its memory.
         unknowns: of the energy, in order.
     """
 
@@ -108,16 +108,16 @@ class NativeLoop:
     nbytes = 0
     compiles_late = False
 
-    def __init__(self, bound: BoundProgram, unknowns: Sequence[Field]) -> None:
-        self.bound = bound
+    def __init__(self, executor: CpuExecutor, unknowns: Sequence[Field]) -> None:
+        self.executor = executor
         self.unknowns = unknowns
         self.safe_work = SafeWork()
         self._lines: dict[tuple[bool, str], PcgKernels] = {}
-        self._precision = float(np.finfo(bound.program.dtype).eps)
+        self._precision = float(np.finfo(executor.program.dtype).eps)
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.bound.program.groups
+        return "evalJTF_block" in self.executor.program.groups
 
     def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
         """See ``PcgLoop.trace``."""
@@ -128,7 +128,7 @@ class NativeLoop:
         """See ``PcgLoop.lines``."""
         found = self._lines.get((damped, suffix))
         if found is None:
-            found = self._lines[damped, suffix] = lines(self.bound, self.unknowns, damped, suffix)
+            found = self._lines[damped, suffix] = lines(self.executor, self.unknowns, damped, suffix)
         return found
 
     def run(
@@ -148,9 +148,9 @@ class NativeLoop:
 
     def _call(self, lines: PcgKernels, state: PcgState, safe_work: int) -> None:
         state.safe = safe_work
-        context, threads = byref(self.bound.context), self.bound.product_threads
-        pcg = self.bound.library.loops.optpy_pcg
-        pcg(context, byref(lines), byref(state), self.bound.no_scalars, threads)
+        context, threads = byref(self.executor.context), self.executor.product_threads
+        pcg = self.executor.library.loops.optpy_pcg
+        pcg(context, byref(lines), byref(state), self.executor.no_scalars, threads)
 
     def follow(self, ahead: object) -> None:
         """Nothing need be done ahead."""

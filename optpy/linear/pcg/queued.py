@@ -11,8 +11,8 @@ import numpy as np
 from optpy.errors import InternalError
 from optpy.ir import Field
 from optpy.kernels.codegen.endings import Ending
-from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
@@ -37,35 +37,35 @@ class QueuedLoop:
     each line of the method is a kernel: three to an iteration with Jacobi.
 
     Args:
-        bound: the energy's program with its memory.
+        executor: the energy's program with its memory.
         unknowns: of the energy, in order.
     """
 
     device = "cuda"
     compiles_late = True
 
-    def __init__(self, bound: BoundCuda, unknowns: Sequence[Field]) -> None:
-        self.bound = bound
+    def __init__(self, executor: CudaExecutor, unknowns: Sequence[Field]) -> None:
+        self.executor = executor
         self.unknowns = unknowns
         self.safe_work = SafeWork()
-        self._progress, self._progress_address = bound.device.shared_with_host((1,), np.dtype(np.int64))
+        self._progress, self._progress_address = executor.device.shared_with_host((1,), np.dtype(np.int64))
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.bound.program.phases
+        return "evalJTF_block" in self.executor.program.phases
 
     @property
     def nbytes(self) -> int:
-        return self.bound.nbytes
+        return self.executor.nbytes
 
     def trace(self, iterations: int) -> tuple[Any, int]:
         """See ``PcgLoop.trace``."""
-        rows = self.bound.xp.zeros((iterations, 7), np.float64)
-        return rows, self.bound.device.address(rows)
+        rows = self.executor.xp.zeros((iterations, 7), np.float64)
+        return rows, self.executor.device.address(rows)
 
     def lines(self, damped: bool, suffix: str) -> CudaLines:
         """See ``PcgLoop.lines``."""
-        return CudaLines(self.bound, self.unknowns, suffix, damped)
+        return CudaLines(self.executor, self.unknowns, suffix, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
         """Queue it."""
@@ -92,7 +92,7 @@ class QueuedLoop:
         self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None] | None
     ) -> bool:
         """Queue each line of up to ``most`` iterations; whether there is a pause after them."""
-        c = self.bound.context
+        c = self.executor.context
         queued = self._queue_lines(lines, state, limits, most)
         lines.queue("pcg_flush")
         if ahead is not None:
@@ -113,13 +113,13 @@ class QueuedLoop:
         self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None]
     ) -> bool:
         """The same with all iterations in one kernel, from delta = 0."""
-        bound, c = self.bound, self.bound.context
+        executor, c = self.executor, self.executor.context
         kernel = lines.kernel("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
             limits.safe_point.poll()
             c.slice = max(int(min(SLICE, limits.safe_point.seconds_left) * 1e9), 1)
-            bound.launch(kernel, lines.points, together=True)
+            executor.launch(kernel, lines.points, together=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
                 ahead()
@@ -139,11 +139,11 @@ class QueuedLoop:
 
     def _begin(self, state: PcgState, limits: LinearLimits, pause: int) -> None:
         """The numbers that the device tests by."""
-        c = self.bound.context
+        c = self.executor.context
         c.eta, c.r_tolerance, c.precision = (
             limits.eta,
             limits.r_tolerance,
-            float(np.finfo(self.bound.program.dtype).eps),
+            float(np.finfo(self.executor.program.dtype).eps),
         )
         c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
         c.reset_period, c.pause = limits.residual_reset_period, pause
@@ -152,7 +152,7 @@ class QueuedLoop:
 
     def _queue_lines(self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int) -> int:
         """Queue iterations until the device tells that it has ended; returns how many there are now at most."""
-        bound, c = self.bound, self.bound.context
+        executor, c = self.executor, self.executor.context
         self._progress[0] = 0
         c.progress, c.slice = self._progress_address, 0
         if state.resume:
@@ -170,14 +170,14 @@ class QueuedLoop:
                 k += 1
                 lines.iterate(reset=bool(period) and k % period == 0)
             batch += 1
-            marks.append(bound.device.mark())
+            marks.append(executor.device.mark())
             if len(marks) > _AHEAD:
                 marks.pop(0).wait()
         return k
 
     def _read(self, state: PcgState) -> None:
         """Reads the state of the device; the host waits for it."""
-        found = self.bound.pcg_state()
+        found = self.executor.pcg_state()
         state.k, state.status, state.resume = found.k, found.status, 0
         state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
         state.Q, state.zeta = found.Q, found.zeta

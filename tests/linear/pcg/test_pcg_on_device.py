@@ -19,8 +19,8 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.kernels.codegen.endings import Ending
-from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -55,7 +55,7 @@ def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
+    values = [problem._executor.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -141,9 +141,9 @@ def hub_linearised() -> tuple[Real, csr_array]:
 def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, preconditioner: Any, reset: int) -> None:
     solver = build(HUB, "float64", by_hand(HUB, schedule), Place(gpu, "as asked"))
     problem = compiled(HUB, HUB_DATA, solver)
-    machine = problem._bound
-    assert isinstance(machine, BoundCuda)
-    assert schedule != GATHERS[3] or len(machine.program.phases["applyJTJ"]) == 2
+    executor = problem._executor
+    assert isinstance(executor, CudaExecutor)
+    assert schedule != GATHERS[3] or len(executor.program.phases["applyJTJ"]) == 2
     limits = LinearLimits(max_iterations=9, residual_reset_period=reset)
     ours = solved(problem, preconditioner, DAMPED, limits)
     F, J = hub_linearised()
@@ -190,9 +190,9 @@ def test_it_stagnates_by_the_textbook_s_rule(gpu: Device, way: str) -> None:
 
 
 def ended(problem: CompiledProblem) -> Ending:
-    machine = problem._bound
-    assert isinstance(machine, BoundCuda)
-    return Ending(machine.pcg_state().status)
+    executor = problem._executor
+    assert isinstance(executor, CudaExecutor)
+    return Ending(executor.pcg_state().status)
 
 
 def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
@@ -261,7 +261,7 @@ def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypat
     device.accept()
     at_candidate = device.linearise()
     device._queue_linearisation()
-    assert device._bound.totals("evalJTF")["gradient_max"] == at_candidate
+    assert device._executor.totals("evalJTF")["gradient_max"] == at_candidate
 
 
 # -- slices of time, one solve after the other -------------------------------------------------------------------------

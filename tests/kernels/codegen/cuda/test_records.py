@@ -21,8 +21,8 @@ from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CPU, CUDA, record_length, storage_dtype, widest_load
 from optpy.kernels.codegen.passes.pack_records import windows
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
-from optpy.kernels.runtime.cuda.bound import _largest_index
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import _largest_index
 from tests.integration.test_operators_on_device import WAYS, solver_on
 from tests.support.applications import ENERGIES
 from tests.support.operator_checks import check_everything

@@ -15,8 +15,8 @@ from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
 
-class Machine(Protocol):
-    """Compiled routines bound to memory, where the device is: ``BoundProgram`` on the CPU, ``BoundCuda`` on a GPU."""
+class Executor(Protocol):
+    """Runs compiled routines on their memory: ``CpuExecutor`` on the CPU, ``CudaExecutor`` on a GPU."""
 
     @property
     def buffers(self) -> Buffers: ...

@@ -1,4 +1,4 @@
-"""A compiled program bound to memory: calling kernels through ctypes, and what loops over them needs."""
+"""The executor on the CPU: a compiled program with its memory, called through ctypes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class _Place:
 
 
 @final
-class BoundProgram:
-    """A program with its memory.
+class CpuExecutor:
+    """Runs the kernels of a program on its memory.
 
     Args:
         library: the program, compiled.

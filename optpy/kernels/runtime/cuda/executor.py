@@ -1,4 +1,4 @@
-"""A CUDA program bound to memory on a device: queueing its kernels, and reading the sums that they leave."""
+"""The executor on a GPU, a CUDA program with its memory: queueing its kernels, and reading the sums that they leave."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CudaLibrary:
 
 
 @final
-class BoundCuda:
+class CudaExecutor:
     """A program with its memory on a device.
 
     Work is queued on the caller's stream; ``totals`` is what waits for it.
