@@ -14,7 +14,7 @@ from optpy.api.backend import Backend, CompileTiming
 from optpy.api.pipeline import cpu_backend, cuda_backend
 from optpy.api.place import Place
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.ir import Graph, Problem, Target
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.tables import Connectivity
@@ -66,11 +66,11 @@ class Compiled:
         """Within it, the solver's device is the current one of this thread."""
         return self.place.current()
 
-    def instance(self, bound: Bound, threads: int) -> CompiledProblem:
+    def instance(self, bound: BoundData, threads: int) -> CompiledProblem:
         """The problem with memory for the sizes of some data, in its precision."""
         return self.backend(bound.dtype).problem(self.problem, bound.sizes, threads)
 
-    def connectivity(self, bound: Bound) -> dict[Graph, Connectivity]:
+    def connectivity(self, bound: BoundData) -> dict[Graph, Connectivity]:
         """The tables of the graphs in the data; those of the last data where the edges are the same."""
         found: dict[Graph, Connectivity] = {}
         for g in self.problem.graphs:
@@ -79,7 +79,7 @@ class Compiled:
             found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes, bound.xp)
         return found
 
-    def bind(self, problem: CompiledProblem, bound: Bound, arrays: Mapping[str, Any], rewired: bool = True) -> None:
+    def bind(self, problem: CompiledProblem, bound: BoundData, arrays: Mapping[str, Any], rewired: bool = True) -> None:
         """Copy data into a problem of its sizes: some or all arrays, all params, and the graphs if they are others."""
         with room_for({**bound.edges, **arrays}, bound.xp):
             graphs = self.connectivity(bound) if rewired else None

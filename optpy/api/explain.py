@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optpy.api.executor import Executor
 from optpy.energy.check.evaluation import Columns
 from optpy.energy.check.non_finite import explain_gradient, explain_values
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Graph, Problem, Role
@@ -39,6 +39,6 @@ def explained_gradient(
     inputs = {f: host(buffers.read(f)) for f in buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
     arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
     edges = {g.name: host(c.edges) for g, c in graphs.items()}
-    bound = Bound(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
+    bound = BoundData(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
     gradient = {u.name: host(buffers.read(vector("g", u))) for u in problem.unknowns}
     return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)

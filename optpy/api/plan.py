@@ -15,7 +15,7 @@ from optpy.api.backend import Backend, CompileTiming, Listing
 from optpy.api.compiled import Compiled, build_backend
 from optpy.api.place import CPU, DeviceName, Place, place_of
 from optpy.api.session import Session
-from optpy.energy.data.binding import Bound, bind
+from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
@@ -38,7 +38,7 @@ class _Request:
     """Options and data of a solve, checked against a problem; needs no compiled code."""
 
     options: SolveOptions
-    bound: Bound
+    bound: BoundData
     seconds: float
     """For binding the data."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from optpy.api.compiled import Compiled
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import Bound, bind_update
+from optpy.energy.data.binding import BoundData, bind_update
 from optpy.errors import DataError, OptionError, OptpyError
 from optpy.ir import Problem
 from optpy.kernels.runtime.capacity import room_for
@@ -49,7 +49,7 @@ class Session:
     def __init__(
         self,
         compiled: Compiled,
-        bound: Bound,
+        bound: BoundData,
         options: SolveOptions,
         bind_seconds: float,
     ) -> None:
@@ -86,16 +86,16 @@ class Session:
         return self._current_state().minimizer
 
     @property
-    def _bound(self) -> Bound:
+    def _bound(self) -> BoundData:
         return self._current_state().bound
 
-    def _new_problem(self, bound: Bound, arrays: Mapping[str, Any]) -> CompiledProblem:
+    def _new_problem(self, bound: BoundData, arrays: Mapping[str, Any]) -> CompiledProblem:
         problem = self._compiled.instance(bound, thread_count(self._options.threads))
         self._compiled.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         return problem
 
-    def _new_state(self, bound: Bound, problem: CompiledProblem, options: SolveOptions) -> _State:
+    def _new_state(self, bound: BoundData, problem: CompiledProblem, options: SolveOptions) -> _State:
         bound.release()
         # Not a method of the session: that would be a cycle, and the buffers would outlive their last user.
         read_x = partial(_copies, problem, self._compiled.problem, bound)
@@ -219,7 +219,7 @@ class Session:
     def __setitem__(self, name: str, value: object) -> NoReturn:
         raise TypeError(f"a session's data is changed by update: session.update({name}=...)")
 
-    def _changed(self, bound: Bound, changed: Mapping[str, Any], rewired: bool) -> CompiledProblem:
+    def _changed(self, bound: BoundData, changed: Mapping[str, Any], rewired: bool) -> CompiledProblem:
         """The problem with other data of the same sizes."""
         problem = self._problem
         try:
@@ -231,7 +231,7 @@ class Session:
             raise
         return problem
 
-    def _resized(self, bound: Bound, changed: Mapping[str, Any]) -> CompiledProblem:
+    def _resized(self, bound: BoundData, changed: Mapping[str, Any]) -> CompiledProblem:
         """A problem of other sizes, with what stays as the old one has it, whose memory is given up for it."""
         with room_for(changed, bound.xp):
             self._problem.check_preconditioner(bound.sizes, self._compiled.connectivity(bound))
@@ -384,12 +384,12 @@ class _State:
         minimizer: of that problem.
     """
 
-    bound: Bound
+    bound: BoundData
     problem: CompiledProblem
     options: SolveOptions
     minimizer: Minimizer
 
 
-def _copies(problem: CompiledProblem, of: Problem, bound: Bound) -> dict[str, Any]:
+def _copies(problem: CompiledProblem, of: Problem, bound: BoundData) -> dict[str, Any]:
     """All unknowns by name, of the kinds and shapes that came in."""
     return {u.name: bound.give_back(u.name, problem.read(u)) for u in of.unknowns}

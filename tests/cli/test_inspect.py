@@ -110,7 +110,7 @@ def test_the_interior_takes_less_than_the_border(file: Path) -> None:
     found = counts(rows(inspect(file), "Operations for each point"), "at any point", "in the interior")
     for routine in ("cost", "evalF", "evalJTF", "applyJTJ", "modelcost"):
         assert sum(found[routine, "at any point"]) >= sum(found[routine, "in the interior"])
-    assert found["applyJTJ", "at any point"][5] > found["applyJTJ", "in the interior"][5]  # bound checks
+    assert found["applyJTJ", "at any point"][5] > found["applyJTJ", "in the interior"][5]  # bounds checks
 
 
 def test_source_is_the_c_of_one_routine_alone(file: Path) -> None:

@@ -46,7 +46,7 @@ def stored_reads(roots: Iterable[Expr]) -> set[ir.Field]:
     return {k.field for k in keys if isinstance(k, ir.Access) and k.field.role is ir.Role.STORED}
 
 
-def bound_checks(roots: Iterable[Expr]) -> int:
+def bounds_checks(roots: Iterable[Expr]) -> int:
     return sum(isinstance(v.key, ir.InBounds) for v in variables(roots))
 
 
@@ -80,11 +80,11 @@ def test_handles_are_read_as_one_byte() -> None:
 
 
 @pytest.mark.parametrize("group", ["cost", "evalF", "modelcost", "evalJTF", "applyJTJ", "applyJTJ_damped"])
-def test_the_interior_has_no_bound_checks_and_the_border_has_them(group: str) -> None:
+def test_the_interior_has_no_bounds_checks_and_the_border_has_them(group: str) -> None:
     for kernel in kernels(WARPING, group):
         assert kernel.margins == ((1, 1), (1, 1))
-        assert bound_checks(kernel.interior.roots) == 0
-        assert bound_checks(kernel.border.roots) == 4
+        assert bounds_checks(kernel.interior.roots) == 0
+        assert bounds_checks(kernel.border.roots) == 4
         assert count(kernel.interior.roots).cost <= count(kernel.border.roots).cost
 
 

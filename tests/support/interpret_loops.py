@@ -11,7 +11,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.api.pipeline import Derived
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.ir import loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
@@ -35,7 +35,7 @@ class LoopInterpreter(Interpreter):
         bound: the data.
     """
 
-    def __init__(self, derived: Derived[Program] | Derived[CudaProgram], bound: Bound) -> None:
+    def __init__(self, derived: Derived[Program] | Derived[CudaProgram], bound: BoundData) -> None:
         super().__init__(derived.routines.groups, bound)
         self._program = derived.program
         graphs = {key.graph for key in derived.program.slots.tables}

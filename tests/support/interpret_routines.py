@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.slots import segment_list
 from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
@@ -30,7 +30,7 @@ class Points:
         count: of the points.
     """
 
-    def __init__(self, bound: Bound, values: Mapping[ir.Index, Whole], count: int) -> None:
+    def __init__(self, bound: BoundData, values: Mapping[ir.Index, Whole], count: int) -> None:
         self.bound = bound
         self.values = dict(values)
         self.count = count
@@ -76,7 +76,7 @@ class Interpreter:
         bound: the data.
     """
 
-    def __init__(self, groups: Mapping[ir.Group, Sequence[ir.Routine]], bound: Bound) -> None:
+    def __init__(self, groups: Mapping[ir.Group, Sequence[ir.Routine]], bound: BoundData) -> None:
         self._groups = groups
         self._bound = bound
         self._memory: dict[ir.Field, Real] = {}

@@ -10,7 +10,7 @@ import numpy as np
 from optpy import ir
 from optpy.energy.check.diagnosis import Index, Read
 from optpy.energy.check.evaluation import Lookup
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.traverse import variables
@@ -26,7 +26,7 @@ class AtPoint:
         index: of the point in the domain.
     """
 
-    def __init__(self, domain: ir.Domain, bound: Bound, index: Index) -> None:
+    def __init__(self, domain: ir.Domain, bound: BoundData, index: Index) -> None:
         sizes = tuple(bound.sizes[i.dim] for i in domain)
         self._slab = ir.Slab(domain, index[0], (1, *sizes[1:])) if index else ir.Slab(domain, 0, ())
         self._at = (0, *index[1:]) if index else ()

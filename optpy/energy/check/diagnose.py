@@ -16,7 +16,7 @@ from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite
 from optpy.energy.check.evaluation import Columns, Lookup, Partials
-from optpy.energy.data.binding import Bound, bind
+from optpy.energy.data.binding import BoundData, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.order import topological
@@ -77,7 +77,7 @@ class _Sight:
         non_finite: what is not finite.
     """
 
-    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
+    def __init__(self, problem: ir.Problem, bound: BoundData) -> None:
         from scipy.sparse import csr_matrix
 
         self._bound = bound
@@ -155,7 +155,7 @@ class _Sight:
         return zero + len(R.T) - rank
 
 
-def _shape(residual: ir.Residual, bound: Bound) -> tuple[int, ...]:
+def _shape(residual: ir.Residual, bound: BoundData) -> tuple[int, ...]:
     return (*(bound.sizes[i.dim] for i in residual.domain), len(residual.components))
 
 
@@ -188,7 +188,7 @@ _Entry = tuple[int, str | None, float]
 class _Finding:
     """Counts the values of a residual, or its derivatives, that are not finite, and keeps the first."""
 
-    def __init__(self, residual: ir.Residual, bound: Bound) -> None:
+    def __init__(self, residual: ir.Residual, bound: BoundData) -> None:
         self._residual = residual
         self._bound = bound
         self._count = self._total = 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, residual_values
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.stopped import stopped
 from optpy.energy.derive.tangent import moved
 from optpy.symbolic.expr import Expr, var
@@ -39,7 +39,7 @@ class _Held:
 class _HoldingLookup:
     """Leaves at a changed point, but what gradients do not go through at the start."""
 
-    def __init__(self, start: Bound, now: Bound, slab: ir.Slab) -> None:
+    def __init__(self, start: BoundData, now: BoundData, slab: ir.Slab) -> None:
         self._start = Lookup(start, slab)
         self._now = Lookup(now, slab)
 
@@ -53,7 +53,7 @@ class _HoldingLookup:
 class DisplacedResiduals:
     """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
 
-    def __init__(self, problem: ir.Problem, bound: Bound) -> None:
+    def __init__(self, problem: ir.Problem, bound: BoundData) -> None:
         self._unknowns = problem.unknowns
         self._bound = bound
         self._residuals = [replace(r, components=_hold_stopped(ir.at_zero(r.linearised))) for r in problem.residuals]
@@ -77,7 +77,7 @@ class DisplacedResiduals:
     def __call__(self, change: Floats) -> Floats:
         return self._evaluated(self.at(change), evaluate)
 
-    def at(self, change: Floats) -> Bound:
+    def at(self, change: Floats) -> BoundData:
         """The data where the unknowns have changed."""
         arrays = dict(self._bound.arrays)
         start = 0
@@ -88,7 +88,7 @@ class DisplacedResiduals:
             start += n
         return replace(self._bound, arrays=arrays)
 
-    def _evaluated(self, now: Bound, evaluate: Evaluate) -> Floats:
+    def _evaluated(self, now: BoundData, evaluate: Evaluate) -> Floats:
         def lookup(slab: ir.Slab) -> Callable[[Any], Value]:
             return _HoldingLookup(self._bound, now, slab)
 
@@ -107,7 +107,7 @@ class DisplacedResiduals:
         return self._evaluated(self.nearby, errors)
 
     @property
-    def nearby(self) -> Bound:
+    def nearby(self) -> BoundData:
         """A point some hundred units of rounding away, in no special direction, where rounding is what it is around x.
 
         At x itself it may be less, or seem more: sums of whole numbers and with zeros are exact, and a condition that

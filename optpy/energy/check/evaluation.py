@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.data.binding import Bound, bind
+from optpy.energy.data.binding import BoundData, bind
 from optpy.errors import InternalError
 from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import Expr, Var
@@ -36,7 +36,7 @@ Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
 class Lookup:
     """The values of leaves over a slab."""
 
-    def __init__(self, bound: Bound, slab: ir.Slab) -> None:
+    def __init__(self, bound: BoundData, slab: ir.Slab) -> None:
         self._bound = bound
         self._slab = slab
 
@@ -106,17 +106,17 @@ def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
     return bound_jacobian(problem, bind(problem, data, np.float64))
 
 
-def jacobian_rounding(problem: ir.Problem, bound: Bound) -> csr_matrix:
+def jacobian_rounding(problem: ir.Problem, bound: BoundData) -> csr_matrix:
     """A bound on the rounding errors in the entries of ``bound_jacobian``."""
     return _jacobian(problem, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
 
 
-def bound_jacobian(problem: ir.Problem, bound: Bound) -> csr_matrix:
+def bound_jacobian(problem: ir.Problem, bound: BoundData) -> csr_matrix:
     """The Jacobian at data that is bound already."""
     return _jacobian(problem, bound, evaluate)
 
 
-def _jacobian(problem: ir.Problem, bound: Bound, evaluate: Evaluate) -> csr_matrix:
+def _jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluate) -> csr_matrix:
     from scipy.sparse import coo_matrix
 
     columns_of = Columns.of(problem, bound)
@@ -141,7 +141,7 @@ def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
     return {k: int(n) for k, n in zip(keys, starts, strict=False)}
 
 
-def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: Bound) -> Mask:
+def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) -> Mask:
     """The mask of an unknown's elements that are solved for: (*dims)."""
     shape = tuple(bound.sizes[d] for d in unknown.dims)
     condition = problem.fixed.get(unknown)
@@ -166,7 +166,7 @@ class Columns:
     size: int
 
     @classmethod
-    def of(cls, problem: ir.Problem, bound: Bound) -> Columns:
+    def of(cls, problem: ir.Problem, bound: BoundData) -> Columns:
         solved = {ir.tangent(u): solved_elements(problem, u, bound) for u in problem.unknowns}
         counts = [s.size * u.channels for u, s in solved.items()]
         return cls(solved, _first(solved, counts), sum(counts))
@@ -196,7 +196,7 @@ class Partials:
     def entries(
         self,
         slab: ir.Slab,
-        bound: Bound,
+        bound: BoundData,
         columns_of: Columns,
         first_row: int,
         expressions: Sequence[Expr] | None = None,

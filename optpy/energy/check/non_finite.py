@@ -14,7 +14,7 @@ from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Index
 from optpy.energy.check.evaluation import Columns, Partials
 from optpy.energy.check.steep import steep_operation
-from optpy.energy.data.binding import Bound
+from optpy.energy.data.binding import BoundData
 from optpy.symbolic.expr import Var
 
 _READS: Final = 8
@@ -45,7 +45,11 @@ def explain_values(
 
 
 def explain_gradient(
-    residuals: Sequence[ir.Residual], columns: Columns, bound: Bound, gradient: Mapping[str, NDArray[Any]], dtype: str
+    residuals: Sequence[ir.Residual],
+    columns: Columns,
+    bound: BoundData,
+    gradient: Mapping[str, NDArray[Any]],
+    dtype: str,
 ) -> str:
     """Explains why the gradient J^T F is not finite though F is.
 
@@ -88,11 +92,11 @@ class _Slope:
     def place(self) -> str:
         return _place(self.residual, self.index, self.component)
 
-    def at(self, bound: Bound) -> AtPoint:
+    def at(self, bound: BoundData) -> AtPoint:
         return AtPoint(self.residual.domain, bound, self.index)
 
 
-def _first_beyond(largest: float, residual: ir.Residual, columns: Columns, bound: Bound) -> _Slope | None:
+def _first_beyond(largest: float, residual: ir.Residual, columns: Columns, bound: BoundData) -> _Slope | None:
     """The first derivative beyond a magnitude, or NaN; None if there is none."""
     partials, components = Partials(residual), len(residual.components)
     first: tuple[tuple[int, int], int, ir.Slab, float] | None = None  # its row and column, which one, slab, value
@@ -121,7 +125,7 @@ def _first_beyond(largest: float, residual: ir.Residual, columns: Columns, bound
 # -- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _infinite_text(slope: _Slope, bound: Bound) -> str:
+def _infinite_text(slope: _Slope, bound: BoundData) -> str:
     here = slope.at(bound)
     root = slope.residual.linearised[slope.component]
     steep = steep_operation(root, slope.by, here)
@@ -136,7 +140,7 @@ def _infinite_text(slope: _Slope, bound: Bound) -> str:
     )
 
 
-def _overflow_text(slope: _Slope, bound: Bound, dtype: str) -> str:
+def _overflow_text(slope: _Slope, bound: BoundData, dtype: str) -> str:
     return (
         f"{_beginning(slope, slope.at(bound))}, which does not fit {dtype}; {slope.count} of its {slope.total} "
         f"derivatives do not. {_scale(dtype)}"

@@ -27,7 +27,7 @@ from optpy.symbolic.number import nearest_float
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Bound:
+class BoundData:
     """The data of one solve. Arrays may share memory with the user's: they are read, never written.
 
     Attributes:
@@ -70,7 +70,7 @@ class Bound:
         return self.origins[name].give(array)
 
 
-def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> Bound:
+def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None = None, xp: Any = np) -> BoundData:
     """Check the data and bring it into shape.
 
     Args:
@@ -106,10 +106,10 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, problem.scales)) for p in problem.params}
     check_scales(problem.scales, params, solver)
-    return Bound(sizes, arrays, params, origins, edges, _shapes(arrays), solver, as_matrices, xp)
+    return BoundData(sizes, arrays, params, origins, edges, _shapes(arrays), solver, as_matrices, xp)
 
 
-def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -> tuple[Bound, dict[str, Any]]:
+def bind_update(problem: ir.Problem, bound: BoundData, changes: Mapping[str, Any]) -> tuple[BoundData, dict[str, Any]]:
     """Change some of the data; sizes may change where all arrays that have them are given. The precision stays.
 
     Returns:
@@ -139,7 +139,7 @@ def bind_update(problem: ir.Problem, bound: Bound, changes: Mapping[str, Any]) -
         if p.name in changes
     }
     check_scales(problem.scales, params, solver)
-    new = Bound(
+    new = BoundData(
         sizes,
         {**bound.arrays, **arrays},
         {**bound.params, **params},
@@ -169,7 +169,7 @@ def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _sizes_after(
     problem: ir.Problem,
-    bound: Bound,
+    bound: BoundData,
     arrays: Mapping[ir.Field, Any],
     graphs: Mapping[ir.Graph, Any],
 ) -> dict[ir.Dim, int]:

@@ -133,7 +133,7 @@ def _dim(atom: Atom) -> Dim:
 
 
 def in_bounds(index: Affine, dim: Dim) -> Expr:
-    """The bound check, 1 where it holds by construction: a loop variable over the same dim."""
+    """The bounds check, 1 where it holds by construction: a loop variable over the same dim."""
     for atom in index.atoms:
         if isinstance(atom, Index) and atom.dim == dim and index.offset_from(atom) == 0:
             return ONE

@@ -11,7 +11,7 @@ from optpy.symbolic.traverse import variables
 
 
 def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
-    """A bound check for every axis of every read that may lie outside."""
+    """A bounds check for every axis of every read that may lie outside."""
     guards: dict[Expr, None] = {}
     for v in variables(components):
         if isinstance(v.key, Access):

@@ -102,7 +102,7 @@ def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:
 
 
 def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
-    """Replace the user's indices; bound checks that always hold vanish."""
+    """Replace the user's indices; bounds checks that always hold vanish."""
 
     def leaf(v: Var) -> Expr:
         key = v.key

@@ -160,7 +160,7 @@ def _read(roots: Iterable[Expr]) -> set[Source]:
 
 
 def _sizes(roots: Iterable[Expr]) -> list[ir.Dim]:
-    """The sizes that stand inside indices and bound checks."""
+    """The sizes that stand inside indices and bounds checks."""
     found = []
     for v in variables(roots):
         found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Dim)]

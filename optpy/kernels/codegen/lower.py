@@ -1,6 +1,6 @@
 """Routine to kernel: the domain split into an interior, where every access is inside, and borders.
 
-In the interior the bound checks on stencil offsets are 1 and their branches vanish by the polynomial rules; the
+In the interior the bounds checks on stencil offsets are 1 and their branches vanish by the polynomial rules; the
 border keeps them. Accesses that are no fixed offset from the point (strides, mirrored or free indices) are checked
 everywhere.
 """
@@ -26,7 +26,7 @@ class Kernel:
 
     Attributes:
         border: the routine as it is.
-        interior: the routine with the bound checks that always hold there removed.
+        interior: the routine with the bounds checks that always hold there removed.
         margins: for each loop variable, how far the interior stays away from the lower and the upper end.
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.data.binding import Bound, bind, bind_update
+from optpy.energy.data.binding import BoundData, bind, bind_update
 from optpy.energy.data.casting import cast
 from optpy.energy.data.origin import Origin
 from tests.energy.data import test_binding as on_host
@@ -43,7 +43,7 @@ def message(energy: op.Energy, data: Any, dtype: Any, xp: Any) -> str:
     return str(caught.value)
 
 
-def assert_same(bound: Bound, expected: Bound) -> None:
+def assert_same(bound: BoundData, expected: BoundData) -> None:
     assert bound.sizes == expected.sizes
     assert bound.params == expected.params
     for found, wanted in ((bound.arrays, expected.arrays), (bound.edges, expected.edges)):

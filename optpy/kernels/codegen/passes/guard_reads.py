@@ -1,4 +1,4 @@
-"""Reads are guarded by the bound checks that they need, and by no others."""
+"""Reads are guarded by the bounds checks that they need, and by no others."""
 
 from __future__ import annotations
 
