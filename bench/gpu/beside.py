@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from bench.case import Data
+from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget
-from bench.gpu.place import Bench
 from bench.peers import PeerMissingError, cusparse, jax_products, torch_products
 from bench.peers.products import PeerProduct
 

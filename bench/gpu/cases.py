@@ -13,11 +13,11 @@ from rich.table import Table
 
 from bench.case import Case
 from bench.gpu import beside, kernels, overhead, solves, targets
+from bench.gpu.bench import Bench
 from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.counting import CountingDevice
 from bench.gpu.data import made
 from bench.gpu.kernels import Budget
-from bench.gpu.place import Bench
 from bench.gpu.report import beside_table, kernel_table, overhead_table, solve_table
 from optpy.errors import OptpyError
 from optpy.kernels.runtime.cuda.device import Device

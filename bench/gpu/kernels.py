@@ -10,9 +10,9 @@ from typing import Any, final
 import numpy as np
 
 from bench.bandwidth import Copy
+from bench.gpu.bench import Bench
 from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.counting import Counts
-from bench.gpu.place import Bench
 from bench.traffic import bytes_per_pixel
 
 SHORT, LONG = 10, 60

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget, KernelTime
-from bench.gpu.place import Bench
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.device import Kernel
 

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import optpy as op
 from bench.case import Case, Data
+from bench.gpu.bench import gpu_solver
 from bench.gpu.counting import CountingDevice, Counts
-from bench.gpu.place import gpu_solver
 from optpy.api.plan import Solver
 
 ITERATIONS = 10

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bench.gpu.place import Bench
+from bench.gpu.bench import Bench
 from bench.peers.products import PeerProduct
 
 COLOURED = {"image_warping": False, "poisson": False, "laplacian": False, "mesh_deformation": True}

@@ -1,4 +1,4 @@
-"""A problem compiled for one place, in every precision that is asked for, and what is kept between its solves."""
+"""A problem compiled for one device, in every precision that is asked for, and what is kept between its solves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy.api.backend import Backend, CompileTiming
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.pipeline import cpu_backend, cuda_backend
-from optpy.api.place import Place
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import BoundData
 from optpy.ir import Graph, Problem, Target
@@ -27,14 +27,14 @@ class Compiled:
 
     Args:
         problem: what to minimise.
-        place: where it runs.
+        choice: the device that it runs on.
         dtype: "float32" or "float64"; None: for each solve or session, that which its data asks for.
         backends: what has been compiled there so far, by dtype; more is added when it is needed.
     """
 
-    def __init__(self, problem: Problem, place: Place, dtype: str | None, backends: dict[str, Backend]) -> None:
+    def __init__(self, problem: Problem, choice: DeviceChoice, dtype: str | None, backends: dict[str, Backend]) -> None:
         self.problem = problem
-        self.place = place
+        self.choice = choice
         self.dtype = dtype
         self._backends = backends
         self._compiling = threading.Lock()  # threads that solve at once compile once
@@ -45,13 +45,13 @@ class Compiled:
         name = np.dtype(dtype).name
         with self._compiling:
             if name not in self._backends:
-                self._backends[name] = build_backend(self.problem, name, self.place)
+                self._backends[name] = build_backend(self.problem, name, self.choice)
             return self._backends[name]
 
     @property
     def device(self) -> str:
         """ "cpu" or "cuda"."""
-        return "cpu" if self.place.gpu is None else "cuda"
+        return "cpu" if self.choice.gpu is None else "cuda"
 
     @property
     def timing(self) -> CompileTiming:
@@ -64,7 +64,7 @@ class Compiled:
 
     def current(self) -> AbstractContextManager[None]:
         """Within it, the solver's device is the current one of this thread."""
-        return self.place.current()
+        return self.choice.current()
 
     def instance(self, bound: BoundData, threads: int) -> CompiledProblem:
         """The problem with memory for the sizes of some data, in its precision."""
@@ -88,19 +88,19 @@ class Compiled:
             self._connectivity = graphs
 
 
-def build_backend(problem: Problem, dtype: str, place: Place, schedule: Given = ()) -> Backend:
+def build_backend(problem: Problem, dtype: str, choice: DeviceChoice, schedule: Given = ()) -> Backend:
     """Compile a problem in one precision.
 
     Args:
         problem: what to minimise.
         dtype: "float32" or "float64".
-        place: where it shall run.
+        choice: the device that it shall run on.
         schedule: what is stored and how, by hand; what it leaves open is decided by the costs.
 
     Raises:
         EnergyError, CompileError
     """
-    if place.gpu is None:
+    if choice.gpu is None:
         return cpu_backend(problem, dtype, schedule)
-    target = Target.DETERMINISTIC_GPU if place.deterministic else Target.GPU
-    return cuda_backend(problem, dtype, place.gpu, schedule, target)
+    target = Target.DETERMINISTIC_GPU if choice.deterministic else Target.GPU
+    return cuda_backend(problem, dtype, choice.gpu, schedule, target)

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from optpy.api.backend import Backend, CompileTiming, Listing
 from optpy.api.compiled import Compiled, build_backend
-from optpy.api.place import CPU, DeviceName, Place, place_of
+from optpy.api.device_choice import CPU, DeviceChoice, DeviceName, choose_device
 from optpy.api.session import Session
 from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.energy import Energy
@@ -86,7 +86,7 @@ class Solver:
     @property
     def device_reason(self) -> str:
         """The device, and the reason why it was taken."""
-        return self.compiled.place.reason
+        return self.compiled.choice.reason
 
     @property
     def timing(self) -> CompileTiming:
@@ -142,7 +142,7 @@ class Solver:
     def _request(self, data: Mapping[str, Any], options: Mapping[str, Any]) -> _Request:
         compiled = self.compiled
         with compiled.current():
-            return _Request.of(compiled.problem, data, compiled.dtype, options, compiled.place.xp)
+            return _Request.of(compiled.problem, data, compiled.dtype, options, compiled.choice.xp)
 
     def _solve(self, request: _Request) -> SolveResult:
         session = self._start(request)
@@ -233,7 +233,7 @@ def compile(
         CompileError: there is no C compiler, or a compiler fails.
     """
     name = _checked_dtype(energy, dtype)
-    solver = _solver(energy, name, place_of(device, deterministic))
+    solver = _solver(energy, name, choose_device(device, deterministic))
     if name is not None:
         solver.compiled.backend(name)
     return solver
@@ -244,8 +244,8 @@ class _Kept:
     """The native code that has been compiled for an energy.
 
     Attributes:
-        backends: by the key of the place, then by dtype.
-        solvers: by the place's key and reason, and the dtype.
+        backends: by the key of the device, then by dtype.
+        solvers: by the device's key and reason, and the dtype.
     """
 
     def __init__(self) -> None:
@@ -257,13 +257,13 @@ _KEPT: Final[WeakKeyDictionary[Energy, _Kept]] = WeakKeyDictionary()
 """For as long as an energy lives. A solver holds the energy's problem, not the energy itself: else none would die."""
 
 
-def _solver(energy: Energy, dtype: str | None, place: Place) -> Solver:
+def _solver(energy: Energy, dtype: str | None, choice: DeviceChoice) -> Solver:
     """That which was made before, if any. "auto" and a device's name may mean the same: they share what is compiled."""
     # Each `setdefault` is one operation of a dict: threads that come at once get the same solver.
     kept = _KEPT.setdefault(energy, _Kept())
-    backends = kept.backends.setdefault(place.key, {})
-    made = Solver(Compiled(energy.problem, place, dtype, backends))
-    return kept.solvers.setdefault((place.key, place.reason, dtype), made)
+    backends = kept.backends.setdefault(choice.key, {})
+    made = Solver(Compiled(energy.problem, choice, dtype, backends))
+    return kept.solvers.setdefault((choice.key, choice.reason, dtype), made)
 
 
 def solve(
@@ -293,27 +293,27 @@ def solve(
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
     name = _checked_dtype(energy, dtype)
-    place = place_of(device, deterministic, options.get("preconditioner"), energy.problem)
+    choice = choose_device(device, deterministic, options.get("preconditioner"), energy.problem)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
-    with place.current():
-        request = _Request.of(energy.problem, data, name, options, place.xp)
-    return _solver(energy, name, place)._solve(request)
+    with choice.current():
+        request = _Request.of(energy.problem, data, name, options, choice.xp)
+    return _solver(energy, name, choice)._solve(request)
 
 
-def build(energy: Energy, dtype: str, schedule: Given = (), place: Place = CPU) -> Solver:
+def build(energy: Energy, dtype: str, schedule: Given = (), choice: DeviceChoice = CPU) -> Solver:
     """A new solver of an energy.
 
     Args:
         energy: what to minimise.
         dtype: "float32" or "float64".
         schedule: what is stored and how, by hand; what it leaves open is decided by the costs.
-        place: where it shall run.
+        choice: the device that it shall run on.
 
     Raises:
         EnergyError, CompileError
     """
-    backends = {dtype: build_backend(energy.problem, dtype, place, schedule)}
-    return Solver(Compiled(energy.problem, place, dtype, backends))
+    backends = {dtype: build_backend(energy.problem, dtype, choice, schedule)}
+    return Solver(Compiled(energy.problem, choice, dtype, backends))
 
 
 def _checked_dtype(energy: Energy, dtype: DTypeLike | None) -> str | None:

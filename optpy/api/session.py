@@ -298,7 +298,7 @@ class Session:
         return {
             "Unknowns": unknowns,
             "Sizes": ", ".join(f"{d} = {n}" for d, n in self._bound.sizes.items()),
-            "Device": self._compiled.place.reason,
+            "Device": self._compiled.choice.reason,
             "Preconditioners used": self._problem.preconditioners,
             "Precision": f"{self._bound.dtype.name}, sums in float64",
             "Memory": f"{self._problem.nbytes / 2**20:.1f} MiB",

@@ -105,7 +105,9 @@ def test_pickling_is_refused_with_the_cure() -> None:
 
 
 def test_every_solver_says_why_it_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.api.place.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in"))
+    monkeypatch.setattr(
+        "optpy.api.device_choice.available.cuda_or_reason", lambda: (None, "no GPU: none is plugged in")
+    )
     energy = small_energy()
     asked, found = op.compile(energy, "cpu"), op.compile(energy)
     assert (asked.device_reason, found.device_reason) == ("the CPU, as asked", "the CPU; no GPU: none is plugged in")

@@ -14,11 +14,11 @@ from bench.__main__ import CASES, load_case
 from bench.bandwidth import Copy
 from bench.gpu import __main__ as program
 from bench.gpu import beside, copies, everything, kernels, overhead, targets
+from bench.gpu.bench import Bench
 from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.counting import CountingDevice, Counts
 from bench.gpu.data import MAKERS, made, torus
 from bench.gpu.kernels import Budget, KernelTime
-from bench.gpu.place import Bench
 from bench.peers import PeerMissingError, cusparse, jax_products, torch_products
 from bench.peers.products import PeerProduct
 from bench.peers.residuals import RESIDUALS

@@ -11,8 +11,8 @@ from scipy import sparse
 
 from bench.__main__ import load_case
 from bench.gpu import beside
+from bench.gpu.bench import Bench
 from bench.gpu.data import MAKERS, made
-from bench.gpu.place import Bench
 from bench.peers import cusparse
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.emulator.strict_cupy import Array, StrictCupy

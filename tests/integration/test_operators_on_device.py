@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import optpy as op
-from optpy.api.place import Place
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
 from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
@@ -48,7 +48,7 @@ WAYS: tuple[Way, ...] = (None, *GATHERS, "scatter", *SCATTERS)
 
 def solver_on(gpu: Device, energy: op.Energy, dtype: str, way: Way = None, deterministic: bool = False) -> Solver:
     """One of its own, by a certain schedule."""
-    return build(energy, dtype, by_hand(energy, way), Place(gpu, "as asked", deterministic))
+    return build(energy, dtype, by_hand(energy, way), DeviceChoice(gpu, "as asked", deterministic))
 
 
 def executor(ops: Operators) -> CudaExecutor:

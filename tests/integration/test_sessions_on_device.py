@@ -12,7 +12,7 @@ import pytest
 
 import optpy as op
 from optpy.api import backend, plan
-from optpy.api.place import Place
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import build
 from optpy.api.session import Session
 from optpy.energy.data.binding import bind
@@ -127,7 +127,7 @@ def test_nothing_is_left_to_be_done_when_data_has_been_bound(
 def test_tables_are_shared_only_once_they_have_been_built(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = build(ENERGY, "float64", place=Place(emulated, ""))
+    compiled = build(ENERGY, "float64", choice=DeviceChoice(emulated, ""))
     with monkeypatch.context() as patch:
         patch.setattr(emulated, "to_host", lambda array: 1 / 0)
         with pytest.raises(ZeroDivisionError):

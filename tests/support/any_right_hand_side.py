@@ -20,7 +20,7 @@ DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
 def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: Literal["cpu", "cuda"] = "cpu") -> None:
     """x = (J^T J + D)^-1 b where something is solved for, and the gradient and the next step are as they were."""
     solver = op.compile(energy, device, np.float64)
-    bound = bind(energy.problem, data, np.float64, solver.compiled.place.xp)
+    bound = bind(energy.problem, data, np.float64, solver.compiled.choice.xp)
     problem = solver.compiled.instance(bound, 2)
     problem.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     problem.set_preconditioner(preconditioner)

@@ -39,7 +39,7 @@ class Operators:
     ) -> None:
         solver = solver or op.compile(energy, "cpu", dtype)
         self.energy = energy
-        self.bound = bind(energy.problem, data, dtype, solver.compiled.place.xp)
+        self.bound = bind(energy.problem, data, dtype, solver.compiled.choice.xp)
         self._on_gpu = solver.device == "cuda"
         on_host = bind(energy.problem, data, dtype) if self._on_gpu else self.bound
         self._solved = {u: solved_elements(energy.problem, u, on_host) for u in energy.problem.unknowns}

@@ -41,7 +41,7 @@ def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
     solver = op.compile(energy, "cuda", dtype)
-    bound = bind(energy.problem, values, dtype, solver.compiled.place.xp)
+    bound = bind(energy.problem, values, dtype, solver.compiled.choice.xp)
     made = solver.compiled.instance(bound, 1)
     made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     return made

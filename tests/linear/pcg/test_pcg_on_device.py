@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import optpy as op
-from optpy.api.place import Place
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
@@ -47,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = solver or op.compile(of, "cuda", np.float64)
-    bound = bind(of.problem, values, np.float64, solver.compiled.place.xp)
+    bound = bind(of.problem, values, np.float64, solver.compiled.choice.xp)
     made = solver.compiled.instance(bound, 1)
     made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
     made.trace = []
@@ -139,7 +139,7 @@ def hub_linearised() -> tuple[Real, csr_array]:
 @pytest.mark.parametrize("schedule", [GATHERS[3], None, "scatter"], ids=["two passes", "one", "scatter"])
 @pytest.mark.parametrize("preconditioner", Preconditioners[1:])
 def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, preconditioner: Any, reset: int) -> None:
-    solver = build(HUB, "float64", by_hand(HUB, schedule), Place(gpu, "as asked"))
+    solver = build(HUB, "float64", by_hand(HUB, schedule), DeviceChoice(gpu, "as asked"))
     problem = compiled(HUB, HUB_DATA, solver)
     executor = problem._executor
     assert isinstance(executor, CudaExecutor)

@@ -23,7 +23,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeviceChoice:
     """The device that a solver runs on.
 
     Attributes:
@@ -51,12 +51,12 @@ class Place:
         return nullcontext() if self.gpu is None else self.gpu.current()
 
 
-CPU = Place(None, "the CPU, as asked")
+CPU = DeviceChoice(None, "the CPU, as asked")
 
 
-def place_of(
+def choose_device(
     device: object, deterministic: bool, preconditioner: object = None, problem: Problem | None = None
-) -> Place:
+) -> DeviceChoice:
     """The device of that name; "auto" is the CPU where a preconditioner is asked for that runs only there.
 
     Args:
@@ -74,14 +74,14 @@ def place_of(
     if device == "cuda":
         refuse_on_gpu(preconditioner)
         gpu = available.find_device()
-        return Place(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
+        return DeviceChoice(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
     if device == "auto" and isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
-        return Place(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
+        return DeviceChoice(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
         if found and preconditioner == "multigrid" and problem is not None and not on_one_grid(problem):
-            return Place(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
-        return Place(found, reason if found else f"the CPU; {reason}", deterministic)
+            return DeviceChoice(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
+        return DeviceChoice(found, reason if found else f"the CPU; {reason}", deterministic)
     asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
     raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.case import Case, Data
 from bench.gpu.counting import CountingDevice, Counts
-from optpy.api.place import Place
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.api.session import Session
@@ -25,7 +25,7 @@ from optpy.solver.protocol import Damping, LinearLimits
 
 def gpu_solver(case: Case, dtype: str, device: Device, deterministic: bool = False) -> Solver:
     """The case compiled for a device; what `op.compile` does for the one that it finds."""
-    return build(case.energy, dtype, place=Place(device, device.name, deterministic))
+    return build(case.energy, dtype, choice=DeviceChoice(device, device.name, deterministic))
 
 
 @final
