@@ -134,10 +134,10 @@ class LoopInterpreter(Interpreter):
             flat = flat * size + index
         return flat, access.channel
 
-    def _read(self, place: loops.Place | loops.Lane) -> float:
-        if isinstance(place, loops.Place):
-            return float(self.field(place.access.field)[self._element(place.access)])
-        return float(self._names[place.name][self._lane(place)])
+    def _read(self, operand: loops.MemoryOperand | loops.Lane) -> float:
+        if isinstance(operand, loops.MemoryOperand):
+            return float(self.field(operand.access.field)[self._element(operand.access)])
+        return float(self._names[operand.name][self._lane(operand)])
 
     def _lane(self, lane: loops.Lane) -> int:
         return lane.lane if lane.record is None else self._names["u"] * lane.record + lane.lane
@@ -145,7 +145,7 @@ class LoopInterpreter(Interpreter):
     def _value_of(self, key: Any, reads: dict[ir.Access, loops.Load]) -> float:
         match key:
             case ir.Access():
-                return self._read(reads[key].place) if self._all(reads[key].guards) else 0.0
+                return self._read(reads[key].operand) if self._all(reads[key].guards) else 0.0
             case ir.LocalName():
                 return float(self._names[key.name])
             case ir.Scalar():
@@ -209,14 +209,14 @@ class LoopInterpreter(Interpreter):
         names = self._names
         match s:
             case loops.PackLoad():
-                element, channel = self._element(s.place.access) if self._all(s.guards) else (0, None)
-                row = np.append(self.field(s.place.access.field)[element], np.full(s.width, np.nan))
+                element, channel = self._element(s.operand.access) if self._all(s.guards) else (0, None)
+                row = np.append(self.field(s.operand.access.field)[element], np.full(s.width, np.nan))
                 names[s.name] = np.zeros(s.width) if channel is None else row[channel : channel + s.width]
             case loops.Zeros():
                 names[s.name] = np.zeros(s.length * (s.record or 1))
             case loops.PackStore():
-                element, channel = self._element(s.place.access)
-                row = self.field(s.place.access.field)[element]
+                element, channel = self._element(s.operand.access)
+                row = self.field(s.operand.access.field)[element]
                 row[channel : channel + s.width] = names[s.name][: len(row) - channel]
             case loops.RunLoad():
                 names[s.name] = np.concatenate([self._point_of_run(s, u) for u in range(s.width)])
@@ -227,10 +227,10 @@ class LoopInterpreter(Interpreter):
 
     def _store(self, s: loops.Store) -> None:
         value = self._values[s.value]
-        if isinstance(s.place, loops.Lane):
-            self._names[s.place.name][self._lane(s.place)] = value
+        if isinstance(s.operand, loops.Lane):
+            self._names[s.operand.name][self._lane(s.operand)] = value
             return
-        memory, at = self.field(s.place.access.field), self._element(s.place.access)
+        memory, at = self.field(s.operand.access.field), self._element(s.operand.access)
         memory[at] = {"=": value, "+=": memory[at] + value, "max=": max(memory[at], value)}[s.update]
 
     def _point_of_run(self, s: loops.RunLoad | loops.RunStore, u: int) -> Any:

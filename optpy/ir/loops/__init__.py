@@ -4,8 +4,8 @@ A ``Routine`` says which values every point of its domain gets; a ``Function`` s
 order, and where each number is read and written. Passes (``kernels/codegen/passes``) take a function from its first
 form, one nest ``Points`` around the routine's values, to its last, in which every record has one spelling in C or CUDA.
 
-How to read it, in order: ``whole`` (whole numbers, conditions, places), ``statements``, ``vectors`` (several numbers by
-one instruction), ``nests`` (loops, branches, who visits which point; walks).
+How to read it, in order: ``whole`` (whole numbers, conditions, operands), ``statements``, ``vectors`` (several numbers
+by one instruction), ``nests`` (loops, branches, who visits which point; walks).
 """
 
 from optpy.ir.loops.nests import (
@@ -72,8 +72,8 @@ from optpy.ir.loops.whole import (
     Lane,
     Less,
     Load,
+    MemoryOperand,
     Pitch,
-    Place,
     Variable,
     VectorStart,
     Whole,
@@ -112,13 +112,13 @@ __all__ = [
     "Loop",
     "LoopKind",
     "Mask",
+    "MemoryOperand",
     "Nest",
     "OverLanes",
     "PackLoad",
     "PackStore",
     "Partial",
     "Pitch",
-    "Place",
     "Points",
     "RunLoad",
     "RunStore",

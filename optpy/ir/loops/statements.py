@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
-from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, Pitch, Place, Whole, all_of
+from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, MemoryOperand, Pitch, Whole, all_of
 from optpy.ir.spaces import Dim, Domain, Field
 from optpy.symbolic.affine import Entry
 from optpy.symbolic.expr import Expr
@@ -151,7 +151,7 @@ class Evaluate:
     reads: tuple[tuple[Access, Load], ...] = ()
 
     def __str__(self) -> str:
-        reads = [f"  {a} is {load}" for a, load in self.reads if load.guards or isinstance(load.place, Lane)]
+        reads = [f"  {a} is {load}" for a, load in self.reads if load.guards or isinstance(load.operand, Lane)]
         return "\n".join([f"evaluate {self.prefix}, {len(self.values)} values of {len(self.leaves)} leaves", *reads])
 
 
@@ -164,9 +164,9 @@ def evaluate(values: Iterable[Expr], prefix: str) -> Evaluate:
 @final
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``place = value``, ``place += value``, ``place = max(place, value)``, where no guard fails."""
+    """``operand = value``, ``operand += value``, ``operand = max(operand, value)``, where no guard fails."""
 
-    place: Place | Lane
+    operand: MemoryOperand | Lane
     value: Expr
     update: Update = "="
     atomic: bool = False
@@ -174,7 +174,7 @@ class Store:
 
     def __str__(self) -> str:
         when = f"if {all_of(self.guards)}: " if self.guards else ""
-        return f"{when}{'atomic ' if self.atomic else ''}{self.place} {self.update} {self.value!r}"
+        return f"{when}{'atomic ' if self.atomic else ''}{self.operand} {self.update} {self.value!r}"
 
 
 @final

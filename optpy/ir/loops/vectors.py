@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.loops.whole import Place, all_of
+from optpy.ir.loops.whole import MemoryOperand, all_of
 from optpy.ir.spaces import Field
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PackLoad:
-    """``name``: ``width`` numbers from ``place`` on, neighbours of one record; 0 where a guard fails."""
+    """``name``: ``width`` numbers from ``operand`` on, neighbours of one record; 0 where a guard fails."""
 
     name: str
-    place: Place
+    operand: MemoryOperand
     width: int
     guards: tuple[InBounds, ...] = ()
 
     def __str__(self) -> str:
         when = f" if {all_of(self.guards)} else 0" if self.guards else ""
-        return f"{self.name} = {self.width} of {self.place}{when}"
+        return f"{self.name} = {self.width} of {self.operand}{when}"
 
 
 @final
@@ -49,14 +49,14 @@ class Zeros:
 @final
 @dataclass(frozen=True, slots=True)
 class PackStore:
-    """``width`` numbers from ``place`` on are those of ``name``."""
+    """``width`` numbers from ``operand`` on are those of ``name``."""
 
     name: str
-    place: Place
+    operand: MemoryOperand
     width: int
 
     def __str__(self) -> str:
-        return f"{self.width} of {self.place} = {self.name}"
+        return f"{self.width} of {self.operand} = {self.name}"
 
 
 @final

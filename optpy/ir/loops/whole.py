@@ -1,4 +1,4 @@
-"""Whole numbers, conditions and places of the loop IR."""
+"""Whole numbers, conditions and operands of the loop IR."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def all_of(conditions: tuple[Condition, ...]) -> str:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryOperand:
     """An element in memory; ``address`` counts elements of the field's channel, once it is known."""
 
     access: Access
@@ -223,8 +223,8 @@ class Lane:
 class Load:
     """A guarded read of a leaf; 0 where a guard fails, without a read."""
 
-    place: Place | Lane
+    operand: MemoryOperand | Lane
     guards: tuple[InBounds, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.place} if {all_of(self.guards)} else 0" if self.guards else str(self.place)
+        return f"{self.operand} if {all_of(self.guards)} else 0" if self.guards else str(self.operand)

@@ -127,7 +127,7 @@ class StatementPrinter:
         match key:
             case Access():
                 load = reads[key]
-                text = self.element(load.place)
+                text = self.element(load.operand)
                 return spell.ctype(key.field), f"({spell.all_of(load.guards)}) ? {text} : 0" if load.guards else text
             case Scalar():
                 return self._dialect.real, spell.scalar(key)
@@ -144,23 +144,29 @@ class StatementPrinter:
                 return "int", f"({spell.whole(c.value)}) == 0"
         raise InternalError(f"no text for the leaf {key}")
 
-    def element(self, place: loops.Place | loops.Lane) -> str:
-        """The number at a place."""
-        if isinstance(place, loops.Lane):
-            if place.record is None:
-                return f"{place.name}.value[{place.lane}]"
-            return f"{place.name}[u]" if place.record == 1 else f"{place.name}[u * {place.record} + {place.lane}]"
-        assert place.address is not None
-        return f"{self._spell.array(place.access.field, place.access.channel)}[{self._spell.whole(place.address)}]"
+    def element(self, operand: loops.MemoryOperand | loops.Lane) -> str:
+        """The number that an operand holds."""
+        if isinstance(operand, loops.Lane):
+            if operand.record is None:
+                return f"{operand.name}.value[{operand.lane}]"
+            return (
+                f"{operand.name}[u]"
+                if operand.record == 1
+                else f"{operand.name}[u * {operand.record} + {operand.lane}]"
+            )
+        assert operand.address is not None
+        return (
+            f"{self._spell.array(operand.access.field, operand.access.channel)}[{self._spell.whole(operand.address)}]"
+        )
 
     def _store(self, s: loops.Store) -> str:
-        value, target = self._spell.values[s.value], self.element(s.place)
+        value, target = self._spell.values[s.value], self.element(s.operand)
         guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
         if s.atomic:
             return f"{guard}atomicAdd(&{target}, {value});"
         if s.update == "max=":
             return f"{guard}{target} = {self._dialect.functions['maximum']}({target}, {value});"
-        ctype = self._spell.ctype(s.place.field)
+        ctype = self._spell.ctype(s.operand.field)
         value = value if ctype == self._dialect.real else f"({ctype})({value})"
         return f"{guard}{target} {s.update} {value};"
 

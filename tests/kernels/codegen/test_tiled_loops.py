@@ -44,7 +44,7 @@ def compute(value: Expr, reads: Iterable[Access], prefix: str, guarded: bool = F
 
     def load(a: Access) -> loops.Load:
         checks = (InBounds(i, dim) for i, dim in zip(a.index, a.field.dims, strict=True))
-        return loops.Load(loops.Place(a), tuple(checks) if guarded else ())
+        return loops.Load(loops.MemoryOperand(a), tuple(checks) if guarded else ())
 
     return replace(loops.evaluate([value], prefix), reads=tuple((a, load(a)) for a in reads))
 
@@ -66,7 +66,7 @@ def tiled_blur() -> loops.Function:
         (Affine(T + 2), Affine(T + 2)),
         (
             compute(var(source), [source], "s", guarded=True),
-            loops.Store(loops.Place(at(TILE, A, B)), var(source)),
+            loops.Store(loops.MemoryOperand(at(TILE, A, B)), var(source)),
         ),
     )
     y, x = Affine.of(Y) - Affine.of(TI), Affine.of(X) - Affine.of(TJ)
@@ -75,10 +75,10 @@ def tiled_blur() -> loops.Function:
     result = var(at(BLURRED, Y, X))
     blur = (
         compute(total, taps, "t"),
-        loops.Store(loops.Place(at(BLURRED, Y, X)), total),
+        loops.Store(loops.MemoryOperand(at(BLURRED, Y, X)), total),
         compute(result, [at(BLURRED, Y, X)], "u"),
-        loops.Store(loops.Place(at(SUMS, Y)), result, "+="),
-        loops.Store(loops.Place(at(LARGEST, X)), result, "max="),
+        loops.Store(loops.MemoryOperand(at(SUMS, Y)), result, "+="),
+        loops.Store(loops.MemoryOperand(at(LARGEST, X)), result, "max="),
     )
     ends = [loops.Extreme("min", Affine.of(t) + T, Affine.of(t.dim)) for t in (TI, TJ)]
     inside = (loops.Loop(X, Affine.of(TJ), Affine.of(loops.Variable("right")), blur),)

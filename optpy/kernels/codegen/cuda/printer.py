@@ -38,11 +38,11 @@ class CudaPrinter(StatementPrinter):
                 return [f"{s.name} = optpy_over_lanes({s.name}, lanes);"]
             case loops.PackLoad():
                 inside = f", {self._spell.all_of(s.guards)}" if s.guards else ""
-                load = f"optpy_record<{s.width}>({self._begin(s.place)}{inside})"
-                field = s.place.access.field
+                load = f"optpy_record<{s.width}>({self._begin(s.operand)}{inside})"
+                field = s.operand.access.field
                 return [f"const {self._pack(field, s.width)} {s.name} = {load};  /* {field.name} */"]
             case loops.PackStore():
-                return [f"optpy_put({self._begin(s.place)}, {s.name});"]
+                return [f"optpy_put({self._begin(s.operand)}, {s.name});"]
             case loops.Zeros(record=None):
                 return [f"{self._pack(s.field, s.length)} {s.name} = {{}};  /* {s.field.name} */"]
             case loops.Zeros():
@@ -146,9 +146,11 @@ class CudaPrinter(StatementPrinter):
     def _pack(self, field: Field, width: int) -> str:
         return f"Pack<{self._spell.ctype(field)}, {width}>"
 
-    def _begin(self, place: loops.Place) -> str:
-        assert place.address is not None
-        return f"{self._spell.array(place.access.field, place.access.channel)} + {self._spell.whole(place.address)}"
+    def _begin(self, operand: loops.MemoryOperand) -> str:
+        assert operand.address is not None
+        return (
+            f"{self._spell.array(operand.access.field, operand.access.channel)} + {self._spell.whole(operand.address)}"
+        )
 
     def _run(self, field: Field, name: str, record: int, value: str) -> str:
         return f"{self._spell.ctype(field)} {name}[W * {record}]{value};  /* {field.name} */"

@@ -9,7 +9,7 @@ from optpy.symbolic.expr import ONE
 
 
 def build_loops(kernel: Kernel) -> loops.Function:
-    """The nest over a kernel's points, with what is computed at each; nothing has a place in memory yet."""
+    """The nest over a kernel's points, with what is computed at each; nothing has an address yet."""
     plain = all(m == (0, 0) for m in kernel.margins)
     border = () if plain else _at_point(kernel.border)
     points = loops.Points(kernel.domain, kernel.margins, _at_point(kernel.interior), border)
@@ -18,8 +18,8 @@ def build_loops(kernel: Kernel) -> loops.Function:
 
 def _at_point(routine: Routine) -> loops.Block:
     folds = [_fold(x, n) for n, x in enumerate(routine.locals)]
-    stores = [loops.Store(loops.Place(s.target), s.value) for s in routine.stores]
-    adds = [loops.Store(loops.Place(x.target), x.value, "+=", atomic=True) for x in routine.accumulates]
+    stores = [loops.Store(loops.MemoryOperand(s.target), s.value) for s in routine.stores]
+    adds = [loops.Store(loops.MemoryOperand(x.target), x.value, "+=", atomic=True) for x in routine.accumulates]
     totals = [loops.Total(k, r.value, r.maximum) for k, r in enumerate(routine.reductions)]
     results: tuple[loops.Store | loops.Total, ...] = (*stores, *adds, *totals)
     return (*folds, loops.evaluate((r.value for r in results), "t"), *results)

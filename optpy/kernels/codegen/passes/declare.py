@@ -18,7 +18,10 @@ def declare(function: loops.Function) -> loops.Function:
     for s in loops.walk(function.body):
         used.statement(s)
         match s:
-            case loops.Store(place=loops.Place(access=access)) | loops.PackStore(place=loops.Place(access=access)):
+            case (
+                loops.Store(operand=loops.MemoryOperand(access=access))
+                | loops.PackStore(operand=loops.MemoryOperand(access=access))
+            ):
                 written.add(access.field)
             case loops.RunStore():
                 written.add(s.access.field)
@@ -46,14 +49,14 @@ class _Uses:
         match s:
             case loops.Evaluate():
                 for _, load in s.reads:
-                    self._place(load.place)
+                    self._operand(load.operand)
                     self._conditions(load.guards)
                 self._leaves(s.leaves)
             case loops.Store():
-                self._place(s.place)
+                self._operand(s.operand)
                 self._conditions(s.guards)
             case loops.PackLoad() | loops.PackStore():
-                self._place(s.place)
+                self._operand(s.operand)
                 self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
             case loops.RunLoad() | loops.RunStore():
                 self.arrays[s.access.field, s.access.channel] = None
@@ -91,12 +94,12 @@ class _Uses:
             if len(mask.field.dims) > 1:
                 self.found[loops.Pitch(mask.field.dims)] = None
 
-    def _place(self, place: loops.Place | loops.Lane) -> None:
-        if isinstance(place, loops.Place):
-            assert isinstance(place.access, Access)
-            assert place.address is not None
-            self.arrays[place.access.field, place.access.channel] = None
-            self._whole(place.address)
+    def _operand(self, operand: loops.MemoryOperand | loops.Lane) -> None:
+        if isinstance(operand, loops.MemoryOperand):
+            assert isinstance(operand.access, Access)
+            assert operand.address is not None
+            self.arrays[operand.access.field, operand.access.channel] = None
+            self._whole(operand.address)
 
     def _whole(self, value: loops.Whole) -> None:
         match value:

@@ -11,23 +11,23 @@ from optpy.symbolic.affine import Affine
 
 
 def flatten(function: loops.Function, target: Target) -> loops.Function:
-    """Give every place in memory its address: rows ``pitch`` apart, or records, or a box of local memory."""
+    """Give every operand in memory its address: rows ``pitch`` apart, or records, or a box of local memory."""
     local = {s.field: s.extents for s in loops.walk(function.body) if isinstance(s, loops.Alloc)}
 
-    def placed(place: loops.Place | loops.Lane) -> loops.Place | loops.Lane:
-        if isinstance(place, loops.Lane):
-            return place
-        return replace(place, address=_address(place.access, local, target))
+    def addressed(operand: loops.MemoryOperand | loops.Lane) -> loops.MemoryOperand | loops.Lane:
+        if isinstance(operand, loops.Lane):
+            return operand
+        return replace(operand, address=_address(operand.access, local, target))
 
     def rule(s: loops.Statement) -> loops.Block:
         match s:
             case loops.Evaluate():
-                reads = tuple((a, replace(load, place=placed(load.place))) for a, load in s.reads)
+                reads = tuple((a, replace(load, operand=addressed(load.operand))) for a, load in s.reads)
                 return (replace(s, reads=reads),)
             case loops.Store():
-                return (replace(s, place=placed(s.place)),)
+                return (replace(s, operand=addressed(s.operand)),)
             case loops.PackLoad() | loops.PackStore():
-                return (replace(s, place=replace(s.place, address=_address(s.place.access, local, target))),)
+                return (replace(s, operand=replace(s.operand, address=_address(s.operand.access, local, target))),)
             case _:
                 return (s,)
 

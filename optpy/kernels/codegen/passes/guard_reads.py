@@ -11,7 +11,7 @@ from optpy.symbolic.affine import Affine, Atom, Entry
 
 
 def guard_reads(function: loops.Function) -> loops.Function:
-    """Give every read its place and its guards, and every atomic addition its guards.
+    """Give every read its operand and its guards, and every atomic addition its guards.
 
     In the interior, accesses at an offset from the point are inside; at the border they are checked. Others are checked
     everywhere, unless the data was when it was bound.
@@ -36,8 +36,8 @@ def _guarded(block: loops.Block, domain: Domain, inner: Domain, checked: bool) -
         match s:
             case loops.Evaluate():
                 read = (key for key in s.leaves if isinstance(key, Access))
-                found.append(replace(s, reads=tuple((a, loops.Load(loops.Place(a), guards(a))) for a in read)))
-            case loops.Store(place=loops.Place(access=access), atomic=True):
+                found.append(replace(s, reads=tuple((a, loops.Load(loops.MemoryOperand(a), guards(a))) for a in read)))
+            case loops.Store(operand=loops.MemoryOperand(access=access), atomic=True):
                 found.append(replace(s, guards=guards(access)))
             case loops.Loop(variable=Index() as variable):
                 found.append(replace(s, body=_guarded(s.body, domain, (*inner, variable), checked)))

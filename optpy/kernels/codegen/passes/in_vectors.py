@@ -66,9 +66,11 @@ def is_elementwise(function: loops.Function, slots: Slots) -> bool:
 
 
 def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
-    """The places that are read, and those that are stored."""
+    """The accesses that are read, and those that are stored."""
     reads = [a for s in block if isinstance(s, loops.Evaluate) for a, _ in s.reads]
-    return reads, [s.place.access for s in block if isinstance(s, loops.Store) and isinstance(s.place, loops.Place)]
+    return reads, [
+        s.operand.access for s in block if isinstance(s, loops.Store) and isinstance(s.operand, loops.MemoryOperand)
+    ]
 
 
 def _width(accesses: Iterable[Access], gathers: bool, target: Target) -> int:
@@ -87,8 +89,8 @@ def _in_registers(s: loops.Statement, target: Target) -> loops.Block:
         case loops.Evaluate():
             reads = tuple((a, loops.Load(_lane("in", a, target))) if a.field.dims else (a, load) for a, load in s.reads)
             return (replace(s, reads=reads),)
-        case loops.Store(place=loops.Place(access=access)):
-            return (replace(s, place=_lane("out", access, target)),)
+        case loops.Store(operand=loops.MemoryOperand(access=access)):
+            return (replace(s, operand=_lane("out", access, target)),)
     return (s,)
 
 

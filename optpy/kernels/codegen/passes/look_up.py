@@ -78,7 +78,7 @@ def _indices(block: loops.Block) -> Iterator[tuple[Affine, ...]]:
         match s:
             case loops.Evaluate():
                 yield from (affines_of(key) for key in s.leaves)
-            case loops.Store(place=loops.Place(access=access)):
+            case loops.Store(operand=loops.MemoryOperand(access=access)):
                 yield access.index
             case loops.Edges():
                 yield s.loop.at

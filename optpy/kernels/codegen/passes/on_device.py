@@ -11,9 +11,9 @@ from optpy.kernels.codegen.target import Target
 def on_device(function: loops.Function, target: Target) -> loops.Function:
     """Declare p as delta where the caller asks for A delta, and channels side by side where nothing is added to."""
     added = {
-        s.place.access.field
+        s.operand.access.field
         for s in loops.walk(function.body)
-        if isinstance(s, loops.Store) and s.atomic and isinstance(s.place, loops.Place)
+        if isinstance(s, loops.Store) and s.atomic and isinstance(s.operand, loops.MemoryOperand)
     }
 
     def rule(s: loops.Statement) -> loops.Block:

@@ -74,13 +74,13 @@ def _packed(block: loops.Block, target: Target) -> loops.Block:
     stored: dict[Access, loops.Lane] = {}
     begun: list[loops.Statement] = []
     ended: list[loops.Statement] = []
-    plain = (s.place for s in block if isinstance(s, loops.Store) and not s.atomic)
-    targets = [p.access for p in plain if isinstance(p, loops.Place)]
+    plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
+    targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
     for n, (window, members) in enumerate(_windows(targets, target)):
         field, name = members[0].field, f"out{n}"
         if len(members) == sum(c < field.channels for c in window.channels):
             begun.append(loops.Zeros(name, field, window.width))
-            ended.append(loops.PackStore(name, _place(members[0], window), window.width))
+            ended.append(loops.PackStore(name, _operand(members[0], window), window.width))
             stored |= _lanes(name, window, members)
     found: list[loops.Statement] = []
     last = max((n for n, s in enumerate(block) if isinstance(s, loops.Evaluate)), default=-1)
@@ -89,8 +89,8 @@ def _packed(block: loops.Block, target: Target) -> loops.Block:
         match s:
             case loops.Evaluate():
                 found += _loaded(s, target)
-            case loops.Store(place=loops.Place(access=access)) if access in stored:
-                found.append(replace(s, place=stored[access]))
+            case loops.Store(operand=loops.MemoryOperand(access=access)) if access in stored:
+                found.append(replace(s, operand=stored[access]))
             case _:
                 inner = {name: _packed(b, target) for name, b in loops.blocks_of(s).items()}
                 found.append(loops.with_blocks(s, inner))
@@ -104,7 +104,7 @@ def _loaded(s: loops.Evaluate, target: Target) -> loops.Block:
     loaded: dict[Access, loops.Lane] = {}
     for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], target)):
         name = f"{s.prefix}r{n}"
-        loads.append(loops.PackLoad(name, _place(members[0], window), window.width, guards[members[0]]))
+        loads.append(loops.PackLoad(name, _operand(members[0], window), window.width, guards[members[0]]))
         loaded |= _lanes(name, window, members)
     reads = tuple((a, loops.Load(loaded[a]) if a in loaded else load) for a, load in s.reads)
     return (*loads, replace(s, reads=reads))
@@ -123,8 +123,8 @@ def _windows(accesses: Iterable[Access], target: Target) -> list[tuple[Window, l
     ]
 
 
-def _place(member: Access, window: Window) -> loops.Place:
-    return loops.Place(replace(member, channel=window.first))
+def _operand(member: Access, window: Window) -> loops.MemoryOperand:
+    return loops.MemoryOperand(replace(member, channel=window.first))
 
 
 def _lanes(name: str, window: Window, members: Iterable[Access]) -> dict[Access, loops.Lane]:

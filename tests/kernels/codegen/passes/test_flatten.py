@@ -15,8 +15,8 @@ from tests.kernels.codegen.passes.routines import GRID, OUT, gather, read, state
 
 def addresses(routine: ir.Routine, cuda: bool = False) -> set[str]:
     function = flatten(guard_reads(build_loops(lower(routine))), target(routine, cuda=cuda))
-    reads = [load.place for s in statements(function.body, loops.Evaluate) for _, load in s.reads]
-    return {str(p.address) for p in reads if isinstance(p, loops.Place)}
+    reads = [load.operand for s in statements(function.body, loops.Evaluate) for _, load in s.reads]
+    return {str(p.address) for p in reads if isinstance(p, loops.MemoryOperand)}
 
 
 def test_rows_are_a_pitch_apart() -> None:
@@ -32,7 +32,7 @@ def test_records_have_the_length_of_their_target() -> None:
 def test_local_memory_has_extents_of_its_own() -> None:
     tile = ir.Field("tile", OUT.dims, 1, ir.REAL, ir.Role.STORED)
     i, j = GRID
-    body = (loops.Alloc(tile, (4, 6)), loops.Store(loops.Place(read(tile, i, Affine.of(j) + 1)), ONE))
+    body = (loops.Alloc(tile, (4, 6)), loops.Store(loops.MemoryOperand(read(tile, i, Affine.of(j) + 1)), ONE))
     (store,) = statements(flatten(loops.Function("f", body), target()).body, loops.Store)
-    assert isinstance(store.place, loops.Place)
-    assert str(store.place.address) == "(i0) * 6 + i1 + 1"
+    assert isinstance(store.operand, loops.MemoryOperand)
+    assert str(store.operand.address) == "(i0) * 6 + i1 + 1"

@@ -32,4 +32,4 @@ def test_each_run_is_one_load_or_store_and_padding_joins_no_sum() -> None:
     (total,) = statements(loop.body, loops.Accumulate)
     assert total.guard == loops.Flag("valid")
     (evaluate,) = statements(loop.body, loops.Evaluate)
-    assert all(isinstance(load.place, loops.Lane) for _, load in evaluate.reads)
+    assert all(isinstance(load.operand, loops.Lane) for _, load in evaluate.reads)

@@ -13,14 +13,14 @@ from tests.kernels.codegen.passes.routines import gather, scatter, statements, t
 def test_what_is_gathered_comes_in_one_load_each_before_anything_is_computed() -> None:
     function = pack_records(guard_reads(build_loops(lower(gather()))), target(gather(), cuda=True))
     loads = statements(function.body, loops.PackLoad)
-    assert [(s.place.field.name, s.width) for s in loads] == [("p.X", 4)]  # those of X are not padded to whole loads
+    assert [(s.operand.field.name, s.width) for s in loads] == [("p.X", 4)]  # those of X are not padded to whole loads
     (fold,) = statements(function.body, loops.Fold)
     (edges,) = fold.body
     assert isinstance(edges, loops.Edges)
     assert edges.body[:1] == tuple(loads)
     evaluate = edges.body[1]
     assert isinstance(evaluate, loops.Evaluate)
-    lanes = [load.place for a, load in evaluate.reads if a.field.name == "p.X"]
+    lanes = [load.operand for a, load in evaluate.reads if a.field.name == "p.X"]
     assert {p.lane for p in lanes if isinstance(p, loops.Lane)} == {0, 1, 2}
 
 
