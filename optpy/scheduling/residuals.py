@@ -16,7 +16,7 @@ from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian, store_product
 from optpy.energy.derive.scatter import product_of_an_edge
 from optpy.ir import REAL, Access, Domain, Field, ResidualSchedule, Role, graphs_of
-from optpy.kernels.codegen.store import Place, places_of
+from optpy.kernels.codegen.store import ReadPoint, read_points
 from optpy.scheduling.values import worth_storing
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr, Var, mul, var
@@ -138,13 +138,13 @@ def _indices_read(roots: Iterable[Expr]) -> dict[Expr, frozenset[MultiIndex]]:
 
 def _stored_values(roots: Sequence[Expr], domain: Domain, edges: Domain) -> list[Expr]:
     """The expressions with what is worth storing read at its point."""
-    places = places_of(roots, domain, edges)
-    numbers: dict[tuple[Place, Expr], int] = {}
+    points = read_points(roots, domain, edges)
+    numbers: dict[tuple[ReadPoint, Expr], int] = {}
 
     def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
-        if worth_storing(node, places):
-            channel = numbers.setdefault((places[node], node), len(numbers))
-            return var(Access(_STORED, places[node].index, channel))
+        if worth_storing(node, points):
+            channel = numbers.setdefault((points[node], node), len(numbers))
+            return var(Access(_STORED, points[node].index, channel))
         return node if children == node.children else rebuild(node, children)
 
     return transform(roots, rule)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.ir import REAL, Access, Dim, Field, Role, Routine, StoredValue
-from optpy.kernels.codegen.store import Homes, Place, conditions_at, places_of
+from optpy.kernels.codegen.store import Homes, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
 from optpy.symbolic.count import EXPENSIVE, count
 from optpy.symbolic.expr import Call, Expr, Product, Var, mul
@@ -19,9 +19,9 @@ from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import variables
 
 
-def worth_storing(e: Expr, places: Mapping[Expr, Place]) -> bool:
+def worth_storing(e: Expr, points: Mapping[Expr, ReadPoint]) -> bool:
     """Whether an expression is a function that costs much, of a single point."""
-    return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in places
+    return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in points
 
 
 def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...]]) -> tuple[StoredValue, ...]:
@@ -34,11 +34,11 @@ def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...
     homes = Homes()
     found: dict[Expr, _Candidate] = {}
     for routine in routines:
-        for e, place in _candidates(routine):
-            home = homes.of(e, place)
-            candidate = found.setdefault(home, _Candidate(home, place.dims))
+        for e, at in _candidates(routine):
+            home = homes.of(e, at)
+            candidate = found.setdefault(home, _Candidate(home, at.dims))
             candidate.readers[routine.name] = None
-            candidate.places.add(place)
+            candidate.points.add(at)
     memory = _memory(list(found.values()), packed)
     return tuple(StoredValue(e, memory[e], tuple(c.readers), c.reason) for e, c in found.items())
 
@@ -46,38 +46,38 @@ def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...
 @final
 @dataclass(slots=True)
 class _Candidate:
-    """A value at its own point, who would read it, and at which places."""
+    """A value at its own point, who would read it, and at which points."""
 
     value: Expr
     dims: tuple[Dim, ...]
     readers: dict[str, None] = field(default_factory=dict)
-    places: set[Place] = field(default_factory=set)
+    points: set[ReadPoint] = field(default_factory=set)
 
     @property
     def reason(self) -> str:
-        places = f"{len(self.places)} place{'s' if len(self.places) > 1 else ''} in {', '.join(self.readers)}"
+        places = f"{len(self.points)} place{'s' if len(self.points) > 1 else ''} in {', '.join(self.readers)}"
         if not self.value.boolean:
             return f"{count([self.value]).cost} additions once at each linearisation; read at {places}"
         fields = dict.fromkeys(v.key.field.name for v in variables([self.value]) if isinstance(v.key, Access))
         return f"one byte in place of {' and '.join(fields)}; read at {places}"
 
 
-def _candidates(routine: Routine) -> Iterator[tuple[Expr, Place]]:
-    """The values of a routine that are worth storing, with the place at which each is read."""
+def _candidates(routine: Routine) -> Iterator[tuple[Expr, ReadPoint]]:
+    """The values of a routine that are worth storing, with the point at which each is read."""
     roots = routine.roots
-    places = places_of(roots, routine.domain, set(incidences(routine)))
+    points = read_points(roots, routine.domain, set(incidences(routine)))
     wide = _fields_read_in_conditions_only(roots)
-    functions = {e for e in topological(roots) if worth_storing(e, places)}
+    functions = {e for e in topological(roots) if worth_storing(e, points)}
     read = set(topological(roots, leaves=functions))
     for node in topological(roots):
         if node not in read:  # only what is stored is made of it
             continue
         if node in functions:
-            yield node, places[node]
+            yield node, points[node]
         elif isinstance(node, Product):
-            for place, group in conditions_at(node, places).items():
+            for at, group in conditions_at(node, points).items():
                 if {v.key.field for v in variables(group) if isinstance(v.key, Access)} & wide:
-                    yield mul(*group), place
+                    yield mul(*group), at
 
 
 def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
@@ -103,9 +103,9 @@ def _memory(candidates: Iterable[_Candidate], packed: Collection[tuple[Dim, ...]
         else:
             dtype = "bool" if c.value.boolean else REAL
             alone[c.value] = Field(f"stored.{n}", c.dims, 1, dtype, Role.STORED, finite=c.value.finite)
-    found = {e: Access(f, Place(f.dims, ()).home, 0) for e, f in alone.items()}
+    found = {e: Access(f, ReadPoint(f.dims, ()).home, 0) for e, f in alone.items()}
     for dims, group in together.items():
         finite = all(e.finite for _, e in group)
         f = Field(group[0][0], dims, len(group), REAL, Role.STORED, finite=finite)
-        found |= {e: Access(f, Place(dims, ()).home, n) for n, (_, e) in enumerate(group)}
+        found |= {e: Access(f, ReadPoint(dims, ()).home, n) for n, (_, e) in enumerate(group)}
     return found

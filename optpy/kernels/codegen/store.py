@@ -51,7 +51,7 @@ from optpy.symbolic.traverse import map_variables, rebuild, transform
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPoint:
     """The one point that an expression depends on: the index at which it reads fields on a grid."""
 
     dims: tuple[Dim, ...]
@@ -68,10 +68,10 @@ class Place:
         return mul(*(var(InBounds(a, d)) for a, d in zip(self.index, self.dims, strict=True) if a.constant))
 
 
-_ANYWHERE = Place((), ())
+_ANYWHERE = ReadPoint((), ())
 
 
-def places_of(roots: Iterable[Expr], domain: Domain, edges: Collection[Index]) -> dict[Expr, Place]:
+def read_points(roots: Iterable[Expr], domain: Domain, edges: Collection[Index]) -> dict[Expr, ReadPoint]:
     """For each node that reads fields at a single point and nowhere else, that point.
 
     Args:
@@ -79,43 +79,43 @@ def places_of(roots: Iterable[Expr], domain: Domain, edges: Collection[Index]) -
         domain: of the routine.
         edges: the variables of its loops over edges.
     """
-    places: dict[Expr, Place] = {}
+    points: dict[Expr, ReadPoint] = {}
     for node in topological(roots):
         if isinstance(node, Var):
-            place = _leaf_place(node.key, domain, edges)
-            if place is not None:
-                places[node] = place
+            at = _leaf_point(node.key, domain, edges)
+            if at is not None:
+                points[node] = at
             continue
-        found = {places.get(c) for c in node.children} - {_ANYWHERE}
+        found = {points.get(c) for c in node.children} - {_ANYWHERE}
         if None not in found and len(found) <= 1:
-            place = found.pop() if found else _ANYWHERE
-            assert place is not None
-            places[node] = place
-    return {node: place for node, place in places.items() if place is not _ANYWHERE}
+            at = found.pop() if found else _ANYWHERE
+            assert at is not None
+            points[node] = at
+    return {node: at for node, at in points.items() if at is not _ANYWHERE}
 
 
-def _leaf_place(key: object, domain: Domain, edges: Collection[Index]) -> Place | None:
+def _leaf_point(key: object, domain: Domain, edges: Collection[Index]) -> ReadPoint | None:
     if isinstance(key, Scalar):
         return _ANYWHERE
     if not isinstance(key, Access) or key.field.role is Role.VECTOR or not key.field.dims:
         return None
-    place = Place(key.field.dims, key.index)
+    at = ReadPoint(key.field.dims, key.index)
     if all(len(a.atoms) == 1 and a.offset_from(a.atoms[0]) == 0 for a in key.index) and all(
         isinstance(a.atoms[0], Entry) or a.atoms[0] in edges for a in key.index
     ):
-        return place
+        return at
     own = canonical_domain(key.field.dims)
     if own != domain:
         return None
-    return place if all(a.offset_from(i) is not None for a, i in zip(key.index, own, strict=True)) else None
+    return at if all(a.offset_from(i) is not None for a, i in zip(key.index, own, strict=True)) else None
 
 
-def conditions_at(node: Product, places: dict[Expr, Place]) -> dict[Place, list[Expr]]:
+def conditions_at(node: Product, points: dict[Expr, ReadPoint]) -> dict[ReadPoint, list[Expr]]:
     """The conditions among the factors of a product, by the point that they read."""
-    groups: dict[Place, list[Expr]] = {}
+    groups: dict[ReadPoint, list[Expr]] = {}
     for b, exponent in node.factors:
-        if b.boolean and exponent == 1 and b in places:
-            groups.setdefault(places[b], []).append(b)
+        if b.boolean and exponent == 1 and b in points:
+            groups.setdefault(points[b], []).append(b)
     return groups
 
 
@@ -123,20 +123,20 @@ def conditions_at(node: Product, places: dict[Expr, Place]) -> dict[Place, list[
 @dataclass(slots=True)
 class Homes:
     """Expressions moved from the points that they read to the own points of their grids, where those meet that differ
-    by the place alone. What has been moved is kept: expressions share most of their nodes."""
+    by the point alone. What has been moved is kept: expressions share most of their nodes."""
 
-    _moved: dict[Place, dict[Expr, Expr]] = field(default_factory=dict)
+    _moved: dict[ReadPoint, dict[Expr, Expr]] = field(default_factory=dict)
 
-    def of(self, e: Expr, place: Place) -> Expr:
+    def of(self, e: Expr, at: ReadPoint) -> Expr:
         """The expression with all that it reads read at the own point."""
-        home = place.home
-        if place.index == home:
+        home = at.home
+        if at.index == home:
             return e
 
         def move(v: Var) -> Expr:
             return var(Access(v.key.field, home, v.key.channel)) if isinstance(v.key, Access) else v
 
-        return map_variables([e], move, self._moved.setdefault(place, {}))[0]
+        return map_variables([e], move, self._moved.setdefault(at, {}))[0]
 
 
 # -- reading what is stored --------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class _Reader:
         self._memory = {v.value: v.memory for v in values}
         self._operations = {_operation(v.value) for v in values if not v.value.boolean}
         self._homes = homes
-        self._places = places_of(routine.roots, routine.domain, set(incidences(routine)))
+        self._points = read_points(routine.roots, routine.domain, set(incidences(routine)))
         self._outside: dict[Expr, Expr] = {}
 
     def routine(self) -> Routine:
@@ -195,7 +195,7 @@ class _Reader:
             if node not in read:  # only what is stored is made of it
                 return node
             if node in stored:
-                return self._value(node, self._places[node])
+                return self._value(node, self._points[node])
             if isinstance(node, Product):
                 return self._product(node, children)
             return node if children == node.children else rebuild(node, children)
@@ -203,14 +203,14 @@ class _Reader:
         return transform(roots, rule)
 
     def _is_stored(self, e: Expr) -> bool:
-        if e.boolean or _operation(e) not in self._operations or e not in self._places:
+        if e.boolean or _operation(e) not in self._operations or e not in self._points:
             return False
-        return self._homes.of(e, self._places[e]) in self._memory
+        return self._homes.of(e, self._points[e]) in self._memory
 
-    def _value(self, e: Expr, place: Place) -> Expr:
+    def _value(self, e: Expr, at: ReadPoint) -> Expr:
         """The stored value of e, in e's own coordinates."""
-        memory = self._memory[self._homes.of(e, place)]
-        value, inside = var(replace(memory, index=place.index)), place.inside
+        memory = self._memory[self._homes.of(e, at)]
+        value, inside = var(replace(memory, index=at.index)), at.inside
         if inside is ONE:
             return value
         outside = _where_all_is_zero(e, self._outside)
@@ -223,10 +223,10 @@ class _Reader:
     def _product(self, node: Product, children: tuple[Expr, ...]) -> Expr:
         """The product with the conditions at one point replaced by the boolean that is stored there."""
         replaced: dict[Expr, Expr] = {}
-        for place, group in conditions_at(node, self._places).items():
+        for at, group in conditions_at(node, self._points).items():
             together = mul(*group)
-            if self._homes.of(together, place) in self._memory:
-                replaced |= dict.fromkeys(group, ONE) | {group[0]: self._value(together, place)}
+            if self._homes.of(together, at) in self._memory:
+                replaced |= dict.fromkeys(group, ONE) | {group[0]: self._value(together, at)}
         if not replaced and children == node.children:
             return node
         return mul(*(replaced.get(b, power(child, x)) for (b, x), child in zip(node.factors, children, strict=True)))
