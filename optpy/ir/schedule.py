@@ -120,20 +120,20 @@ class Layout:
 @final
 @dataclass(frozen=True, slots=True)
 class ChannelOrder:
-    """The place of each channel of a stored field among the channels of a point.
+    """The position of each channel of a stored field among the channels of a point.
 
     Attributes:
         stored: the field.
-        places: of channel 0, 1, ... in the order in which expressions were met: a permutation.
+        positions: of channel 0, 1, ... in the order in which expressions were met: a permutation.
         reason: a sentence.
     """
 
     stored: Field
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     reason: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.stored}: channels at {' '.join(map(str, self.places))}"
+        return f"{self.stored}: channels at {' '.join(map(str, self.positions))}"
 
 
 Decision = ResidualSchedule | StoredValue | Split | Layout | ChannelOrder

@@ -61,13 +61,13 @@ def channel_orders(groups: Mapping[Group, Sequence[Routine]]) -> tuple[ChannelOr
             if f in stored:
                 together[f][channels] = together[f].get(channels, False) or group.task is Task.PRODUCT
     orders = (_order(f, together[f]) for f in sorted(stored, key=str))
-    return tuple(x for x in orders if list(x.places) != sorted(x.places))
+    return tuple(x for x in orders if list(x.positions) != sorted(x.positions))
 
 
 def _order(f: Field, records: Mapping[frozenset[int], bool]) -> ChannelOrder:
     smallest = min([r for r, product in records.items() if product] or records, key=len, default=frozenset())
     reason = f"vector loads bring the {len(smallest)} channels that are read together first"
-    return ChannelOrder(f, tuple(_places(f.channels, records)), reason)
+    return ChannelOrder(f, tuple(_positions(f.channels, records)), reason)
 
 
 def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:
@@ -85,8 +85,8 @@ def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
     return ((field, frozenset(channels)) for (field, _), channels in found.items())
 
 
-def _places(channels: int, records: Mapping[frozenset[int], bool]) -> list[int]:
-    """The place of each channel: those of the smallest records come first, so that no larger one takes them apart.
+def _positions(channels: int, records: Mapping[frozenset[int], bool]) -> list[int]:
+    """The position of each channel: those of the smallest records come first, so that no larger one takes them apart.
 
     Args:
         channels: of the field.

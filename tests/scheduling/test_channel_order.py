@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.ir import Access, Field, Group, Role, Routine, Target
 from optpy.kernels.codegen.channel_order import order_channels
-from optpy.scheduling.layouts import _places, channel_orders
+from optpy.scheduling.layouts import _positions, channel_orders
 from tests.support.applications import ENERGIES
 from tests.support.schedules import routines_of
 
@@ -65,9 +65,9 @@ def test_channels_are_exchanged_and_nothing_else_is_changed(name: str) -> None:
             for a, b in zip(old.stores, new.stores, strict=True):
                 assert (a.target.field, a.target.index) == (b.target.field, b.target.index)
                 moved.setdefault((a.target.field, a.target.channel), set()).add((b.target.field, b.target.channel))
-    assert all(len(places) == 1 for places in moved.values())
-    assert len({next(iter(places)) for places in moved.values()}) == len(moved)
-    elsewhere = {f for (f, channel), places in moved.items() if places != {(f, channel)}}
+    assert all(len(positions) == 1 for positions in moved.values())
+    assert len({next(iter(positions)) for positions in moved.values()}) == len(moved)
+    elsewhere = {f for (f, channel), positions in moved.items() if positions != {(f, channel)}}
     assert all(f.role is Role.STORED for f in elsewhere)
     assert {(a.field, a.channel) for a in accesses(before)} == {(a.field, a.channel) for a in accesses(after)}
 
@@ -77,13 +77,13 @@ def test_places_are_a_permutation_in_which_the_smallest_record_of_a_product_come
     channels: int, records: dict[frozenset[int], bool]
 ) -> None:
     records = {record: product for record, product in records.items() if max(record) < channels}
-    places = _places(channels, records)
-    assert sorted(places) == list(range(channels))
+    positions = _positions(channels, records)
+    assert sorted(positions) == list(range(channels))
     if records:
         smallest = min([r for r, product in records.items() if product] or records, key=len)
-        assert sorted(places[c] for c in smallest) == list(range(len(smallest)))
+        assert sorted(positions[c] for c in smallest) == list(range(len(smallest)))
     else:
-        assert places == list(range(channels))
+        assert positions == list(range(channels))
 
 
 def test_the_processors_order_is_left_alone() -> None:

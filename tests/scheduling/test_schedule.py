@@ -142,8 +142,8 @@ def test_channels_are_ordered_on_gpus_only() -> None:
     given = by_hand(energy, GATHERS[2])
     (order,) = derive_cuda(energy.problem, "float64", given).schedule.orders
     assert order.stored.name == "J.r"
-    assert sorted(order.places) == list(range(order.stored.channels))
-    assert list(order.places) != sorted(order.places)
+    assert sorted(order.positions) == list(range(order.stored.channels))
+    assert list(order.positions) != sorted(order.positions)
     assert order.reason
     assert derive(energy.problem, "float64", given).schedule.orders == ()
 

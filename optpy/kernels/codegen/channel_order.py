@@ -12,20 +12,20 @@ from optpy.symbolic.traverse import map_variables
 
 
 def order_channels(routine: Routine, orders: Iterable[ChannelOrder]) -> Routine:
-    """The routine with each channel of the ordered fields read, stored and added to at its place."""
-    places = {x.stored: x.places for x in orders}
-    if not places:
+    """The routine with each channel of the ordered fields read, stored and added to at its position."""
+    positions = {x.stored: x.positions for x in orders}
+    if not positions:
         return routine
 
-    def place(a: Access) -> Access:
-        return Access(a.field, a.index, places[a.field][a.channel]) if a.field in places else a
+    def moved(a: Access) -> Access:
+        return Access(a.field, a.index, positions[a.field][a.channel]) if a.field in positions else a
 
     def leaf(v: Var) -> Expr:
-        return var(place(v.key)) if isinstance(v.key, Access) else v
+        return var(moved(v.key)) if isinstance(v.key, Access) else v
 
     new = map_routine(routine, lambda roots: map_variables(roots, leaf))
     return replace(
         new,
-        stores=tuple(replace(s, target=place(s.target)) for s in new.stores),
-        accumulates=tuple(replace(x, target=place(x.target)) for x in new.accumulates),
+        stores=tuple(replace(s, target=moved(s.target)) for s in new.stores),
+        accumulates=tuple(replace(x, target=moved(x.target)) for x in new.accumulates),
     )
