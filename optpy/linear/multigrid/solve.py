@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.kernels.codegen.endings import Ending
+from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
@@ -94,7 +94,7 @@ class MultigridSolve(Method):
             most = min(most, before + patience)
         summary = self._run(state, replace(limits, eta=eta, max_iterations=most), damped)
         missed = False
-        if state.status == Ending.MODEL and limits.eta is None:
+        if state.status == PcgStatus.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
             missed = self._errors_are_missed(state, slow)
             careful = _CAREFUL if missed else self._forcing(limits, slow)
@@ -128,7 +128,7 @@ class MultigridSolve(Method):
         """Of a solve that another preconditioner may go on with."""
         if summary.status is LinearStatus.MAX_ITERATIONS and state.k < limits.max_iterations:
             return Outcome.DEAR
-        if summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) and state.status != Ending.STAGNATED:
+        if summary.status in (LinearStatus.BREAKDOWN, LinearStatus.FAILURE) and state.status != PcgStatus.STAGNATED:
             return Outcome.DEAR
         return Outcome.DOUBTED if missed and not self._trusted else Outcome.SERVED
 

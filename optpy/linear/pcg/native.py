@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
-from optpy.kernels.codegen.endings import Ending, endings_source
+from optpy.kernels.codegen.pcg_status import PcgStatus, pcg_status_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
+from optpy.linear.pcg.summary import linear_summary
 from optpy.linear.safe_work import SafeWork, safe_work_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -44,7 +44,7 @@ def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
 def conjugate_gradients_source(scalars: Sequence[str]) -> str:
     """The whole C source."""
     run = native_header("kernels/c/run.h")
-    loop = [endings_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
+    loop = [pcg_status_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
     return joined([*lines_source(scalars), run, *loop])
 
 
@@ -141,7 +141,7 @@ class NativeLoop:
         state.precision = self._precision
         if state.status == 0:
             self.safe_work.run(partial(self._call, lines, state))
-        if state.status == Ending.LIMIT and state.k < limits.max_iterations and pause is not None:
+        if state.status == PcgStatus.LIMIT and state.k < limits.max_iterations and pause is not None:
             state.status = 0
             return None
         return linear_summary(state, limits)

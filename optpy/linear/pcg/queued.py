@@ -10,12 +10,12 @@ import numpy as np
 
 from optpy.errors import InternalError
 from optpy.ir import Field
-from optpy.kernels.codegen.endings import Ending
+from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
-from optpy.linear.ending import linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.summary import linear_summary
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.safe_point import SLICE
@@ -187,4 +187,4 @@ def _end_by_time(state: PcgState, limits: LinearLimits) -> None:
     """The device has not ended, and nothing more is queued."""
     if math.isinf(limits.safe_point.deadline):
         raise InternalError(f"conjugate gradients have stopped after {state.k} iterations without an ending")
-    state.status = Ending.TIME
+    state.status = PcgStatus.TIME

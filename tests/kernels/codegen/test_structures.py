@@ -10,9 +10,9 @@ import pytest
 
 from optpy.errors import InternalError
 from optpy.kernels.codegen.cuda import context as cuda
-from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS
+from optpy.kernels.codegen.pcg_status import PcgStatus, pcg_status_source
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.runtime.cuda.context import PCG, SYNC
@@ -72,11 +72,11 @@ def test_arrays_of_structures_lie_as_the_structures_do() -> None:
 
 
 def test_enumerations_have_the_numbers_of_python() -> None:
-    members = ", ".join(f"PCG_{ending.name}" for ending in Ending)
-    count = f"OPTPY_EXPORT const int64_t endings[] = {{{members}}};"
-    source = "\n".join([native_header("kernels/c/prelude.h"), endings_source(), count])
+    members = ", ".join(f"PCG_{status.name}" for status in PcgStatus)
+    count = f"OPTPY_EXPORT const int64_t statuses[] = {{{members}}};"
+    source = "\n".join([native_header("kernels/c/prelude.h"), pcg_status_source(), count])
     library = compile_c(source + "\n", name="structures", werror=True).library
-    assert list((c_int64 * len(Ending)).in_dll(library, "endings")) == list(Ending)
+    assert list((c_int64 * len(PcgStatus)).in_dll(library, "statuses")) == list(PcgStatus)
 
 
 def test_a_declaration_that_is_not_understood_is_refused() -> None:

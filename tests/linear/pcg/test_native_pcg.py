@@ -19,11 +19,11 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
-from optpy.kernels.codegen.endings import Ending
+from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.kernels.runtime import library
 from optpy.linear import safe_work
-from optpy.linear.ending import _ENDINGS
 from optpy.linear.pcg.native import conjugate_gradients_source
+from optpy.linear.pcg.summary import _SUMMARIES
 from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -318,7 +318,7 @@ def c_enum(source: str, member: str) -> list[str]:
 
 
 def test_every_ending_is_told() -> None:
-    assert set(_ENDINGS) == set(Ending) - {Ending.RUNNING}
+    assert set(_SUMMARIES) == set(PcgStatus) - {PcgStatus.RUNNING}
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:

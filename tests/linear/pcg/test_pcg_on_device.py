@@ -18,7 +18,7 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
-from optpy.kernels.codegen.endings import Ending
+from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg import cuda_lines, queued
@@ -164,16 +164,16 @@ def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, precond
 @pytest.mark.parametrize(
     ("limits", "ending"),
     [
-        (LinearLimits(max_iterations=100, eta=0.1), Ending.MODEL),
-        (LinearLimits(max_iterations=100, eta=1e-4, min_iterations=20), Ending.MODEL),
-        (LinearLimits(max_iterations=100, r_tolerance=1e-3), Ending.RESIDUAL),
-        (LinearLimits(max_iterations=100, r_tolerance=0.9, min_iterations=7), Ending.RESIDUAL),
-        (LinearLimits(max_iterations=1), Ending.LIMIT),
-        (LinearLimits(max_iterations=4), Ending.LIMIT),
-        (LinearLimits(max_iterations=29), Ending.LIMIT),
+        (LinearLimits(max_iterations=100, eta=0.1), PcgStatus.MODEL),
+        (LinearLimits(max_iterations=100, eta=1e-4, min_iterations=20), PcgStatus.MODEL),
+        (LinearLimits(max_iterations=100, r_tolerance=1e-3), PcgStatus.RESIDUAL),
+        (LinearLimits(max_iterations=100, r_tolerance=0.9, min_iterations=7), PcgStatus.RESIDUAL),
+        (LinearLimits(max_iterations=1), PcgStatus.LIMIT),
+        (LinearLimits(max_iterations=4), PcgStatus.LIMIT),
+        (LinearLimits(max_iterations=29), PcgStatus.LIMIT),
     ],
 )
-def test_it_stops_where_the_textbook_stops(gpu: Device, way: str, limits: LinearLimits, ending: Ending) -> None:
+def test_it_stops_where_the_textbook_stops(gpu: Device, way: str, limits: LinearLimits, ending: PcgStatus) -> None:
     device, ours, textbook, theirs = solve_both("jacobi", DAMPED, limits)
     assert (ours.iterations, ours.status, ours.message) == (theirs.iterations, theirs.status, theirs.message)
     assert ended(device) is ending
@@ -183,16 +183,16 @@ def test_it_stops_where_the_textbook_stops(gpu: Device, way: str, limits: Linear
 def test_it_stagnates_by_the_textbook_s_rule(gpu: Device, way: str) -> None:
     device = compiled(on_cpu.energy, on_cpu.data())
     summary = solved(device, "jacobi", DAMPED, LinearLimits(max_iterations=2000, residual_reset_period=10))
-    assert (summary.status, ended(device)) == (LinearStatus.BREAKDOWN, Ending.STAGNATED)
+    assert (summary.status, ended(device)) == (LinearStatus.BREAKDOWN, PcgStatus.STAGNATED)
     assert device.trace is not None
     progress = Progress(device.trace[0].rho, float(np.finfo(np.float64).eps))
     assert [progress.has_ceased(s) for s in device.trace] == [False] * (summary.iterations - 1) + [True]
 
 
-def ended(problem: CompiledProblem) -> Ending:
+def ended(problem: CompiledProblem) -> PcgStatus:
     executor = problem._executor
     assert isinstance(executor, CudaExecutor)
-    return Ending(executor.pcg_state().status)
+    return PcgStatus(executor.pcg_state().status)
 
 
 def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
@@ -201,7 +201,7 @@ def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     problem = compiled(plain, dict(X=a, A=a))
     problem._buffers.view(vector("delta", plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
-    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, Ending.NO_GRADIENT)
+    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, PcgStatus.NO_GRADIENT)
     assert "b = 0" in summary.message
     assert not delta_of(problem, plain).any()
 
@@ -213,14 +213,14 @@ def test_a_nan_in_the_gradient_gives_no_step(gpu: Device, way: str) -> None:
     problem._at_start = False  # there it would be an error that names the derivative
     assert not math.isfinite(problem.linearise())
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
-    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.FAILURE, Ending.BAD_START)
+    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.FAILURE, PcgStatus.BAD_START)
 
 
 def test_no_curvature_along_the_first_direction_gives_no_step(gpu: Device, way: str) -> None:
     steep = op.Energy(steep=w * X[i, j])  # g is finite, but p.Ap overflows
     problem = compiled(steep, dict(X=np.full((2, 3, 2), 1e-160), w=1e150))
     summary = solved(problem, None, UNDAMPED, LinearLimits(10))
-    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.FAILURE, Ending.NO_CURVATURE)
+    assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.FAILURE, PcgStatus.NO_CURVATURE)
     assert "p.Ap" in summary.message
     assert not delta_of(problem, steep).any()
 
@@ -230,7 +230,7 @@ def test_the_exact_solution_after_one_iteration_ends_it(gpu: Device, way: str) -
     problem = compiled(plain, dict(X=np.zeros((3, 4, 2)), A=np.full((3, 4, 2), 2.0)))
     summary = solved(problem, "jacobi", UNDAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, summary.message) == (1, LinearStatus.CONVERGED, "r.z = 0.")
-    assert ended(problem) is Ending.ZERO
+    assert ended(problem) is PcgStatus.ZERO
     np.testing.assert_array_equal(delta_of(problem, plain), 2.0)
 
 
@@ -239,7 +239,7 @@ def test_a_residual_that_overflows_keeps_the_step_so_far(gpu: Device, way: str) 
     steep = op.Energy(r=op.vector(X[i, j][0] - 10, w * X[i, j][1] - 1e-307))
     problem = compiled(steep, dict(X=np.zeros((1, 1, 2)), w=1e154))
     summary = solved(problem, None, UNDAMPED, LinearLimits(10))
-    assert (summary.iterations, summary.status, ended(problem)) == (1, LinearStatus.BREAKDOWN, Ending.NOT_POSITIVE)
+    assert (summary.iterations, summary.status, ended(problem)) == (1, LinearStatus.BREAKDOWN, PcgStatus.NOT_POSITIVE)
     np.testing.assert_allclose(delta_of(problem, steep), [5, 5e-154])  # half of the gradient
 
 

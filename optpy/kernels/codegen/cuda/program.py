@@ -13,9 +13,9 @@ from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
-from optpy.kernels.codegen.endings import endings_source
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
+from optpy.kernels.codegen.pcg_status import pcg_status_source
 from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
@@ -122,7 +122,7 @@ class CudaProgram(AbstractProgram):
         bounds = [line for k in (*prepare, *kernels) for line in launch_bounds(f"pcg_{k}", True)]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
-            endings_source(),
+            pcg_status_source(),
             native_header("linear/pcg/pcg.cuh"),
             native_header("linear/multigrid/pcg_multigrid.cuh")
             if multigrid

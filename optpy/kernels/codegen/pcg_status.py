@@ -1,4 +1,4 @@
-"""Endings of conjugate gradients: numbers that native code and Python share."""
+"""The status of conjugate gradients: numbers that native code and Python share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import IntEnum
 from optpy.kernels.codegen.structures import enumeration
 
 
-class Ending(IntEnum):
-    """The ending of the loop, or that it is running."""
+class PcgStatus(IntEnum):
+    """Whether the loop is running, or by which test it has ended."""
 
     RUNNING = 0
     NO_GRADIENT = 1
@@ -27,6 +27,6 @@ STAGNATION = 100
 """Iterations without progress after which the loop may end."""
 
 
-def endings_source() -> str:
-    """The same in C and CUDA: PCG_RUNNING, ..., and PCG_PATIENCE."""
-    return f"{enumeration('PCG_', Ending)}\nenum {{ PCG_PATIENCE = {STAGNATION} }};"
+def pcg_status_source() -> str:
+    """The statuses in C and CUDA: PCG_RUNNING, ..., and PCG_PATIENCE."""
+    return f"{enumeration('PCG_', PcgStatus)}\nenum {{ PCG_PATIENCE = {STAGNATION} }};"

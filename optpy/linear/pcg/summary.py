@@ -1,0 +1,37 @@
+"""The summary of conjugate gradients for the solver, by the status with which they have ended."""
+
+from __future__ import annotations
+
+import math
+
+from optpy.kernels.codegen.pcg_status import PcgStatus
+from optpy.linear.pcg.state import PcgState
+from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+_SUMMARIES: dict[PcgStatus, tuple[LinearStatus, str]] = {
+    PcgStatus.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
+    PcgStatus.BAD_START: (LinearStatus.FAILURE, "r.z = {s.rho:.3e} before the first iteration."),
+    PcgStatus.NO_CURVATURE: (
+        LinearStatus.BREAKDOWN,
+        "The matrix is not positive definite along p: p.Ap = {s.pAp:.3e}.",
+    ),
+    PcgStatus.NOT_POSITIVE: (LinearStatus.BREAKDOWN, "r.z = {s.rho:.3e} is not positive."),
+    PcgStatus.MODEL: (LinearStatus.CONVERGED, "k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."),
+    PcgStatus.ZERO: (LinearStatus.CONVERGED, "r.z = 0."),
+    PcgStatus.RESIDUAL: (
+        LinearStatus.CONVERGED,
+        "sqrt(r.z / r0.z0) = {reduction:.3e} < r_tolerance = {limits.r_tolerance:.3e}.",
+    ),
+    PcgStatus.LIMIT: (LinearStatus.MAX_ITERATIONS, "{s.k} iterations done."),
+    PcgStatus.TIME: (LinearStatus.TIME_LIMIT, "Out of time after {s.k} iterations."),
+    PcgStatus.STAGNATED: (LinearStatus.BREAKDOWN, "Rounding keeps r.z = {s.rho:.3e} from falling further."),
+}
+
+
+def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
+    """The summary of a linear solve that has ended."""
+    status, message = _SUMMARIES[PcgStatus(state.status)]
+    if status is LinearStatus.BREAKDOWN and state.k == 0:
+        status = LinearStatus.FAILURE
+    reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
+    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction), reduction)
