@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.kernels.runtime.cuda.device import Device, Kernel, Mark, Module
+from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Mark, Module
 
 
 @final
@@ -70,14 +70,14 @@ class CountingDevice:
         return self.inner.load(source)
 
     def launch(
-        self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
     ) -> None:
         """Counted."""
         self.counts.launches += 1
         self.counts.cooperative += together
         self.inner.launch(kernel, blocks, threads, context, together)
 
-    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+    def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """As the device does."""
         return self.inner.resident_blocks(kernel, threads)
 

@@ -14,7 +14,7 @@ from typing import Any, final
 from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget, KernelTime
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.device import LoadedKernel
 
 _SHORT, _LONG = 20, 200
 
@@ -96,7 +96,7 @@ def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
     return f"{program.pcg_source(suffix, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
 
 
-def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:
+def _work(bench: Bench, kernel: LoadedKernel, points: int, budget: Budget) -> float:
     """Seconds of one pass over all points, without a launch."""
     executor = bench.executor
     context = executor.context

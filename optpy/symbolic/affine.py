@@ -134,7 +134,7 @@ class FloorDiv:
         return f"(({self.numerator}) // {self.denominator})"
 
 
-class Table(Protocol):
+class IndexTable(Protocol):
     """A table of whole numbers that the data brings; each of its columns points into an axis."""
 
     name: str
@@ -148,7 +148,7 @@ class Entry:
     """``table[row, column]``: a whole number that only the data knows."""
 
     table: Any
-    """A ``Table``."""
+    """An ``IndexTable``."""
     column: int
     row: Affine
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.displaced import DisplacedResiduals
 from optpy.energy.check.evaluation import Floats, bound_jacobian, jacobian_rounding, solved_elements
-from optpy.energy.check.ridders import Table
+from optpy.energy.check.ridders import Tableau
 from optpy.energy.data.binding import bind
 
 if TYPE_CHECKING:
@@ -173,21 +173,23 @@ class _Compared:
 
     @classmethod
     def of(
-        cls, symbolic: Floats, rounded: Floats, table: Table, tolerance: float, column_of: NDArray[np.intp]
+        cls, symbolic: Floats, rounded: Floats, tableau: Tableau, tolerance: float, column_of: NDArray[np.intp]
     ) -> _Compared:
         """Judge differences; ``rounded`` bounds the rounding of the symbolic derivatives themselves."""
-        numeric = table.best
+        numeric = tableau.best
         scale = np.maximum(1.0, np.abs(symbolic))
         with np.errstate(invalid="ignore"):
             error = np.abs(symbolic - numeric) / np.maximum(scale, np.abs(numeric))
             # A shorter step would be rounded more, a longer one tell of points further away.
-            limited = (table.error <= _ROUNDED * table.rounding) | (table.at_end & (np.abs(numeric) <= _STEEP * scale))
-            unresolved = table.at_end & (table.error > _RESOLVED * np.abs(numeric))
+            limited = (tableau.error <= _ROUNDED * tableau.rounding) | (
+                tableau.at_end & (np.abs(numeric) <= _STEEP * scale)
+            )
+            unresolved = tableau.at_end & (tableau.error > _RESOLVED * np.abs(numeric))
             uncertainty = (
-                np.where(limited, np.where(unresolved, np.inf, 2 * table.error / scale), 0.0) + rounded / scale
+                np.where(limited, np.where(unresolved, np.inf, 2 * tableau.error / scale), 0.0) + rounded / scale
             )
         error[np.isnan(error)] = np.inf
-        undecided = np.where(error > tolerance, error <= uncertainty, table.error > max(_SURE, tolerance) * scale)
+        undecided = np.where(error > tolerance, error <= uncertainty, tableau.error > max(_SURE, tolerance) * scale)
         verdict = np.where(undecided, _IS_UNDECIDED, np.where(error > tolerance, _DISAGREES, 0))
         return cls(symbolic, numeric, error, uncertainty, verdict, column_of)
 
@@ -234,15 +236,15 @@ class _Differences:
         rounded = self._entries(self._jacobian_rounding, columns)
         scale = np.maximum(1.0, np.abs(symbolic))
         shortest = self._shortest(column_of, _BLURRED * scale)
-        table = Table()
+        tableau = Tableau()
         step = first
         for level in range(_LEVELS):
             step = 0.5**level * first
-            table.add(*self._central(columns, column_of, step), near=_near(step, shortest, column_of))
-        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+            tableau.add(*self._central(columns, column_of, step), near=_near(step, shortest, column_of))
+        found = _Compared.of(symbolic, rounded, tableau, tolerance, column_of)
         local, rounding = self._central(columns, column_of, self._shortest(column_of, tolerance * scale))
         with np.errstate(invalid="ignore"):
-            same = np.abs(table.best - local) <= 2 * (table.error + rounding + tolerance * scale)
+            same = np.abs(tableau.best - local) <= 2 * (tableau.error + rounding + tolerance * scale)
         settled = (found.verdict == 0) & same
         if settled.all():
             return found
@@ -250,12 +252,12 @@ class _Differences:
             last, step = step, np.maximum(0.5**level * first, shortest)
             # What a row is told depends on its own column only, however far other columns still go.
             shorter = _widths(columns, column_of, step) < _widths(columns, column_of, last)
-            table.add(
+            tableau.add(
                 *self._central(columns, column_of, step), shorter & ~settled, near=_near(step, shortest, column_of)
             )
             if (step == shortest)[columns].all():
                 break
-        found = _Compared.of(symbolic, rounded, table, tolerance, column_of)
+        found = _Compared.of(symbolic, rounded, tableau, tolerance, column_of)
         return self._doubted(found, columns)
 
     def _doubted(self, found: _Compared, columns: NDArray[np.intp]) -> _Compared:

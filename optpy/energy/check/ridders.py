@@ -17,8 +17,8 @@ _ORDERS = 5
 
 
 @final
-class Table:
-    """Of every function the differences, extrapolated or not, that have moved least, their rounding included.
+class Tableau:
+    """The differences of every function, extrapolated or not, that have moved least, their rounding included.
 
     Where shorter steps tell something else, as far as their own errors go, what the longer ones have told was of points
     too far away, and is dropped.

@@ -16,7 +16,7 @@ from optpy.ir import Coupling, Dim
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.runtime.cuda.context import PCG
-from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
@@ -61,7 +61,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
 
 
-def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
+def levels_kernel(library: CudaLibrary, name: str) -> LoadedKernel:
     """A kernel of the coarse levels of a program that has a ``Coupling``."""
     program = library.program
     coupling = program.coupling

@@ -9,7 +9,7 @@ from typing import Protocol, final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.codegen.cuda.program import Phase
-from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 
 TOGETHER = 2**20
@@ -110,7 +110,7 @@ class CudaLines:
         vectors = [(vector(kind, u), vector("p", u)) for u in self.unknowns]
         self.executor.launch_on(self.kernel(name), self.points, vectors)
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> LoadedKernel:
         return self.executor.library.pcg(name, self.suffix, self.damped, self.executor.index)
 
     @property

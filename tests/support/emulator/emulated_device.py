@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import CompileError
-from optpy.kernels.runtime.cuda.device import Kernel, Mark, Module
+from optpy.kernels.runtime.cuda.device import LoadedKernel, Mark, Module
 from optpy.kernels.toolchain.cache import Cache, Entry, open_cache
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.compiler_process import run_compiler
@@ -77,7 +77,7 @@ class EmulatedModule:
     seconds: float
     cache_hit: bool
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> LoadedKernel:
         """A kernel by its name.
 
         Raises:
@@ -180,7 +180,7 @@ class EmulatedDevice:
         return EmulatedModule(library, time.perf_counter() - started, hit)
 
     def launch(
-        self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
     ) -> None:
         """Run a kernel; it is done when this returns.
 
@@ -213,7 +213,7 @@ class EmulatedDevice:
         if together and blocks > self.resident_blocks(kernel, threads):
             raise ValueError(f"{blocks} blocks do not run together; {self.resident_blocks(kernel, threads)} do")
 
-    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+    def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """How many blocks run at once: the same for all kernels."""
         return self.multiprocessors * self.blocks_per_multiprocessor
 

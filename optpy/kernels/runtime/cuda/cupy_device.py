@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import CompileError, DataError, DeviceError, InternalError
-from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.toolchain.cubin import read_cubin, read_ptx_parameters
 from optpy.kernels.toolchain.nvrtc import CompiledCuda, compile_cuda, import_cupy
 
@@ -179,7 +179,7 @@ class CupyDevice:
         return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), image)
 
     def launch(
-        self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
     ) -> None:
         """Queue a kernel on the current stream of this device.
 
@@ -208,7 +208,7 @@ class CupyDevice:
         else:
             self.driver.launchKernel(pointer, blocks, 1, 1, threads, 1, 1, 0, stream, where, 0)
 
-    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+    def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """The number of blocks of a kernel that the whole device holds at once."""
         own = self._own(kernel)
         with self.current():
@@ -269,7 +269,7 @@ class CupyDevice:
             limit: int = pool.get_limit()  # 0: none
             return min(available, max(0, limit - pool.used_bytes())) if limit else available
 
-    def _own(self, kernel: Kernel) -> CupyKernel:
+    def _own(self, kernel: LoadedKernel) -> CupyKernel:
         if not isinstance(kernel, CupyKernel) or kernel.device is not self:
             raise InternalError(f"the kernel {kernel.name} was not loaded on {self!r}")
         return kernel

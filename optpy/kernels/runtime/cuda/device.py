@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Kernel(Protocol):
-    """A ``__global__`` function on a device.
+class LoadedKernel(Protocol):
+    """A kernel, a ``__global__`` function, on a device.
 
     Attributes:
         name: in the source.
@@ -38,7 +38,7 @@ class Module(Protocol):
     seconds: float
     cache_hit: bool
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> LoadedKernel:
         """A kernel by its name in the source (``extern "C"``)."""
 
 
@@ -80,7 +80,7 @@ class Device(Protocol):
         """
 
     def launch(
-        self, kernel: Kernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
     ) -> None:
         """Queue a kernel, whose one argument is a structure that is passed by value.
 
@@ -91,7 +91,7 @@ class Device(Protocol):
                 there must be no more than ``resident_blocks``.
         """
 
-    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+    def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """The number of blocks of a kernel that the whole device holds at once."""
 
     def address(self, array: Any) -> int:

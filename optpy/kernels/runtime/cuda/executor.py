@@ -13,7 +13,7 @@ from optpy.ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
-from optpy.kernels.runtime.cuda.device import Device, Kernel, Module
+from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.symbolic.affine import Affine, Entry, FloorDiv
 
@@ -41,7 +41,7 @@ class CudaLibrary:
         self.program = program
         self.device = device
         self._modules: dict[tuple[str, ...], Module] = {}
-        self._kernels: dict[tuple[str, ...], Kernel] = {}
+        self._kernels: dict[tuple[str, ...], LoadedKernel] = {}
 
     def prepare(self, index: str) -> None:
         """Compile the kernels of the groups.
@@ -51,15 +51,15 @@ class CudaLibrary:
         """
         self._module(("routines", index))
 
-    def routine(self, name: str, index: str) -> Kernel:
+    def routine(self, name: str, index: str) -> LoadedKernel:
         """The kernel that launches a phase of a group."""
         return self._kernel(("routines", index), name)
 
-    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> Kernel:
+    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> LoadedKernel:
         """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
         return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
 
-    def further(self, module: str, source: Callable[[], str], name: str) -> Kernel:
+    def further(self, module: str, source: Callable[[], str], name: str) -> LoadedKernel:
         """A kernel of a further module.
 
         Args:
@@ -71,7 +71,7 @@ class CudaLibrary:
             self._modules[module,] = self.device.load(source())
         return self._kernel((module,), name)
 
-    def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
+    def _kernel(self, key: tuple[str, ...], name: str) -> LoadedKernel:
         found = self._kernels.get((*key, name))
         if found is None:
             found = self._kernels[(*key, name)] = self._module(key).kernel(name)
@@ -116,7 +116,7 @@ class CudaExecutor:
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
         self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
-        self._blocks: dict[tuple[Kernel, int], int] = {}
+        self._blocks: dict[tuple[LoadedKernel, int], int] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
         self._most_blocks = self.device.multiprocessors * _BLOCKS
@@ -212,7 +212,7 @@ class CudaExecutor:
             for kernel, work in kernels:
                 self.launch(kernel, work)
 
-    def launch(self, kernel: Kernel, work: int, *, together: bool = False, context: Any = None) -> None:
+    def launch(self, kernel: LoadedKernel, work: int, *, together: bool = False, context: Any = None) -> None:
         """Queue a kernel with as many blocks as its work takes, or as the device holds.
 
         Args:
@@ -229,7 +229,7 @@ class CudaExecutor:
             blocks = self._blocks[kernel, work] = max(1, min(room, -(-work // THREADS)))
         self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, together)
 
-    def launch_on(self, kernel: Kernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
+    def launch_on(self, kernel: LoadedKernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
         """Queue a kernel that finds other vectors in the place of its own.
 
         Args:
