@@ -22,7 +22,7 @@ Update = Literal["=", "+=", "max="]
 class Declare:
     """A name for what the context holds: a size, a pitch, a table, an array, a number given at run time, a mask."""
 
-    what: Dim | Pitch | Table | Array | Scalar | Mask
+    what: Dim | Pitch | TablePointer | ChannelPointer | Scalar | Mask
 
     def __str__(self) -> str:
         return f"declare {self.what}"
@@ -30,8 +30,8 @@ class Declare:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table of whole numbers."""
+class TablePointer:
+    """A pointer to a table of whole numbers."""
 
     key: Any
 
@@ -41,8 +41,8 @@ class Table:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Array:
-    """The memory of one channel of a field.
+class ChannelPointer:
+    """A pointer to one channel of a field in memory.
 
     Attributes:
         writable: whether it is stored or added to.

@@ -69,9 +69,9 @@ class StatementPrinter:
                 return f"{self._int} {spell.size(what)} = c->size[{slots.sizes[what]}];"
             case loops.Pitch():
                 return f"{self._int} {spell.pitch(what.dims)} = c->pitch[{slots.grids[what.dims]}];"
-            case loops.Table():
+            case loops.TablePointer():
                 return f"const int32_t *{restrict} {spell.table(what.key)} = c->table[{slots.tables[what.key]}];"
-            case loops.Array():
+            case loops.ChannelPointer():
                 const, (base, plane) = "" if what.writable else "const ", self._memory(what)
                 pointer = f"{const}{spell.ctype(what.field)} *"
                 name = f"{pointer}{restrict} {spell.array(what.field, what.channel)}"
@@ -83,7 +83,7 @@ class StatementPrinter:
                 return f"const uint8_t *solved = (const uint8_t *)c->field[{slots.fields[what.field]}];"
         raise InternalError(f"no text for {what}")
 
-    def _memory(self, array: loops.Array) -> tuple[str, str]:
+    def _memory(self, array: loops.ChannelPointer) -> tuple[str, str]:
         """The address of a field, and the elements from one channel to the next."""
         slot = self._target.slots.fields[array.field]
         return f"c->field[{slot}]", f"c->plane[{slot}]"

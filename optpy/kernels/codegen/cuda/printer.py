@@ -164,10 +164,10 @@ class CudaPrinter(StatementPrinter):
 
     # -- declarations and sums -----------------------------------------------------------------------------------------
 
-    def _memory(self, array: loops.Array) -> tuple[str, str]:
+    def _memory(self, array: loops.ChannelPointer) -> tuple[str, str]:
         base, plane = super()._memory(array)
         if array.instead is not None:
-            other_base, other_plane = super()._memory(loops.Array(array.instead, array.channel, False))
+            other_base, other_plane = super()._memory(loops.ChannelPointer(array.instead, array.channel, False))
             base, plane = f"(on_delta ? {other_base} : {base})", f"(on_delta ? {other_plane} : {plane})"
         return base, "1" if array.adjacent else plane
 

@@ -27,8 +27,8 @@ def declare(function: loops.Function) -> loops.Function:
                 written.add(s.access.field)
             case loops.Alloc():
                 local.add(s.field)
-    arrays = [loops.Array(f, channel, f in written) for f, channel in used.arrays if f not in local]
-    declared = [x for kind in (Dim, loops.Pitch, loops.Table) for x in used.found if isinstance(x, kind)]
+    arrays = [loops.ChannelPointer(f, channel, f in written) for f, channel in used.arrays if f not in local]
+    declared = [x for kind in (Dim, loops.Pitch, loops.TablePointer) for x in used.found if isinstance(x, kind)]
     given = [x for kind in (Scalar, loops.Mask) for x in used.found if isinstance(x, kind)]
     return replace(function, body=(*map(loops.Declare, (*declared, *arrays, *given)), *function.body))
 
@@ -113,7 +113,7 @@ class _Uses:
                 for part in (*value.index, *value.extents):
                     self._whole(part)
             case loops.Fetch():
-                self.found[loops.Table(value.table)] = None
+                self.found[loops.TablePointer(value.table)] = None
                 self._whole(value.position)
             case loops.Count():
                 self._sizes(value.dims)

@@ -17,7 +17,7 @@ def on_device(function: loops.Function, target: Target) -> loops.Function:
     }
 
     def rule(s: loops.Statement) -> loops.Block:
-        if not isinstance(s, loops.Declare) or not isinstance(s.what, loops.Array):
+        if not isinstance(s, loops.Declare) or not isinstance(s.what, loops.ChannelPointer):
             return (s,)
         field = s.what.field
         # That it is 1 saves a register for each channel; but where it knows that atomics are side by side, the compiler

@@ -46,16 +46,16 @@ def test_what_is_declared_is_what_is_used() -> None:
 
 def test_what_is_stored_or_added_to_is_writable() -> None:
     (function,) = cpu_functions(lower(gather()), target(gather()), 0, 0)
-    arrays = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.Array)]
+    arrays = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.ChannelPointer)]
     assert {a.field.name: a.writable for a in arrays} == {"X": False, "p.X": False, "g": True}
 
 
-def arrays_on_device(routine: ir.Routine) -> dict[str, loops.Array]:
+def arrays_on_device(routine: ir.Routine) -> dict[str, loops.ChannelPointer]:
     delta = ir.Routine("delta", VERTICES, (ir.Store(read(DELTA, *VERTICES), ZERO),))
     where = target(routine, delta, cuda=True)
     function = device_function(lower(routine), where, 0, (0,), None)
     assert CudaPrinter(where).function(function)
-    found = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.Array)]
+    found = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.ChannelPointer)]
     return {a.field.name: a for a in found}
 
 
