@@ -170,7 +170,7 @@ class LoopInterpreter(Interpreter):
     def _statement(self, s: loops.Statement) -> None:
         names = self._names
         match s:
-            case loops.Call():
+            case loops.FunctionCall():
                 self._block(self._functions[s.name].body)
             case loops.Let():
                 names[s.name] = self._whole(s.value)

@@ -10,9 +10,9 @@ from optpy.ir.loops.statements import (
     Accumulate,
     Accumulator,
     Alloc,
-    Call,
     Declare,
     Evaluate,
+    FunctionCall,
     Let,
     LetFlag,
     Lookup,
@@ -196,7 +196,7 @@ Statement = (
     | Accumulate
     | Accumulator
     | Alloc
-    | Call
+    | FunctionCall
     | Declare
     | Evaluate
     | Let

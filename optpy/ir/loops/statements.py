@@ -256,7 +256,7 @@ class Skip:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """Another function of the same arguments."""
 
     name: str

@@ -19,7 +19,7 @@ class CPrinter(StatementPrinter):
     def statement(self, s: loops.Statement) -> list[str]:
         """The lines of a statement."""
         match s:
-            case loops.Call():
+            case loops.FunctionCall():
                 return [f"{s.name}(c, scalar, first, last);"]
             case loops.Segments():
                 return [

@@ -46,7 +46,7 @@ def over_segments(function: loops.Function, segments: int, reduction: int) -> tu
         f"{function.name}_border", (visit(*_limits(points), _ends(points), join=False),), apart=True
     )
     interior = visit(*_limits(points), _row(points, points.interior, "low", "high"), join=True)
-    return border, replace(function, body=(loops.Call(border.name), interior))
+    return border, replace(function, body=(loops.FunctionCall(border.name), interior))
 
 
 def _summed(block: loops.Block) -> loops.Block:
