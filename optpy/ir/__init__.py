@@ -30,7 +30,7 @@ from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, No
 from optpy.ir.points import Bindings, Slab, slabs
 from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
-from optpy.ir.routine import Accumulate, LocalSum, Reduce, Routine, Store, in_phases, verify
+from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
 from optpy.ir.schedule import ChannelOrder, Decision, Layout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
     DTYPES,
@@ -57,7 +57,8 @@ __all__ = [
     "LINES",
     "REAL",
     "Access",
-    "Accumulate",
+    "Assignment",
+    "AtomicAdd",
     "Bindings",
     "BlockEntry",
     "ChannelOrder",
@@ -94,7 +95,6 @@ __all__ = [
     "Schedule",
     "Slab",
     "Split",
-    "Store",
     "StoredValue",
     "Sweeps",
     "Target",

@@ -15,7 +15,7 @@ from optpy.symbolic.traverse import variables
 
 @final
 @dataclass(frozen=True, slots=True)
-class Store:
+class Assignment:
     """``target = value`` at every point of the routine's domain; the target's index is the point itself."""
 
     target: Access
@@ -24,7 +24,7 @@ class Store:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Accumulate:
+class AtomicAdd:
     """``target += value`` at every point of the routine's domain, in one atomic addition, in whatever order.
 
     The target's index is whatever the point determines: what the slots of an edge point at, a point at an offset.
@@ -64,12 +64,12 @@ class LocalSum:
 @final
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A map over a domain: local sums, then stores and accumulates, then reductions.
+    """A map over a domain: local sums, then assignments and atomic additions, then reductions.
 
-    At each point every value is read before any store.
+    At each point every value is read before any assignment.
 
     Attributes:
-        accumulates: additions to elements of the solver's vectors that other points may add to as well; a routine
+        atomic_adds: additions to elements of the solver's vectors that other points may add to as well; a routine
             neither reads nor stores the fields that it adds to. It visits its whole domain.
         prepares: whether later routines of its group read, or add to, what it stores or adds up, also where nothing is
             solved for: all of it, and all routines before it, must be done before the next one begins.
@@ -77,23 +77,23 @@ class Routine:
 
     name: str
     domain: Domain
-    stores: tuple[Store, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
     reductions: tuple[Reduce, ...] = ()
     locals: tuple[LocalSum, ...] = ()
     prepares: bool = False
-    accumulates: tuple[Accumulate, ...] = ()
+    atomic_adds: tuple[AtomicAdd, ...] = ()
 
     @property
     def roots(self) -> list[Expr]:
-        """All expressions: of stores, accumulates, reductions, and of each local sum its condition and its values."""
-        outer = [s.value for s in self.stores] + [x.value for x in self.accumulates]
+        """All expressions: of assignments, atomic additions, reductions, and conditions and values of local sums."""
+        outer = [s.value for s in self.assignments] + [x.value for x in self.atomic_adds]
         outer += [r.value for r in self.reductions]
         return outer + [e for x in self.locals for e in (x.condition, *x.values)]
 
     @property
     def keys(self) -> list[object]:
         """The leaves of all expressions, and what is added to."""
-        return [*(v.key for v in variables(self.roots)), *(x.target for x in self.accumulates)]
+        return [*(v.key for v in variables(self.roots)), *(x.target for x in self.atomic_adds)]
 
     def accesses(self) -> list[Access]:
         """The accesses that are read."""
@@ -104,8 +104,8 @@ class Routine:
         for x in self.locals:
             lines.append(f"  where {x.condition!r}, sum over ({_loops_text(x.loops)})")
             lines += [f"    {name} += {value!r}" for name, value in zip(x.names, x.values, strict=True)]
-        lines += [f"  {s.target} = {s.value!r}" for s in self.stores]
-        lines += [f"  {x.target} += {x.value!r}" for x in self.accumulates]
+        lines += [f"  {s.target} = {s.value!r}" for s in self.assignments]
+        lines += [f"  {x.target} += {x.value!r}" for x in self.atomic_adds]
         lines += [f"  {'max' if r.maximum else 'sum'} {r.name}: {r.value!r}" for r in self.reductions]
         return "\n".join(lines)
 
@@ -136,8 +136,8 @@ def _fields_used(routine: Routine) -> tuple[set[Field], set[Field], set[Field]]:
     """(read, stored, added to)."""
     return (
         {a.field for a in routine.accesses()},
-        {s.target.field for s in routine.stores},
-        {x.target.field for x in routine.accumulates},
+        {s.target.field for s in routine.assignments},
+        {x.target.field for x in routine.atomic_adds},
     )
 
 
@@ -162,20 +162,20 @@ def verify(routine: Routine) -> None:
             raise InternalError(f"{routine.name} loops over the edges at a point outside its domain: {loop}")
     if len({r.maximum for r in routine.reductions}) > 1:
         raise InternalError(f"{routine.name} has both sums and maxima")
-    targets = [s.target for s in routine.stores]
+    targets = [s.target for s in routine.assignments]
     if len(set(targets)) != len(targets):
         raise InternalError(f"{routine.name} stores the same element twice")
     for target in targets:
         if target.index != point(routine.domain):
             raise InternalError(f"{routine.name} stores {target} away from its own point")
-    _verify_accumulates(routine)
+    _verify_atomic_adds(routine)
 
 
-def _verify_accumulates(routine: Routine) -> None:
-    targets = [x.target for x in routine.accumulates]
+def _verify_atomic_adds(routine: Routine) -> None:
+    targets = [x.target for x in routine.atomic_adds]
     if len(set(targets)) != len(targets):
         raise InternalError(f"{routine.name} adds to the same element twice")
-    used = {a.field for a in routine.accesses()} | {s.target.field for s in routine.stores}
+    used = {a.field for a in routine.accesses()} | {s.target.field for s in routine.assignments}
     for target in targets:
         if target.field.role is not Role.VECTOR or target.field.dtype != REAL:
             raise InternalError(f"{routine.name} adds to {target}, which is no vector of the solver")

@@ -37,7 +37,7 @@ def _grids(routines: Iterable[Routine]) -> list[Dims]:
     """The grids of all fields that are read or written, in the order in which they are met."""
     found: dict[Dims, None] = {}
     for r in routines:
-        targets = [*(s.target for s in r.stores), *(x.target for x in r.accumulates)]
+        targets = [*(s.target for s in r.assignments), *(x.target for x in r.atomic_adds)]
         found |= dict.fromkeys(a.field.dims for a in (*r.accesses(), *targets) if a.field.dims)
     return list(found)
 
@@ -73,7 +73,7 @@ def _order(f: Field, records: Mapping[frozenset[int], bool]) -> ChannelOrder:
 def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:
     """The expressions that are computed together: of each local loop, and of what comes after."""
     yield from (x.values for x in routine.locals)
-    yield [s.value for s in routine.stores] + [x.value for x in routine.accumulates]
+    yield [s.value for s in routine.assignments] + [x.value for x in routine.atomic_adds]
 
 
 def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:

@@ -10,7 +10,8 @@ from optpy.errors import InternalError
 from optpy.ir import (
     REAL,
     Access,
-    Accumulate,
+    Assignment,
+    AtomicAdd,
     Dim,
     Domain,
     Field,
@@ -21,7 +22,6 @@ from optpy.ir import (
     Reduce,
     Role,
     Routine,
-    Store,
     canonical_domain,
     in_phases,
     point,
@@ -39,8 +39,8 @@ SUM = Field("Ap.X", (V,), 2, REAL, Role.VECTOR)
 BEYOND = Affine.of(Index("k0", V))
 
 
-def add(target: Access, value: Expr = ONE) -> Accumulate:
-    return Accumulate(target, value)
+def add(target: Access, value: Expr = ONE) -> AtomicAdd:
+    return AtomicAdd(target, value)
 
 
 def at(field: Field, domain: Domain, channel: int) -> Access:
@@ -48,19 +48,19 @@ def at(field: Field, domain: Domain, channel: int) -> Access:
 
 
 FIRST, SECOND = (Access(SUM, G.at(slot, ROW), 0) for slot in (0, 1))
-ROUTINE = Routine("r", DOMAIN, accumulates=(add(FIRST, var(Access(X, G.at(1, ROW), 1))), add(SECOND, const(3))))
+ROUTINE = Routine("r", DOMAIN, atomic_adds=(add(FIRST, var(Access(X, G.at(1, ROW), 1))), add(SECOND, const(3))))
 
 
 def test_a_routine_may_add_to_whatever_its_point_determines() -> None:
     verify(ROUTINE)
     beside = Access(SUM, (G.at(0, ROW)[0] + 1,), 0)
-    verify(replace(ROUTINE, accumulates=(*ROUTINE.accumulates, add(beside))))
+    verify(replace(ROUTINE, atomic_adds=(*ROUTINE.atomic_adds, add(beside))))
 
 
 def test_values_are_roots_between_those_of_stores_and_of_sums() -> None:
-    own = Store(Access(Field("F", (E,), 1, REAL, Role.VECTOR), (ROW,), 0), const(1))
-    whole = replace(ROUTINE, stores=(own,), reductions=(Reduce("n", const(4)),))
-    assert whole.roots == [const(1), *(x.value for x in ROUTINE.accumulates), const(4)]
+    own = Assignment(Access(Field("F", (E,), 1, REAL, Role.VECTOR), (ROW,), 0), const(1))
+    whole = replace(ROUTINE, assignments=(own,), reductions=(Reduce("n", const(4)),))
+    assert whole.roots == [const(1), *(x.value for x in ROUTINE.atomic_adds), const(4)]
     assert [a.field for a in whole.accesses()] == [X]
     assert {FIRST, SECOND, Access(X, G.at(1, ROW), 1)} <= set(whole.keys)
     assert str(ROUTINE).splitlines() == [
@@ -71,7 +71,7 @@ def test_values_are_roots_between_those_of_stores_and_of_sums() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "accumulates"),
+    ("message", "atomic_adds"),
     [
         ("adds to the same element twice", (add(FIRST), add(FIRST, const(2)))),
         ("no vector of the solver", (add(Access(X, G.at(0, ROW), 0)),)),
@@ -80,21 +80,21 @@ def test_values_are_roots_between_those_of_stores_and_of_sums() -> None:
         ("its point does not determine", (add(Access(SUM, (BEYOND,), 0)),)),
     ],
 )
-def test_mistakes(message: str, accumulates: tuple[Accumulate, ...]) -> None:
+def test_mistakes(message: str, atomic_adds: tuple[AtomicAdd, ...]) -> None:
     with pytest.raises(InternalError, match=message):
-        verify(replace(ROUTINE, accumulates=accumulates))
+        verify(replace(ROUTINE, atomic_adds=atomic_adds))
 
 
 def test_what_is_stored_is_not_added_to() -> None:
     on_edges = Field("Ap.U", (E,), 1, REAL, Role.VECTOR)
-    own = Store(Access(on_edges, (ROW,), 0), ONE)
+    own = Assignment(Access(on_edges, (ROW,), 0), ONE)
     with pytest.raises(InternalError, match="which it reads or stores"):
-        verify(replace(ROUTINE, stores=(own,), accumulates=(add(Access(on_edges, (ROW + 1,), 0)),)))
+        verify(replace(ROUTINE, assignments=(own,), atomic_adds=(add(Access(on_edges, (ROW + 1,), 0)),)))
 
 
 def stores(field: Field, value: Expr = ONE) -> Routine:
     domain = canonical_domain(field.dims)
-    return Routine(field.name, domain, (Store(at(field, domain, 0), value),))
+    return Routine(field.name, domain, (Assignment(at(field, domain, 0), value),))
 
 
 def test_phases_are_cut_where_something_must_be_there_before() -> None:
@@ -115,4 +115,4 @@ def test_phases_are_cut_where_something_must_be_there_before() -> None:
 def test_the_loops_of_sums_say_nothing_of_where_to_add() -> None:
     local = LocalSum(("s",), (Index("k0", V),), ONE, (ONE,))
     with pytest.raises(InternalError, match="its point does not determine"):
-        verify(replace(ROUTINE, locals=(local,), accumulates=(add(Access(SUM, (BEYOND,), 0), var(LocalName("s"))),)))
+        verify(replace(ROUTINE, locals=(local,), atomic_adds=(add(Access(SUM, (BEYOND,), 0), var(LocalName("s"))),)))

@@ -31,8 +31,8 @@ def accesses(groups: Groups) -> Iterator[Access]:
     """All that is read, stored and added to."""
     for r in (r for found in groups.values() for r in found):
         yield from r.accesses()
-        yield from (s.target for s in r.stores)
-        yield from (x.target for x in r.accumulates)
+        yield from (s.target for s in r.assignments)
+        yield from (x.target for x in r.atomic_adds)
 
 
 def gathered(groups: Groups, field: str) -> set[frozenset[int]]:
@@ -62,7 +62,7 @@ def test_channels_are_exchanged_and_nothing_else_is_changed(name: str) -> None:
     moved: dict[tuple[Field, int], set[tuple[Field, int]]] = {}
     for group, routines in before.items():
         for old, new in zip(routines, after[group], strict=True):
-            for a, b in zip(old.stores, new.stores, strict=True):
+            for a, b in zip(old.assignments, new.assignments, strict=True):
                 assert (a.target.field, a.target.index) == (b.target.field, b.target.index)
                 moved.setdefault((a.target.field, a.target.channel), set()).add((b.target.field, b.target.channel))
     assert all(len(positions) == 1 for positions in moved.values())
@@ -94,7 +94,7 @@ def test_the_processors_order_is_left_alone() -> None:
     )
 
     def stores(routines: Sequence[Routine]) -> list[int]:
-        return [s.target.channel for r in routines for s in r.stores]
+        return [s.target.channel for r in routines for s in r.assignments]
 
     by_program = [[p.routine(n) for n in p.groups["jacobian"]] for p in (on_cpu, on_gpu)]
     assert stores(by_program[0]) == list(range(26))

@@ -131,7 +131,7 @@ def test_each_residual_is_chosen_for_itself() -> None:
     vertices, edges = routines_of(energy, None, Target.GPU).groups[Group.PRODUCT]
     assert vertices.prepares
     assert vertices.locals
-    assert len(edges.accumulates) == 9  # X at both ends, Angle at one
+    assert len(edges.atomic_adds) == 9  # X at both ends, Angle at one
     assert not edges.locals
 
 
@@ -141,7 +141,7 @@ def test_what_is_fixed_is_stored_once_and_only_where_edges_need_it() -> None:
 
     def stored(way: Way) -> set[str]:
         groups = routines_of(energy, way).groups
-        return {s.target.field.name for r in groups.get(Group.JACOBIAN, ()) for s in r.stores}
+        return {s.target.field.name for r in groups.get(Group.JACOBIAN, ()) for s in r.assignments}
 
     assert stored(GATHERS[0]) == set()
     assert stored(SCATTERS[0]) == {"free.X"}

@@ -29,7 +29,7 @@ def test_a_grid_s_loop_reads_the_sums_over_its_edges_from_memory() -> None:
     assert not rest.locals
     assert rest.reductions
     assert not rest.prepares
-    (stored,) = (s.target for s in before.stores)
+    (stored,) = (s.target for s in before.assignments)
     assert stored in rest.accesses()
     for routine in (before, rest):
         ir.verify(routine)

@@ -103,7 +103,7 @@ def test_operations_of_a_product_with_the_normal_matrix() -> None:
 
 def test_one_stored_field_serves_all_neighbours_and_routines() -> None:
     p = program(op.Energy(a=[op.exp(X[i, j]) - A[i, j], op.exp(X[i, j + 1]) * Y[i, j] - 1, op.exp(X[i - 2, j])]))
-    stores = [x.target.field for k in kernels(p, "precompute") for x in k.border.stores]
+    stores = [x.target.field for k in kernels(p, "precompute") for x in k.border.assignments]
     assert len(stores) == 1
     assert calls(kernels(p, "precompute")[0].border.roots) == {"exp"}
 
@@ -118,13 +118,13 @@ def test_what_depends_on_two_points_or_on_an_index_is_not_stored() -> None:
 def test_what_only_stored_values_are_made_of_is_not_stored() -> None:
     """Of sin(sin(sin(X))) products with J read the three cosines, and the gradient the outermost sine."""
     energy = op.Energy(a=op.sin(op.sin(op.sin(X[i, j]))) - op.sin(op.sin(op.sin(X[i, j + 1]))))
-    assert len(kernels(program(energy), "precompute")[0].border.stores) == 4
+    assert len(kernels(program(energy), "precompute")[0].border.assignments) == 4
     check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
 
 
 def test_params_may_take_part_in_what_is_stored() -> None:
     energy = op.Energy(a=op.sin(w * X[i, j] + A[i, j]) - 0.5 * op.sin(w * X[i, j + 1] + A[i, j + 1]))
-    assert len(kernels(program(energy), "precompute")[0].border.stores) == 2  # sine and cosine
+    assert len(kernels(program(energy), "precompute")[0].border.assignments) == 2  # sine and cosine
     rng = np.random.default_rng(0)
     check_everything(energy, dict(X=rng.standard_normal((4, 5)), A=rng.standard_normal((4, 5)), w=1.5))
 

@@ -101,8 +101,8 @@ class Interpreter:
         added: set[ir.Field] = set()
         for routine in self._groups.get(ir.Group.named(group), ()):
             ir.verify(routine)
-            own = {s.target.field for s in routine.stores}
-            adds = {x.target.field for x in routine.accumulates}
+            own = {s.target.field for s in routine.assignments}
+            adds = {x.target.field for x in routine.atomic_adds}
             early = (stored | added) & ({a.field for a in routine.accesses()} | own) | stored & adds
             assert not early, f"{routine.name} does not wait for {early}"
             stored, added = (set(), set()) if routine.prepares else (stored | own, added | adds)
@@ -115,7 +115,7 @@ class Interpreter:
         points = self._visited(routine, solved_only)
         for x in routine.locals:
             self._sum(x, points)
-        stores, adds = routine.stores, routine.accumulates
+        stores, adds = routine.assignments, routine.atomic_adds
         outer = [s.value for s in stores] + [x.value for x in adds] + [r.value for r in routine.reductions]
         values = self._evaluate(outer, points)
         for store, value in zip(stores, values, strict=False):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from optpy.energy.derive.linearised import LinearisedResidual, along
-from optpy.ir import REAL, Access, Field, Residual, Role, Routine, Store, graphs_in, is_unknown, point
+from optpy.ir import REAL, Access, Assignment, Field, Residual, Role, Routine, graphs_in, is_unknown, point
 from optpy.symbolic.expr import ONE, Expr, add, const, mul, split_content, var
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
@@ -22,7 +22,7 @@ def over_edges(residual: Residual) -> bool:
     return bool(graphs_in([v for v in variables(residual.linearised) if is_unknown(v.key)]))
 
 
-def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Store]]:
+def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Assignment]]:
     """The residual with its value and the entries of J read from memory, and the stores that put them there.
 
     Entries that are equal up to a number are stored once, those without reads not at all.
@@ -42,7 +42,7 @@ def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list
     partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
     tangents = factor(add(*(mul(d, var(along(a, "p"))) for a, d in p.items())) for p in partials)
     values = tuple(map(stored, source.values))
-    stores = [Store(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
+    stores = [Assignment(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
     return replace(source, values=values, partials=partials, tangents=tuple(tangents)), stores
 
 
@@ -50,19 +50,19 @@ def _reads_memory(e: Expr) -> bool:
     return e is not ONE and any(isinstance(v.key, Access) for v in variables([e]))
 
 
-def store_product(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Store]]:
+def store_product(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Assignment]]:
     """The residual with J p read from memory, and the stores that put it there."""
     domain = source.residual.domain
     dims = tuple(i.dim for i in domain)
     memory = Field(f"Jp.{source.residual.label}", dims, len(source.tangents), REAL, Role.VECTOR)
     targets = [Access(memory, point(domain), n) for n in range(len(source.tangents))]
-    stores = [Store(t, e) for t, e in zip(targets, factor(source.tangents), strict=True)]
+    stores = [Assignment(t, e) for t, e in zip(targets, factor(source.tangents), strict=True)]
     return replace(source, tangents=tuple(map(var, targets))), stores
 
 
-def passes(name: str, stores: Iterable[tuple[Residual, Sequence[Store]]], prepares: bool) -> list[Routine]:
+def passes(name: str, stores: Iterable[tuple[Residual, Sequence[Assignment]]], prepares: bool) -> list[Routine]:
     """The stores of several residuals as routines: one for each domain."""
-    by_domain: dict[tuple[object, ...], tuple[Residual, list[Store]]] = {}
+    by_domain: dict[tuple[object, ...], tuple[Residual, list[Assignment]]] = {}
     for residual, own in stores:
         by_domain.setdefault(residual.domain, (residual, []))[1].extend(own)
     return [

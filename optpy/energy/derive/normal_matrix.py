@@ -12,6 +12,7 @@ from optpy.energy.derive.routines import Fixed
 from optpy.energy.derive.vectors import vector
 from optpy.ir import (
     Access,
+    Assignment,
     BlockEntry,
     Field,
     NormalMatrix,
@@ -19,7 +20,6 @@ from optpy.ir import (
     Residual,
     Role,
     Routine,
-    Store,
     Uncoupled,
     canonical_domain,
     point,
@@ -54,7 +54,7 @@ def normal_matrix(
         return Uncoupled(f"{len(elements)} numbers are unknown at each point, more than {_MOST_CHANNELS}"), []
     number = {e: n for n, e in enumerate(elements)}
     terms: list[NormalTerm] = []
-    stores: list[tuple[Residual, Sequence[Store]]] = []
+    stores: list[tuple[Residual, Sequence[Assignment]]] = []
     for source in sources:
         if source.accesses:
             term, own = _term(source, number, fixed)
@@ -66,7 +66,7 @@ def normal_matrix(
 
 def _term(
     source: LinearisedResidual, number: dict[tuple[Field, int], int], fixed: Fixed
-) -> tuple[NormalTerm, list[Store]]:
+) -> tuple[NormalTerm, list[Assignment]]:
     reads = tuple(dict.fromkeys(a.index for a in source.accesses))
     columns = [_columns(source, read, number, fixed) for read in reads]
     products: dict[tuple[int, int], dict[tuple[int, int], Expr]] = {}
@@ -85,7 +85,7 @@ def _term(
         return NormalTerm(domain, reads, None, blocks), []
     # In double: rounded to less, the sum of such products need not be positive definite where J^T J is.
     stored = Field(f"normal.{source.residual.label}", tuple(i.dim for i in domain), len(kept), "float64", Role.STORED)
-    values = [Store(Access(stored, point(domain), n), e) for n, e in enumerate(factor(kept))]
+    values = [Assignment(Access(stored, point(domain), n), e) for n, e in enumerate(factor(kept))]
     return NormalTerm(domain, reads, stored, blocks), values
 
 

@@ -20,6 +20,7 @@ from optpy.energy.derive.vectors import at, block_channel, block_channels, here,
 from optpy.ir import (
     REAL,
     Access,
+    Assignment,
     Dim,
     Domain,
     Element,
@@ -30,7 +31,6 @@ from optpy.ir import (
     ResidualSchedule,
     Role,
     Routine,
-    Store,
     canonical_domain,
     point,
 )
@@ -107,7 +107,7 @@ def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
     routines = []
     for n, (domain, group) in enumerate(by_domain(residuals).items()):
         stores = [
-            Store(at(residual_field(r), domain, k), value)
+            Assignment(at(residual_field(r), domain, k), value)
             for r in group
             for k, value in enumerate(factor(r.components))
         ]
@@ -149,8 +149,8 @@ def stored_jacobians(
 def _stored(
     sources: Sequence[LinearisedResidual],
     labels: Collection[str],
-    store: Callable[[LinearisedResidual], tuple[LinearisedResidual, list[Store]]],
-) -> tuple[list[LinearisedResidual], list[tuple[Residual, Sequence[Store]]]]:
+    store: Callable[[LinearisedResidual], tuple[LinearisedResidual, list[Assignment]]],
+) -> tuple[list[LinearisedResidual], list[tuple[Residual, Sequence[Assignment]]]]:
     """The residuals, those of the given labels read from memory, and what puts each there."""
     read = [store(s) if s.residual.label in labels else (s, []) for s in sources]
     return [s for s, _ in read], [(s.residual, own) for s, (_, own) in zip(sources, read, strict=True)]
@@ -195,7 +195,7 @@ def _gradient_routine(
     values = factor(_free(fixed, x.unknown, total.total(key)) for key, x in outputs.items())
     gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
     reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
-    stores = tuple(Store(t, v) for t, v in zip(targets, values, strict=True))
+    stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
     return Routine(name, domain, stores, reductions, total.locals_of(values))
 
 
@@ -266,7 +266,7 @@ def _product_routine(
     name: str, dims: tuple[Dim, ...], elements: Sequence[Element], values: Sequence[Expr], total: GatheredSum
 ) -> Routine:
     domain = canonical_domain(dims)
-    stores = tuple(Store(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
+    stores = tuple(Assignment(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
     dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
     return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
 
@@ -286,7 +286,7 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
             solved = logical_not(mul(*(fixed[u] for u in group)))
             domain = canonical_domain(dims)
             routines.append(
-                Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
+                Routine(f"solved_{n}", domain, (Assignment(Access(solved_field(dims), point(domain), 0), solved),))
             )
     return routines
 

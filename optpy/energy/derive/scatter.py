@@ -30,7 +30,7 @@ from optpy.energy.derive.routines import (
     times_tangent,
 )
 from optpy.energy.derive.vectors import at, here, vector
-from optpy.ir import Access, Accumulate, Dim, Field, Group, Reduce, Role, Routine, Store, canonical_domain
+from optpy.ir import Access, Assignment, AtomicAdd, Dim, Field, Group, Reduce, Role, Routine, canonical_domain
 from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
@@ -82,7 +82,7 @@ def eval_jtf(
         outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
-        reached = {x.target.field.dims for r in edges for x in r.accumulates}
+        reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
         result[name] = [_without_reductions(r) if _dims(r) in reached else r for r in result[name]]
         result[name] += _largest_gradient(f"{name}_max", [u for u in unknowns if u.dims in reached])
     return result
@@ -103,7 +103,7 @@ def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Ro
     routines = []
     for n, (dims, group) in enumerate(by_grid(list(masked)).items()):
         domain = canonical_domain(dims)
-        stores = tuple(Store(at(_free_field(u), domain, 0), logical_not(fixed[u])) for u in group)
+        stores = tuple(Assignment(at(_free_field(u), domain, 0), logical_not(fixed[u])) for u in group)
         routines.append(Routine(f"free_{n}", domain, stores, prepares=True))
     return routines
 
@@ -166,9 +166,9 @@ def _over_edges(
         if added:
             squares = [add(*(e for s in own for e in _squares(s)))] if dot else []
             values = factor([*added.values(), *squares])
-            accumulates = tuple(Accumulate(t, v) for t, v in zip(added, values, strict=False))
+            atomic_adds = tuple(AtomicAdd(t, v) for t, v in zip(added, values, strict=False))
             reductions = tuple(Reduce("pAp", v) for v in values[len(added) :])
-            result.append(Routine(f"{name}_{n}", domain, reductions=reductions, accumulates=accumulates))
+            result.append(Routine(f"{name}_{n}", domain, reductions=reductions, atomic_adds=atomic_adds))
     return result
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from optpy.energy.derive.routines import Fixed, by_grid
 from optpy.energy.derive.tangent import retraction
 from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
-from optpy.ir import LINES, Field, Group, Reduce, Routine, Scalar, Store, Sweeps, Task, canonical_domain, tangent
+from optpy.ir import LINES, Assignment, Field, Group, Reduce, Routine, Scalar, Sweeps, Task, canonical_domain, tangent
 from optpy.symbolic.expr import ZERO, Expr, add, logical_not, mul, negate, power, subtract, var
 
 SOLVER_SCALARS = (
@@ -111,12 +111,14 @@ def _sweeps(
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
         for name, build in zip(result, builders.values(), strict=True):
-            stores: list[Store] = []
+            stores: list[Assignment] = []
             dots: list[Expr] = []
             for u in group:
                 values, dot = build(u, precondition)
                 stores.extend(
-                    Store(at(vector(kind, u), domain, a), e) for kind, es in values.items() for a, e in enumerate(es)
+                    Assignment(at(vector(kind, u), domain, a), e)
+                    for kind, es in values.items()
+                    for a, e in enumerate(es)
                 )
                 dots.extend(dot)
             reductions = (Reduce("rz", add(*dots)),) if dots else ()
@@ -218,7 +220,7 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
-        stores = tuple(Store(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
+        stores = tuple(Assignment(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
         squares = {u: [power(e, 2) for e in _channels("delta", tangent(u))] for u in group}
         damped = [mul(d, e) for u in group for d, e in zip(_channels("D", tangent(u)), squares[u], strict=True)]
         free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}

@@ -26,6 +26,6 @@ def order_channels(routine: Routine, orders: Iterable[ChannelOrder]) -> Routine:
     new = map_routine(routine, lambda roots: map_variables(roots, leaf))
     return replace(
         new,
-        stores=tuple(replace(s, target=moved(s.target)) for s in new.stores),
-        accumulates=tuple(replace(x, target=moved(x.target)) for x in new.accumulates),
+        assignments=tuple(replace(s, target=moved(s.target)) for s in new.assignments),
+        atomic_adds=tuple(replace(x, target=moved(x.target)) for x in new.atomic_adds),
     )

@@ -33,7 +33,7 @@ class Numbered:
     @property
     def solved(self) -> dict[tuple[Dim, ...], Field]:
         """Of each grid on which not everything is solved for, where it is."""
-        stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.stores]
+        stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.assignments]
         return {s.target.field.dims: s.target.field for s in stores}
 
 

@@ -76,7 +76,7 @@ def c_program(
 
 def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:
     """In which a kernel computes: in double where all that it stores is, whatever the solver's precision."""
-    stored = {s.target.field.dtype for s in kernel.border.stores}
+    stored = {s.target.field.dtype for s in kernel.border.assignments}
     return replace(c_dialect("float64"), types=dialect.types) if stored == {"float64"} else dialect
 
 
@@ -110,4 +110,4 @@ def _maximum(routine: Routine) -> int:
 
 def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
     loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
-    return len(routine.accesses()) + len(routine.stores) + len(routine.accumulates), loops
+    return len(routine.accesses()) + len(routine.assignments) + len(routine.atomic_adds), loops

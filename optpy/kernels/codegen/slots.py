@@ -49,8 +49,8 @@ class Slots:
         _number(self.lists, segment_list(routine, solved_only))
         for key in routine.keys:
             self._leaf(key)
-        for store in routine.stores:
-            self._field(store.target.field)
+        for assignment in routine.assignments:
+            self._field(assignment.target.field)
         for x in routine.locals:
             self._sizes(i.dim for i in x.variables)
         for table in tables_of(routine):
@@ -87,7 +87,7 @@ def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     """The list of segments that a routine visits."""
     around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
     # An edge adds to what is solved for also where nothing of its own is.
-    solved_only = solved_only and not routine.prepares and not routine.accumulates
+    solved_only = solved_only and not routine.prepares and not routine.atomic_adds
     return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around))
 
 
@@ -95,7 +95,7 @@ def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:
     """The grids of one dim whose points are reached through graphs: by an entry, or as an edge at a point."""
     found: set[Dims] = set()
     for routine in routines:
-        targets = (x.target for x in routine.accumulates)
+        targets = (x.target for x in routine.atomic_adds)
         found |= {f.dims for f in _through_graphs(routine, (*routine.accesses(), *targets))}
     return found
 

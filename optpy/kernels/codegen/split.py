@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optpy.ir import REAL, Access, Field, Incidence, LocalName, Role, Routine, Store, point
+from optpy.ir import REAL, Access, Assignment, Field, Incidence, LocalName, Role, Routine, point
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.symbolic.expr import Var, var
 from optpy.symbolic.traverse import map_variables
@@ -21,7 +21,7 @@ def split_edges(routine: Routine) -> list[Routine]:
     dims = tuple(i.dim for i in routine.domain)
     memory = Field(f"edges.{len(names)}.{'.'.join(map(str, dims))}", dims, len(names), REAL, Role.VECTOR)
     places = {name: Access(memory, point(routine.domain), n) for n, name in enumerate(names)}
-    stores = tuple(Store(place, var(LocalName(name))) for name, place in places.items())
+    stores = tuple(Assignment(place, var(LocalName(name))) for name, place in places.items())
     before = Routine(f"{routine.name}_edges", routine.domain, stores, locals=tuple(sums), prepares=True)
     rest = replace(routine, locals=tuple(x for x in routine.locals if x not in sums))
 

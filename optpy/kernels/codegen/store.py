@@ -12,6 +12,7 @@ from typing import final
 
 from optpy.ir import (
     Access,
+    Assignment,
     Dim,
     Domain,
     Group,
@@ -20,7 +21,6 @@ from optpy.ir import (
     Role,
     Routine,
     Scalar,
-    Store,
     StoredValue,
     canonical_domain,
     point,
@@ -163,9 +163,9 @@ def store_values(
 
 def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
     """The routines that compute the stored values: one for each grid."""
-    groups: dict[tuple[Dim, ...], list[Store]] = {}
+    groups: dict[tuple[Dim, ...], list[Assignment]] = {}
     for v in values:
-        groups.setdefault(v.memory.field.dims, []).append(Store(v.memory, v.value))
+        groups.setdefault(v.memory.field.dims, []).append(Assignment(v.memory, v.value))
     return [
         Routine(f"{Group.PRECOMPUTE}_{n}", canonical_domain(dims), tuple(stores))
         for n, (dims, stores) in enumerate(groups.items())

@@ -51,7 +51,7 @@ def test_a_stored_jacobian_holds_the_same_derivatives(given: LinearisedResidual)
         )
 
 
-def _variables(roots: list[Expr], store: ir.Store) -> list[Var]:
+def _variables(roots: list[Expr], store: ir.Assignment) -> list[Var]:
     return [v for v in variables(roots) if v.key == store.target]
 
 
@@ -73,7 +73,7 @@ def test_a_stored_product_is_read_in_place_of_the_tangents() -> None:
 
 def test_passes_come_one_for_each_domain() -> None:
     found = passes("p", [(s.residual, store_product(s)[1]) for s in (CHEAP, DEAR)], prepares=True)
-    assert [(r.name, len(r.stores), r.prepares) for r in found] == [("p_0", 3, True)]
+    assert [(r.name, len(r.assignments), r.prepares) for r in found] == [("p_0", 3, True)]
     assert passes("p", [(CHEAP.residual, [])], prepares=True) == []
 
 

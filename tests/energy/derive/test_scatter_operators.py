@@ -233,8 +233,8 @@ def test_two_graphs_may_share_their_edges() -> None:
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=3), g=rng.integers(0, 5, (9, 2)),
                 h=np.stack([rng.integers(0, 3, 9), rng.integers(0, 5, 9)], axis=1))  # fmt: skip
     check_scatters(energy, data)
-    (edges,) = (r for r in derive(energy).groups[ir.Group.PRODUCT] if r.accumulates)
-    assert len(edges.accumulates) == 4  # a, b, c, d once
+    (edges,) = (r for r in derive(energy).groups[ir.Group.PRODUCT] if r.atomic_adds)
+    assert len(edges.atomic_adds) == 4  # a, b, c, d once
 
 
 def test_nothing_is_added_to_what_is_fixed() -> None:
@@ -253,7 +253,7 @@ def test_nothing_is_added_to_what_is_fixed() -> None:
 def test_ends_of_an_edge_are_compared_once() -> None:
     X = op.Unknown("X", (V,), 2)
     a, b = op.Graph("g", E, (V, V))[e]
-    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups[ir.Group.GRADIENT] if r.accumulates)
+    (edges,) = (r for r in derive(op.Energy(r=op.sin(X[a]) * X[b])).groups[ir.Group.GRADIENT] if r.atomic_adds)
     assert len({k for k in edges.keys if isinstance(k, ir.IndexCondition)}) == 1
 
 
@@ -265,7 +265,7 @@ def test_all_or_none_or_those_that_cost_less() -> None:
     edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
     def scattered(way: Way, target: ir.Target = ir.Target.GPU) -> set[ir.Domain]:
-        return {r.domain for r in derive(energy, way, target).groups[ir.Group.PRODUCT] if r.accumulates}
+        return {r.domain for r in derive(energy, way, target).groups[ir.Group.PRODUCT] if r.atomic_adds}
 
     assert scattered(None, ir.Target.DETERMINISTIC_GPU) == set()
     assert scattered("scatter") == edges
@@ -298,8 +298,8 @@ def test_a_grid_that_no_edge_reaches_is_as_it_is_without_scatters() -> None:
 
 
 def test_the_channels_of_an_element_are_added_side_by_side() -> None:
-    (edges,) = (r for r in derive(bundle_adjustment()).groups[ir.Group.PRODUCT] if r.accumulates)
-    targets = [x.target for x in edges.accumulates]
+    (edges,) = (r for r in derive(bundle_adjustment()).groups[ir.Group.PRODUCT] if r.atomic_adds)
+    targets = [x.target for x in edges.atomic_adds]
     assert [(t.field.name, t.channel) for t in targets] == [
         *(("Ap.Camera", n) for n in range(7)), *(("Ap.Point", n) for n in range(3)),
     ]  # fmt: skip

@@ -150,10 +150,10 @@ def access(offset: int) -> ir.Access:
 @pytest.mark.parametrize(
     ("routine", "message"),
     [
-        (ir.Routine("r", DOMAIN, (ir.Store(access(1), ONE),)), "away from its own point"),
-        (ir.Routine("r", DOMAIN, (ir.Store(access(0), ONE), ir.Store(access(0), ONE))), "same element twice"),
+        (ir.Routine("r", DOMAIN, (ir.Assignment(access(1), ONE),)), "away from its own point"),
+        (ir.Routine("r", DOMAIN, (ir.Assignment(access(0), ONE), ir.Assignment(access(0), ONE))), "same element twice"),
         (ir.Routine("r", (), reductions=(ir.Reduce("s", var(access(0))),)), "outside its domain"),
-        (ir.Routine("r", DOMAIN, (ir.Store(access(0), var(ir.LocalName("x"))),)), "does not compute"),
+        (ir.Routine("r", DOMAIN, (ir.Assignment(access(0), var(ir.LocalName("x"))),)), "does not compute"),
         (ir.Routine("r", DOMAIN, reductions=(ir.Reduce("s", ONE), ir.Reduce("m", ONE, maximum=True))), "both sums and"),
     ],
 )

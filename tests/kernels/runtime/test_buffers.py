@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import at, here
-from optpy.ir import REAL, Dim, Field, Role, Routine, Store, canonical_domain
+from optpy.ir import REAL, Assignment, Dim, Field, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import row_pitch, storage_dtype
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.runtime.buffers import Buffers
@@ -24,7 +24,7 @@ def slots_of(*fields: Field) -> Slots:
     slots = Slots()
     for f in fields:
         domain = canonical_domain(f.dims)
-        slots.add(Routine("copy", domain, (Store(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False)
+        slots.add(Routine("copy", domain, (Assignment(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False)
     return slots
 
 

@@ -18,8 +18,8 @@ def build_loops(kernel: Kernel) -> loops.Function:
 
 def _at_point(routine: Routine) -> loops.Block:
     folds = [_fold(x, n) for n, x in enumerate(routine.locals)]
-    stores = [loops.Store(loops.MemoryOperand(s.target), s.value) for s in routine.stores]
-    adds = [loops.Store(loops.MemoryOperand(x.target), x.value, "+=", atomic=True) for x in routine.accumulates]
+    stores = [loops.Store(loops.MemoryOperand(s.target), s.value) for s in routine.assignments]
+    adds = [loops.Store(loops.MemoryOperand(x.target), x.value, "+=", atomic=True) for x in routine.atomic_adds]
     totals = [loops.Total(k, r.value, r.maximum) for k, r in enumerate(routine.reductions)]
     results: tuple[loops.Store | loops.Total, ...] = (*stores, *adds, *totals)
     return (*folds, loops.evaluate((r.value for r in results), "t"), *results)

@@ -34,14 +34,14 @@ def stencil() -> ir.Routine:
     i, j = map(Affine.of, GRID)
     reads = [read(A, i, j), read(A, i, j + 1), read(A, i + -2, j)]
     total = add(*map(var, reads))
-    return ir.Routine("stencil", GRID, (ir.Store(read(OUT, i, j), total),), (ir.Reduce("s", var(reads[0])),))
+    return ir.Routine("stencil", GRID, (ir.Assignment(read(OUT, i, j), total),), (ir.Reduce("s", var(reads[0])),))
 
 
 def elementwise() -> ir.Routine:
     """out[i, j] = 2 A[i, j], and the largest magnitude of A[i, j]."""
     here = ir.point(GRID)
     value = var(read(A, *here))
-    store = ir.Store(read(OUT, *here), mul(const(2), value))
+    store = ir.Assignment(read(OUT, *here), mul(const(2), value))
     return ir.Routine("elementwise", GRID, (store,), (ir.Reduce("m", value, maximum=True),))
 
 
@@ -53,7 +53,7 @@ def gather() -> ir.Routine:
     loop = ir.Incidence(edge, GRAPH, 0, (Affine.of(v),))
     names = tuple(f"local{c}" for c in range(3))
     values = tuple(add(var(read(X, v, channel=c)), mul(const(-1), var(read(P, other, channel=c)))) for c in range(3))
-    stores = tuple(ir.Store(read(G, v, channel=c), var(ir.LocalName(name))) for c, name in enumerate(names))
+    stores = tuple(ir.Assignment(read(G, v, channel=c), var(ir.LocalName(name))) for c, name in enumerate(names))
     return ir.Routine("gather", VERTICES, stores, locals=(ir.LocalSum(names, (loop,), ONE, values),))
 
 
@@ -61,7 +61,7 @@ def scatter() -> ir.Routine:
     """g[first end of e + 1] += X[first end of e], for every edge e."""
     (e,) = EDGES
     (here,), (there,) = GRAPH.at(0, Affine.of(e)), GRAPH.at(0, Affine.of(e) + 1)
-    return ir.Routine("scatter", EDGES, accumulates=(ir.Accumulate(read(G, there), var(read(X, here))),))
+    return ir.Routine("scatter", EDGES, atomic_adds=(ir.AtomicAdd(read(G, there), var(read(X, here))),))
 
 
 def target(*routines: ir.Routine, cuda: bool = False) -> Target:

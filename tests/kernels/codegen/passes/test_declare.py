@@ -51,7 +51,7 @@ def test_what_is_stored_or_added_to_is_writable() -> None:
 
 
 def arrays_on_device(routine: ir.Routine) -> dict[str, loops.ChannelPointer]:
-    delta = ir.Routine("delta", VERTICES, (ir.Store(read(DELTA, *VERTICES), ZERO),))
+    delta = ir.Routine("delta", VERTICES, (ir.Assignment(read(DELTA, *VERTICES), ZERO),))
     where = target(routine, delta, cuda=True)
     function = device_function(lower(routine), where, 0, (0,), None)
     assert CudaPrinter(where).function(function)

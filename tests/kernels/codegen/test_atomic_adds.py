@@ -27,7 +27,7 @@ ENERGY = op.Energy(r=U[e] * op.sin(X[a][0]) - X[b][1], s=U[e + 1] * X[a][1], fix
 
 
 def edges(energy: op.Energy = ENERGY, group: ir.Group = ir.Group.PRODUCT) -> ir.Routine:
-    (found,) = (r for r in routines_of(energy, SCATTERS[0]).groups[group] if r.accumulates)
+    (found,) = (r for r in routines_of(energy, SCATTERS[0]).groups[group] if r.atomic_adds)
     return found
 
 
@@ -49,7 +49,7 @@ def test_tables_and_grids_that_are_only_added_to_count() -> None:
     routine = edges()
     domain, row = routine.domain, ir.point(routine.domain)[0]
     graph, target = ENERGY.graphs[0], vector("Ap", ENERGY.problem.unknowns[0])
-    only = ir.Routine("only", domain, accumulates=(ir.Accumulate(ir.Access(target, graph.at(1, row), 0), var(
+    only = ir.Routine("only", domain, atomic_adds=(ir.AtomicAdd(ir.Access(target, graph.at(1, row), 0), var(
         ir.IndexValue(row))),))  # fmt: skip
     assert tables_of(only) == [Column(graph, 1)]
     assert gathered_grids([only]) == {target.dims}
@@ -57,10 +57,10 @@ def test_tables_and_grids_that_are_only_added_to_count() -> None:
 
 def test_the_interior_is_where_what_is_added_to_lies_inside() -> None:
     routine = edges()
-    targets = [x.target for x in routine.accumulates if x.target.field.name == "Ap.U"]
+    targets = [x.target for x in routine.atomic_adds if x.target.field.name == "Ap.U"]
     assert sorted(t.index[0].constant for t in targets) == [0, 1]
     assert lower(routine).margins == ((0, 1),)
-    bare = ir.Routine("bare", routine.domain, accumulates=tuple(ir.Accumulate(t, var(ir.IndexValue(
+    bare = ir.Routine("bare", routine.domain, atomic_adds=tuple(ir.AtomicAdd(t, var(ir.IndexValue(
         ir.point(routine.domain)[0]))) for t in targets))  # fmt: skip
     assert lower(bare).margins == ((0, 1),)
 
@@ -73,10 +73,10 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
     assert {v.memory.field.dims[0].name for v in packed} == {"V"}  # sin(X) and cos(X), at the vertices
     group = ir.Group.PRODUCT
     (scheduled,), (moved,) = (store_values({group: [routine]}, values)[group] for values in (apart, packed))
-    assert [x.target for x in scheduled.accumulates] == [x.target for x in routine.accumulates]
+    assert [x.target for x in scheduled.atomic_adds] == [x.target for x in routine.atomic_adds]
 
     def read(routine: ir.Routine) -> set[str]:
-        roots: list[Expr] = [x.value for x in routine.accumulates]
+        roots: list[Expr] = [x.value for x in routine.atomic_adds]
         keys = [k.key for k in variables(roots) if isinstance(k.key, ir.Access) and k.key.field.role is ir.Role.STORED]
         return {k.field.name for k in keys}
 
