@@ -31,7 +31,7 @@ from optpy.ir.points import Bindings, Slab, slabs
 from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
-from optpy.ir.schedule import ChannelOrder, Decision, Layout, ResidualSchedule, Schedule, Split, StoredValue, Target
+from optpy.ir.schedule import ChannelOrder, Decision, GridLayout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
     DTYPES,
     REAL,
@@ -70,13 +70,13 @@ __all__ = [
     "Element",
     "Field",
     "Graph",
+    "GridLayout",
     "Group",
     "InBounds",
     "Incidence",
     "Index",
     "IndexCondition",
     "IndexValue",
-    "Layout",
     "Leaf",
     "LocalName",
     "LocalSum",

@@ -100,7 +100,7 @@ class Split:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GridLayout:
     """The order of channels and points in the memory of all fields on a grid.
 
     Attributes:
@@ -136,7 +136,7 @@ class ChannelOrder:
         return f"{self.stored}: channels at {' '.join(map(str, self.positions))}"
 
 
-Decision = ResidualSchedule | StoredValue | Split | Layout | ChannelOrder
+Decision = ResidualSchedule | StoredValue | Split | GridLayout | ChannelOrder
 
 
 @final
@@ -155,7 +155,7 @@ class Schedule:
     residuals: tuple[ResidualSchedule, ...] = ()
     values: tuple[StoredValue, ...] = ()
     splits: tuple[Split, ...] = ()
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[GridLayout, ...] = ()
     orders: tuple[ChannelOrder, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optpy.ir import Access, ChannelOrder, Coupling, Dim, Field, Group, Layout, Role, Routine, Task, Uncoupled
+from optpy.ir import Access, ChannelOrder, Coupling, Dim, Field, GridLayout, Group, Role, Routine, Task, Uncoupled
 from optpy.kernels.codegen.slots import gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
@@ -13,7 +13,7 @@ from optpy.symbolic.traverse import variables
 Dims = tuple[Dim, ...]
 
 
-def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tuple[Layout, ...]:
+def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tuple[GridLayout, ...]:
     """Interleaved for grids whose points are reached through graphs: one line of memory brings all channels of a point.
 
     Args:
@@ -25,12 +25,12 @@ def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tupl
     return tuple(_layout(dims, dims in gathered, coupling) for dims in _grids(routines))
 
 
-def _layout(dims: Dims, gathered: bool, coupling: Coupling | Uncoupled) -> Layout:
+def _layout(dims: Dims, gathered: bool, coupling: Coupling | Uncoupled) -> GridLayout:
     if not gathered:
-        return Layout(dims, False, "its points are visited along rows, which are loaded whole")
+        return GridLayout(dims, False, "its points are visited along rows, which are loaded whole")
     if isinstance(coupling, Coupling) and coupling.dims == dims:
-        return Layout(dims, False, "its points are reached through graphs, but its multigrid walks along rows")
-    return Layout(dims, True, "its points are reached through graphs, each with all its channels")
+        return GridLayout(dims, False, "its points are reached through graphs, but its multigrid walks along rows")
+    return GridLayout(dims, True, "its points are reached through graphs, each with all its channels")
 
 
 def _grids(routines: Iterable[Routine]) -> list[Dims]:

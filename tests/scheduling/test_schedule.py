@@ -14,7 +14,7 @@ import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.api.plan import build
-from optpy.ir import Access, Layout, Schedule, Split, StoredValue, Target
+from optpy.ir import Access, GridLayout, Schedule, Split, StoredValue, Target
 from optpy.kernels.codegen.slots import gathered_grids
 from optpy.scheduling.layouts import layouts
 from optpy.symbolic.expr import add, var
@@ -132,7 +132,7 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
 
 def test_a_layout_by_hand_is_that_of_the_program() -> None:
     decided = schedule(EVERYTHING)
-    planar = replace(decided, layouts=tuple(Layout(x.dims, False, "by hand") for x in decided.layouts))
+    planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, "by hand") for x in decided.layouts))
     assert derive(EVERYTHING.problem, "float64", planar).program.slots.interleaved == set()
     assert derive(EVERYTHING.problem, "float64").program.slots.interleaved == decided.interleaved != set()
 
