@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
@@ -12,19 +13,20 @@ from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
 from optpy.kernels.codegen.passes.sum_serially import sum_serially
-from optpy.kernels.codegen.target import Target
 
 
-def cpu_functions(kernel: Kernel, target: Target, segments: int, reduction: int) -> tuple[loops.Function, ...]:
+def cpu_functions(
+    kernel: Kernel, conventions: Conventions, segments: int, reduction: int
+) -> tuple[loops.Function, ...]:
     """The functions of a kernel, ready to be printed.
 
     Args:
         kernel: what is computed.
-        target: where it runs.
+        conventions: those of where it runs.
         segments: slot of the list of segments that it visits.
         reduction: slot of its first reduction.
     """
     function = guard_reads(build_loops(kernel))
-    function = follow_edges(look_up(function, target.slots))
+    function = follow_edges(look_up(function, conventions.slots))
     functions = over_segments(sum_serially(function), segments, reduction)
-    return tuple(declare(flatten(f, target)) for f in functions)
+    return tuple(declare(flatten(f, conventions)) for f in functions)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled, loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
 from optpy.kernels.codegen.kernel_header import kernel_header
@@ -15,7 +16,6 @@ from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.codegen.printer import CPrinter
-from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 
 
@@ -66,9 +66,9 @@ def c_program(
     found: list[tuple[loops.Function, ...]] = []
     functions: list[str] = []
     for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
-        target = Target(numbered.slots, _dialect(k, dialect), CPU, solver_scalars)
-        found.append(cpu_functions(k, target, n, r))
-        functions.append("\n\n".join(map(CPrinter(target).function, found[-1])))
+        conventions = Conventions(numbered.slots, _dialect(k, dialect), CPU, solver_scalars)
+        found.append(cpu_functions(k, conventions, n, r))
+        functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
     source = _source(numbered, functions, dialect, normal)
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
     return Program(numbered, tuple(found), tuple(functions), source, dtype, coupling, normal, traffic)

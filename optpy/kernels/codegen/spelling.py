@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optpy.ir import Dim, Field, InBounds, Index, Scalar, loops
-from optpy.kernels.codegen.target import Target
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.symbolic.affine import Affine, Entry, FloorDiv
 from optpy.symbolic.expr import Expr
 
@@ -14,15 +14,15 @@ class Spelling:
     """Spells what is no statement.
 
     Args:
-        target: numbers and types.
+        conventions: numbers and types.
 
     Attributes:
         entries: names of the entries that have been looked up.
         values: texts of the expressions that have been evaluated.
     """
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, conventions: Conventions) -> None:
+        self.conventions = conventions
         self.entries: dict[Entry, str] = {}
         self.values: dict[Expr, str] = {}
 
@@ -30,23 +30,23 @@ class Spelling:
 
     def size(self, dim: Dim) -> str:
         plain = dim.name.isascii() and dim.name.isidentifier()
-        return f"n_{dim.name}" if plain else f"n{self.target.slots.sizes[dim]}"
+        return f"n_{dim.name}" if plain else f"n{self.conventions.slots.sizes[dim]}"
 
     def pitch(self, dims: tuple[Dim, ...]) -> str:
-        return f"pitch{self.target.slots.grids[dims]}"
+        return f"pitch{self.conventions.slots.grids[dims]}"
 
     def table(self, key: object) -> str:
-        return f"table{self.target.slots.tables[key]}"  # type: ignore[index]
+        return f"table{self.conventions.slots.tables[key]}"  # type: ignore[index]
 
     def array(self, field: Field, channel: int) -> str:
-        slot = self.target.slots.fields.get(field)
+        slot = self.conventions.slots.fields.get(field)
         return field.name if slot is None else f"f{slot}_{channel}"
 
     def scalar(self, key: Scalar) -> str:
         return f"s_{key.name.replace('.', '_')}"
 
     def ctype(self, field: Field) -> str:
-        return self.target.dialect.types[field.dtype]
+        return self.conventions.dialect.types[field.dtype]
 
     # -- whole numbers -----------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Spelling:
     def condition(self, c: loops.Condition) -> str:
         match c:
             case InBounds():
-                unsigned = self.target.dialect.unsigned
+                unsigned = self.conventions.dialect.unsigned
                 return f"({unsigned})({self._affine(c.index)}) < ({unsigned}){self.size(c.dim)}"
             case loops.Within():
                 return f"{c.index} >= {c.low} && {c.index} < {self.size(c.index.dim)} - {c.high}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from optpy.errors import InternalError
 from optpy.ir import Access, Dim, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
 from optpy.kernels.codegen.body import Body
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
-from optpy.kernels.codegen.target import Target
 from optpy.symbolic.affine import Divides
 
 
@@ -14,14 +14,14 @@ class StatementPrinter:
     """Prints blocks of statements; each target adds its own.
 
     Args:
-        target: names, numbers and types.
+        conventions: names, numbers and types.
     """
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._dialect = target.dialect
-        self._spell = Spelling(target)
-        self._int = f"const {target.dialect.index}"
+    def __init__(self, conventions: Conventions) -> None:
+        self._conventions = conventions
+        self._dialect = conventions.dialect
+        self._spell = Spelling(conventions)
+        self._int = f"const {conventions.dialect.index}"
 
     def block(self, block: loops.Block, depth: int = 0) -> list[str]:
         """The lines of a block, so many levels to the right."""
@@ -63,7 +63,7 @@ class StatementPrinter:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def _declaration(self, what: object) -> str:
-        slots, spell, restrict = self._target.slots, self._spell, self._dialect.restrict
+        slots, spell, restrict = self._conventions.slots, self._spell, self._dialect.restrict
         match what:
             case Dim():
                 return f"{self._int} {spell.size(what)} = c->size[{slots.sizes[what]}];"
@@ -85,13 +85,13 @@ class StatementPrinter:
 
     def _memory(self, array: loops.ChannelPointer) -> tuple[str, str]:
         """The address of a field, and the elements from one channel to the next."""
-        slot = self._target.slots.fields[array.field]
+        slot = self._conventions.slots.fields[array.field]
         return f"c->field[{slot}]", f"c->plane[{slot}]"
 
     def _given(self, key: Scalar) -> str:
         if "." in key.name:
-            return f"scalar[{self._target.scalars.index(key.name.partition('.')[2])}]"
-        return f"c->param[{self._target.slots.params[key.name]}]"
+            return f"scalar[{self._conventions.scalars.index(key.name.partition('.')[2])}]"
+        return f"c->param[{self._conventions.slots.params[key.name]}]"
 
     # -- whole numbers -------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from optpy.ir import REAL, Access, Dim, Domain, Field, InBounds, Index, Role, loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
@@ -17,7 +18,6 @@ from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.printer import CPrinter
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.symbolic.affine import Affine
@@ -106,9 +106,9 @@ def blur(request: pytest.FixtureRequest) -> tuple[str, ctypes.CDLL]:
     slots = Slots(
         fields={f: n for n, f in enumerate((IMAGE, BLURRED, SUMS, LARGEST))}, sizes={H: 0, W: 1}, grids={(H, W): 0}
     )
-    target = Target(slots, c_dialect(dtype), CPU, ())
+    conventions = Conventions(slots, c_dialect(dtype), CPU, ())
     headers = [native_header("kernels/c/prelude.h"), kernel_header()]
-    text = CPrinter(target).function(declare(flatten(tiled_blur(), target)))
+    text = CPrinter(conventions).function(declare(flatten(tiled_blur(), conventions)))
     run = "OPTPY_EXPORT void run(const Context *c) { tiled_blur(c, 0, 0, 0); }\n"
     return dtype, compile_c("\n".join([*headers, text, run]), name="tiled", werror=True).library
 

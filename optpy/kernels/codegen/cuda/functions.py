@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import Field, loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
@@ -15,26 +16,25 @@ from optpy.kernels.codegen.passes.on_device import on_device
 from optpy.kernels.codegen.passes.on_grid import on_grid
 from optpy.kernels.codegen.passes.pack_records import pack_records
 from optpy.kernels.codegen.passes.sum_over_lanes import sum_over_lanes
-from optpy.kernels.codegen.target import Target
 
 
 def device_function(
-    kernel: Kernel, target: Target, number: int, sums: tuple[int, ...], solved: Field | None
+    kernel: Kernel, conventions: Conventions, number: int, sums: tuple[int, ...], solved: Field | None
 ) -> loops.Function:
     """The device function of a kernel, ready to be printed.
 
     Args:
         kernel: what is computed.
-        target: where it runs.
+        conventions: those of where it runs.
         number: of the kernel: what ``Context.lanes`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         solved: where on its grid something is solved for, if other points are to be left out.
     """
     mask = None if solved is None else loops.Mask(solved)
     function = guard_reads(build_loops(kernel))
-    if is_elementwise(function, target.slots):
-        function = in_vectors(function, target, sums, mask)
+    if is_elementwise(function, conventions.slots):
+        function = in_vectors(function, conventions, sums, mask)
     else:
-        function = sum_over_lanes(follow_edges(look_up(function, target.slots)))
-        function = pack_records(on_grid(function, number, sums, mask), target)
-    return on_device(declare(flatten(function, target)), target)
+        function = sum_over_lanes(follow_edges(look_up(function, conventions.slots)))
+        function = pack_records(on_grid(function, number, sums, mask), conventions)
+    return on_device(declare(flatten(function, conventions)), conventions)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import final
 
 from optpy.ir import LINES, Coupling, Group, Incidence, Sweeps, Task, Uncoupled, affines_of, in_phases, loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
@@ -16,7 +17,6 @@ from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
 from optpy.kernels.codegen.pcg_status import pcg_status_source
-from optpy.kernels.codegen.target import Target
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
@@ -155,7 +155,7 @@ def cuda_program(
     numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
     """Print all kernels as device functions; the arguments are those of ``c_program``."""
-    target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
+    conventions = Conventions(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
@@ -170,10 +170,10 @@ def cuda_program(
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
                 mask = masks.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
-                found_loops[n] = device_function(kernel, target, n, own, mask)
+                found_loops[n] = device_function(kernel, conventions, n, own, mask)
         phases[group] = tuple(found)
     ordered = [found_loops[n] for n in range(len(numbered.kernels))]
-    functions = tuple(map(CudaPrinter(target).function, ordered))
+    functions = tuple(map(CudaPrinter(conventions).function, ordered))
     single = tuple((f,) for f in ordered)
     return CudaProgram(numbered, phases, single, functions, totals, dtype, solver_scalars, coupling)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, loops, point
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.passes.on_grid import total_in
 from optpy.kernels.codegen.slots import Slots
-from optpy.kernels.codegen.target import Target
 from optpy.symbolic.affine import Affine
 
 _NUMBERS: Final = 64
@@ -21,7 +21,7 @@ gathers wait less the more warps fit beside one another."""
 
 
 def in_vectors(
-    function: loops.Function, target: Target, sums: Sequence[int], mask: loops.Mask | None
+    function: loops.Function, conventions: Conventions, sums: Sequence[int], mask: loops.Mask | None
 ) -> loops.Function:
     """The function that takes as many neighbouring points at a time as one load holds, and registers allow.
 
@@ -29,7 +29,7 @@ def in_vectors(
 
     Args:
         function: one nest ``Points`` that ``is_elementwise``.
-        target: where it runs.
+        conventions: those of where it runs.
         sums: for each of its reductions, which of its launch's sums it adds to.
         mask: where on its grid something is solved for, if other points are to be left out.
     """
@@ -37,13 +37,13 @@ def in_vectors(
     assert isinstance(points, loops.Points)
     dims = tuple(i.dim for i in points.domain)
     reads, stores = _accesses(points.interior)
-    width = _width({*reads, *stores}, dims in target.slots.interleaved, target)
-    body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, target))
+    width = _width({*reads, *stores}, dims in conventions.slots.interleaved, conventions)
+    body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, conventions))
     valid: loops.Block = ()
     if any(isinstance(s, loops.Total) for s in points.interior):
         valid = (loops.LetFlag("valid", (loops.InRow(dims),)),)
     each = loops.Loop(loops.Variable("u"), Affine(0), Affine.of(loops.Variable("W")), (*valid, *body), "unrolled")
-    before, after = _moves(reads, stores, width, target)
+    before, after = _moves(reads, stores, width, conventions)
     return replace(function, body=(loops.Vectors(points.domain, width, mask, (*before, each, *after)),))
 
 
@@ -73,64 +73,68 @@ def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
     ]
 
 
-def _width(accesses: Iterable[Access], gathers: bool, target: Target) -> int:
+def _width(accesses: Iterable[Access], gathers: bool, conventions: Conventions) -> int:
     """The number of points that a thread takes at a time."""
     fields = [a.field for a in accesses]
-    padding = {f: target.record(f) - f.channels for f in fields if target.interleaved(f)}
+    padding = {f: conventions.record(f) - f.channels for f in fields if conventions.interleaved(f)}
     numbers = len(fields) + sum(padding.values())
     room = _NUMBERS_BESIDE_GATHERS if gathers else _NUMBERS
-    widest = 4 if target.dialect.real == "float" else 2
+    widest = 4 if conventions.dialect.real == "float" else 2
     return next((w for w in (4, 2) if w <= widest and w * numbers <= room), 1)
 
 
-def _in_registers(s: loops.Statement, target: Target) -> loops.Block:
+def _in_registers(s: loops.Statement, conventions: Conventions) -> loops.Block:
     """The statement with its reads and its store among the numbers in registers."""
     match s:
         case loops.Evaluate():
-            reads = tuple((a, loops.Load(_lane("in", a, target))) if a.field.dims else (a, load) for a, load in s.reads)
+            reads = tuple(
+                (a, loops.Load(_lane("in", a, conventions))) if a.field.dims else (a, load) for a, load in s.reads
+            )
             return (replace(s, reads=reads),)
         case loops.Store(operand=loops.MemoryOperand(access=access)):
-            return (replace(s, operand=_lane("out", access, target)),)
+            return (replace(s, operand=_lane("out", access, conventions)),)
     return (s,)
 
 
-def _lane(prefix: str, access: Access, target: Target) -> loops.Lane:
-    if target.interleaved(access.field):
-        return loops.Lane(_run(prefix, access, target), access.field, access.channel, target.record(access.field))
-    return loops.Lane(_run(prefix, access, target), access.field, 0, 1)
+def _lane(prefix: str, access: Access, conventions: Conventions) -> loops.Lane:
+    if conventions.interleaved(access.field):
+        return loops.Lane(
+            _run(prefix, access, conventions), access.field, access.channel, conventions.record(access.field)
+        )
+    return loops.Lane(_run(prefix, access, conventions), access.field, 0, 1)
 
 
-def _run(prefix: str, access: Access, target: Target) -> str:
-    slot = target.slots.fields[access.field]
-    return f"{prefix}{slot}" if target.interleaved(access.field) else f"{prefix}{slot}_{access.channel}"
+def _run(prefix: str, access: Access, conventions: Conventions) -> str:
+    slot = conventions.slots.fields[access.field]
+    return f"{prefix}{slot}" if conventions.interleaved(access.field) else f"{prefix}{slot}_{access.channel}"
 
 
 def _moves(
-    reads: Iterable[Access], stores: Iterable[Access], width: int, target: Target
+    reads: Iterable[Access], stores: Iterable[Access], width: int, conventions: Conventions
 ) -> tuple[loops.Block, loops.Block]:
     """The vector loads before the points of a thread, and the vector stores after them."""
     before: list[loops.Statement] = []
     after: list[loops.Statement] = []
-    for name, a in _runs("in", reads, target).items():
-        before.append(loops.RunLoad(name, a, target.record(a.field), _step(a.field, width, target), width))
-    for name, a in _runs("out", stores, target).items():
-        record = target.record(a.field)
+    for name, a in _runs("in", reads, conventions).items():
+        before.append(loops.RunLoad(name, a, conventions.record(a.field), _step(a.field, width, conventions), width))
+    for name, a in _runs("out", stores, conventions).items():
+        record = conventions.record(a.field)
         before.append(loops.Zeros(name, a.field, width, record, cleared=record > a.field.channels))
-        after.append(loops.RunStore(name, a, record, _step(a.field, width, target), width))
+        after.append(loops.RunStore(name, a, record, _step(a.field, width, conventions), width))
     return tuple(before), tuple(after)
 
 
-def _runs(prefix: str, accesses: Iterable[Access], target: Target) -> dict[str, Access]:
+def _runs(prefix: str, accesses: Iterable[Access], conventions: Conventions) -> dict[str, Access]:
     """The runs of numbers that some accesses take, by name, each with the first of its numbers."""
     found: dict[str, Access] = {}
     for a in accesses:
         if a.field.dims:
-            channel = 0 if target.interleaved(a.field) else a.channel
-            found[_run(prefix, a, target)] = replace(a, channel=channel)
+            channel = 0 if conventions.interleaved(a.field) else a.channel
+            found[_run(prefix, a, conventions)] = replace(a, channel=channel)
     return found
 
 
-def _step(field: Field, width: int, target: Target) -> int:
+def _step(field: Field, width: int, conventions: Conventions) -> int:
     """Numbers that one instruction brings of those that the points of a thread have in one run."""
-    record = target.record(field)
-    return math.gcd(width * record, target.widest(field)) if record > field.channels else width
+    record = conventions.record(field)
+    return math.gcd(width * record, conventions.widest(field)) if record > field.channels else width

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optpy.ir import Field, loops
-from optpy.kernels.codegen.target import Target
+from optpy.kernels.codegen.conventions import Conventions
 
 
-def on_device(function: loops.Function, target: Target) -> loops.Function:
+def on_device(function: loops.Function, conventions: Conventions) -> loops.Function:
     """Declare p as delta where the caller asks for A delta, and channels side by side where nothing is added to."""
     added = {
         s.operand.access.field
@@ -22,14 +22,14 @@ def on_device(function: loops.Function, target: Target) -> loops.Function:
         field = s.what.field
         # That it is 1 saves a register for each channel; but where it knows that atomics are side by side, the compiler
         # for sm_100 keeps all that they add until the end.
-        adjacent = target.interleaved(field) and field not in added
+        adjacent = conventions.interleaved(field) and field not in added
         # The true residual of conjugate gradients takes A delta: with delta in the place of p.
-        instead = _delta(field, target) if field.name.startswith("p.") else None
+        instead = _delta(field, conventions) if field.name.startswith("p.") else None
         return (loops.Declare(replace(s.what, instead=instead, adjacent=adjacent)),)
 
     return replace(function, body=loops.rewrite(function.body, rule))
 
 
-def _delta(p: Field, target: Target) -> Field:
+def _delta(p: Field, conventions: Conventions) -> Field:
     name = "delta." + p.name.removeprefix("p.")
-    return next(f for f in target.slots.fields if f.name == name)
+    return next(f for f in conventions.slots.fields if f.name == name)

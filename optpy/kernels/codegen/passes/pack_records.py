@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from optpy.ir import Access, Field, loops
-from optpy.kernels.codegen.target import Target
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.symbolic.affine import Affine
 
 
@@ -61,22 +61,22 @@ def _narrowest(used: Collection[int], window: Window) -> Window:
     return window
 
 
-def pack_records(function: loops.Function, target: Target) -> loops.Function:
+def pack_records(function: loops.Function, conventions: Conventions) -> loops.Function:
     """Load and store records in as few instructions as can be.
 
     Records are loaded before anything is computed, so that no load waits for what another one brings. A record, or a
     half of one, of which every channel is stored is stored as a whole.
     """
-    return replace(function, body=_packed(function.body, target))
+    return replace(function, body=_packed(function.body, conventions))
 
 
-def _packed(block: loops.Block, target: Target) -> loops.Block:
+def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
     stored: dict[Access, loops.Lane] = {}
     begun: list[loops.Statement] = []
     ended: list[loops.Statement] = []
     plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
     targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
-    for n, (window, members) in enumerate(_windows(targets, target)):
+    for n, (window, members) in enumerate(_windows(targets, conventions)):
         field, name = members[0].field, f"out{n}"
         if len(members) == sum(c < field.channels for c in window.channels):
             begun.append(loops.Zeros(name, field, window.width))
@@ -88,21 +88,21 @@ def _packed(block: loops.Block, target: Target) -> loops.Block:
         found += begun if n == last else []
         match s:
             case loops.Evaluate():
-                found += _loaded(s, target)
+                found += _loaded(s, conventions)
             case loops.Store(operand=loops.MemoryOperand(access=access)) if access in stored:
                 found.append(replace(s, operand=stored[access]))
             case _:
-                inner = {name: _packed(b, target) for name, b in loops.blocks_of(s).items()}
+                inner = {name: _packed(b, conventions) for name, b in loops.blocks_of(s).items()}
                 found.append(loops.with_blocks(s, inner))
     return (*found, *ended)
 
 
-def _loaded(s: loops.Evaluate, target: Target) -> loops.Block:
+def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
     """The evaluation after the loads of its records."""
     guards = {a: load.guards for a, load in s.reads}
     loads: list[loops.Statement] = []
     loaded: dict[Access, loops.Lane] = {}
-    for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], target)):
+    for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], conventions)):
         name = f"{s.prefix}r{n}"
         loads.append(loops.PackLoad(name, _operand(members[0], window), window.width, guards[members[0]]))
         loaded |= _lanes(name, window, members)
@@ -110,16 +110,16 @@ def _loaded(s: loops.Evaluate, target: Target) -> loops.Block:
     return (*loads, replace(s, reads=reads))
 
 
-def _windows(accesses: Iterable[Access], target: Target) -> list[tuple[Window, list[Access]]]:
+def _windows(accesses: Iterable[Access], conventions: Conventions) -> list[tuple[Window, list[Access]]]:
     """The vector loads or stores for some accesses, and which of them each serves."""
     records: dict[tuple[Field, tuple[Affine, ...]], list[Access]] = {}
     for a in accesses:
-        if target.interleaved(a.field):
+        if conventions.interleaved(a.field):
             records.setdefault((a.field, a.index), []).append(a)
     return [
         (window, [a for a in members if a.channel in window.channels])
         for (field, _), members in records.items()
-        for window in windows({a.channel for a in members}, target.record(field), target.widest(field))
+        for window in windows({a.channel for a in members}, conventions.record(field), conventions.widest(field))
     ]
 
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from optpy import ir
 from optpy.ir import loops
+from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect, cuda_dialect
 from optpy.kernels.codegen.layout import CPU, CUDA
 from optpy.kernels.codegen.slots import Slots, gathered_fields, gathered_grids
-from optpy.kernels.codegen.target import Target
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, add, const, mul, var
 
@@ -64,12 +64,12 @@ def scatter() -> ir.Routine:
     return ir.Routine("scatter", EDGES, atomic_adds=(ir.AtomicAdd(read(G, there), var(read(X, here))),))
 
 
-def target(*routines: ir.Routine, cuda: bool = False) -> Target:
+def conventions(*routines: ir.Routine, cuda: bool = False) -> Conventions:
     """Where the routines run, with all that they use numbered."""
     slots = Slots(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
     for routine in routines:
         slots.add(routine, solved_only=False)
-    return Target(slots, (cuda_dialect if cuda else c_dialect)("float32"), CUDA if cuda else CPU, ())
+    return Conventions(slots, (cuda_dialect if cuda else c_dialect)("float32"), CUDA if cuda else CPU, ())
 
 
 _S = TypeVar("_S")

@@ -17,13 +17,13 @@ from tests.kernels.codegen.passes.routines import (
     VERTICES,
     G,
     P,
+    conventions,
     elementwise,
     gather,
     read,
     scatter,
     statements,
     stencil,
-    target,
 )
 
 NAMES = r"\b(?:n_[A-Z]|pitch\d+|table\d+|f\d+_\d+|s_\w+)\b"
@@ -39,20 +39,20 @@ def check(text: str) -> None:
 
 def test_what_is_declared_is_what_is_used() -> None:
     for routine in (stencil(), elementwise(), gather()):
-        where = target(routine)
+        where = conventions(routine)
         for function in cpu_functions(lower(routine), where, 0, 0):
             check(CPrinter(where).function(function))
 
 
 def test_what_is_stored_or_added_to_is_writable() -> None:
-    (function,) = cpu_functions(lower(gather()), target(gather()), 0, 0)
+    (function,) = cpu_functions(lower(gather()), conventions(gather()), 0, 0)
     arrays = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.ChannelPointer)]
     assert {a.field.name: a.writable for a in arrays} == {"X": False, "p.X": False, "g": True}
 
 
 def arrays_on_device(routine: ir.Routine) -> dict[str, loops.ChannelPointer]:
     delta = ir.Routine("delta", VERTICES, (ir.Assignment(read(DELTA, *VERTICES), ZERO),))
-    where = target(routine, delta, cuda=True)
+    where = conventions(routine, delta, cuda=True)
     function = device_function(lower(routine), where, 0, (0,), None)
     assert CudaPrinter(where).function(function)
     found = [s.what for s in statements(function.body, loops.Declare) if isinstance(s.what, loops.ChannelPointer)]

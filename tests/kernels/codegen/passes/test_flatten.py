@@ -10,11 +10,11 @@ from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE
-from tests.kernels.codegen.passes.routines import GRID, OUT, gather, read, statements, stencil, target
+from tests.kernels.codegen.passes.routines import GRID, OUT, conventions, gather, read, statements, stencil
 
 
 def addresses(routine: ir.Routine, cuda: bool = False) -> set[str]:
-    function = flatten(guard_reads(build_loops(lower(routine))), target(routine, cuda=cuda))
+    function = flatten(guard_reads(build_loops(lower(routine))), conventions(routine, cuda=cuda))
     reads = [load.operand for s in statements(function.body, loops.Evaluate) for _, load in s.reads]
     return {str(p.address) for p in reads if isinstance(p, loops.MemoryOperand)}
 
@@ -33,6 +33,6 @@ def test_local_memory_has_extents_of_its_own() -> None:
     tile = ir.Field("tile", OUT.dims, 1, ir.REAL, ir.Role.STORED)
     i, j = GRID
     body = (loops.Alloc(tile, (4, 6)), loops.Store(loops.MemoryOperand(read(tile, i, Affine.of(j) + 1)), ONE))
-    (store,) = statements(flatten(loops.Function("f", body), target()).body, loops.Store)
+    (store,) = statements(flatten(loops.Function("f", body), conventions()).body, loops.Store)
     assert isinstance(store.operand, loops.MemoryOperand)
     assert str(store.operand.address) == "(i0) * 6 + i1 + 1"

@@ -10,18 +10,18 @@ from optpy.kernels.codegen.lower import lower
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.in_vectors import in_vectors, is_elementwise
-from tests.kernels.codegen.passes.routines import elementwise, gather, scatter, statements, stencil, target
+from tests.kernels.codegen.passes.routines import conventions, elementwise, gather, scatter, statements, stencil
 
 
 @pytest.mark.parametrize(
     ("routine", "expected"), [(elementwise(), True), (stencil(), False), (gather(), False), (scatter(), False)]
 )
 def test_what_is_elementwise(routine: ir.Routine, expected: bool) -> None:
-    assert is_elementwise(guard_reads(build_loops(lower(routine))), target(routine).slots) is expected
+    assert is_elementwise(guard_reads(build_loops(lower(routine))), conventions(routine).slots) is expected
 
 
 def test_each_run_is_one_load_or_store_and_padding_joins_no_sum() -> None:
-    where = target(elementwise(), cuda=True)
+    where = conventions(elementwise(), cuda=True)
     (nest,) = in_vectors(guard_reads(build_loops(lower(elementwise()))), where, (0,), None).body
     assert isinstance(nest, loops.Vectors)
     assert nest.width == 4

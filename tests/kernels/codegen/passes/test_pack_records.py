@@ -7,11 +7,11 @@ from optpy.kernels.codegen.lower import lower
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.pack_records import pack_records
-from tests.kernels.codegen.passes.routines import gather, scatter, statements, target
+from tests.kernels.codegen.passes.routines import conventions, gather, scatter, statements
 
 
 def test_what_is_gathered_comes_in_one_load_each_before_anything_is_computed() -> None:
-    function = pack_records(guard_reads(build_loops(lower(gather()))), target(gather(), cuda=True))
+    function = pack_records(guard_reads(build_loops(lower(gather()))), conventions(gather(), cuda=True))
     loads = statements(function.body, loops.PackLoad)
     assert [(s.operand.field.name, s.width) for s in loads] == [("p.X", 4)]  # those of X are not padded to whole loads
     (fold,) = statements(function.body, loops.Fold)
@@ -26,4 +26,4 @@ def test_what_is_gathered_comes_in_one_load_each_before_anything_is_computed() -
 
 def test_one_number_of_a_record_and_atomic_additions_take_no_vector() -> None:
     function = guard_reads(build_loops(lower(scatter())))
-    assert pack_records(function, target(scatter(), cuda=True)) == function
+    assert pack_records(function, conventions(scatter(), cuda=True)) == function

@@ -1,4 +1,4 @@
-"""The target of the lowering: how its numbers are spelled, numbered and laid out in memory."""
+"""The conventions by which kernels are printed: how numbers are spelled, numbered and laid out in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from optpy.kernels.codegen.slots import Slots
 
 @final
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The target of a program's kernels.
+class Conventions:
+    """The conventions of a program's kernels.
 
     Attributes:
         slots: the numbering of the context.
