@@ -22,7 +22,7 @@ from optpy.scheduling.schedule import Given
 
 
 @final
-class Compiled:
+class CompiledEnergy:
     """The native code of a problem, made when a precision is first asked for.
 
     Args:

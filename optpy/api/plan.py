@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy.api.backend import Backend, CompileTiming, Listing
-from optpy.api.compiled import Compiled, build_backend
+from optpy.api.compiled import CompiledEnergy, build_backend
 from optpy.api.device_choice import CPU, DeviceChoice, DeviceName, choose_device
 from optpy.api.session import Session
 from optpy.energy.data.binding import BoundData, bind
@@ -70,7 +70,7 @@ class Solver:
         compiled: what to minimise, and its native code.
     """
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: CompiledEnergy) -> None:
         self.compiled = compiled
 
     @property
@@ -262,7 +262,7 @@ def _solver(energy: Energy, dtype: str | None, choice: DeviceChoice) -> Solver:
     # Each `setdefault` is one operation of a dict: threads that come at once get the same solver.
     kept = _KEPT.setdefault(energy, _Kept())
     backends = kept.backends.setdefault(choice.key, {})
-    made = Solver(Compiled(energy.problem, choice, dtype, backends))
+    made = Solver(CompiledEnergy(energy.problem, choice, dtype, backends))
     return kept.solvers.setdefault((choice.key, choice.reason, dtype), made)
 
 
@@ -313,7 +313,7 @@ def build(energy: Energy, dtype: str, schedule: Given = (), choice: DeviceChoice
         EnergyError, CompileError
     """
     backends = {dtype: build_backend(energy.problem, dtype, choice, schedule)}
-    return Solver(Compiled(energy.problem, choice, dtype, backends))
+    return Solver(CompiledEnergy(energy.problem, choice, dtype, backends))
 
 
 def _checked_dtype(energy: Energy, dtype: DTypeLike | None) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, final
 
 import numpy as np
 
-from optpy.api.compiled import Compiled
+from optpy.api.compiled import CompiledEnergy
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import BoundData, bind_update
 from optpy.errors import DataError, OptionError, OptpyError
@@ -48,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        compiled: Compiled,
+        compiled: CompiledEnergy,
         bound: BoundData,
         options: SolveOptions,
         bind_seconds: float,

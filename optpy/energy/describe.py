@@ -8,7 +8,7 @@ from optpy import ir
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Atom, Entry
+from optpy.symbolic.affine import Affine, Atom, TableEntry
 from optpy.symbolic.traverse import variables
 
 
@@ -51,7 +51,7 @@ def _sympy_index(index: Affine) -> Any:
     import sympy
 
     def number(atom: Atom) -> Any:
-        if isinstance(atom, Entry):
+        if isinstance(atom, TableEntry):
             return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
         return sympy.Symbol(str(atom), integer=True)
 

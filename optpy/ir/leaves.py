@@ -8,7 +8,7 @@ from typing import Any, final
 
 from optpy.errors import Location
 from optpy.ir.spaces import Dim, Field, Graph, Index
-from optpy.symbolic.affine import Affine, Condition, Divides, Entry, FloorDiv
+from optpy.symbolic.affine import Affine, Condition, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
@@ -121,9 +121,9 @@ def indices_of(key: object) -> list[Index]:
     return [a for a in atoms_of(affines_of(key)) if isinstance(a, Index)]
 
 
-def entries_of(key: object) -> list[Entry]:
+def entries_of(key: object) -> list[TableEntry]:
     """The entries of tables inside a leaf."""
-    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Entry)]
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, TableEntry)]
 
 
 def atoms_of(affines: Iterable[Affine]) -> list[Any]:
@@ -133,7 +133,7 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
     while pending:
         for atom in pending.pop().atoms:
             found.append(atom)
-            if isinstance(atom, FloorDiv | Entry):
+            if isinstance(atom, FloorDiv | TableEntry):
                 pending.append(atom.inner)
     return found
 
@@ -145,12 +145,12 @@ def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
 
 def graphs_of(index: Iterable[Affine]) -> tuple[Graph, ...]:
     """The graphs that an index goes through."""
-    return tuple(dict.fromkeys(a.table for a in atoms_of(index) if isinstance(a, Entry)))
+    return tuple(dict.fromkeys(a.table for a in atoms_of(index) if isinstance(a, TableEntry)))
 
 
 def slot_read(index: tuple[Affine, ...]) -> tuple[Graph, int, Affine, tuple[int, ...]] | None:
     """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
-    entries = [a for affine in index for a in affine.atoms if isinstance(a, Entry)]
+    entries = [a for affine in index for a in affine.atoms if isinstance(a, TableEntry)]
     if not entries or len(entries) != len(index):
         return None
     graph: Graph = entries[0].table

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optpy.errors import InternalError
 from optpy.ir.spaces import Dim, Domain, Index
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 Integers = NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class Slab:
                 total = total + c * bound.sizes[atom]
             elif isinstance(atom, Index):
                 total = total + c * self._axis(self.domain.index(atom))
-            elif isinstance(atom, Entry):
+            elif isinstance(atom, TableEntry):
                 total = total + c * _entries(bound, atom, self.index(atom.row, bound))
             else:
                 raise InternalError(f"the index {affine} of an energy has the atom {atom}")
@@ -59,7 +59,7 @@ class Slab:
         return values.reshape([-1 if n == axis else 1 for n in range(len(self.shape))])
 
 
-def _entries(bound: Bindings, entry: Entry, rows: Integers) -> Integers:
+def _entries(bound: Bindings, entry: TableEntry, rows: Integers) -> Integers:
     found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
     return found
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import final
 
 from optpy.errors import Location
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 
 @final
@@ -43,7 +43,7 @@ Domain = tuple[Index, ...]
 class Graph:
     """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
 
-    As the table of an ``Entry``: a row for each edge, and the slots' axes side by side as columns.
+    As the table of an ``TableEntry``: a row for each edge, and the slots' axes side by side as columns.
     """
 
     name: str
@@ -62,13 +62,13 @@ class Graph:
 
     def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
         """The index that a slot of the edge ``row`` points at."""
-        return tuple(Affine.of(Entry(self, c, row)) for c in self.columns_of(slot))
+        return tuple(Affine.of(TableEntry(self, c, row)) for c in self.columns_of(slot))
 
     def __str__(self) -> str:
         return self.name
 
 
-def entry_dim(entry: Entry) -> Dim:
+def entry_dim(entry: TableEntry) -> Dim:
     """The axis that an entry of a graph points into."""
     graph: Graph = entry.table
     return graph.columns[entry.column]

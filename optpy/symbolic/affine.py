@@ -85,8 +85,8 @@ class Affine:
             new = replacement.get(atom)
             if new is None and isinstance(atom, FloorDiv):
                 new = floor_divide(atom.numerator.substitute(replacement), atom.denominator)
-            elif new is None and isinstance(atom, Entry):
-                new = Affine.of(Entry(atom.table, atom.column, atom.row.substitute(replacement)))
+            elif new is None and isinstance(atom, TableEntry):
+                new = Affine.of(TableEntry(atom.table, atom.column, atom.row.substitute(replacement)))
             if new is None:
                 terms.append((atom, c))
             else:
@@ -144,7 +144,7 @@ class IndexTable(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """``table[row, column]``: a whole number that only the data knows."""
 
     table: Any
@@ -160,9 +160,9 @@ class Entry:
         return f"{self.table.name}[{self.row}, {self.column}]"
 
 
-def _is_opaque(atom: Any) -> TypeGuard[FloorDiv | Entry]:
+def _is_opaque(atom: Any) -> TypeGuard[FloorDiv | TableEntry]:
     """Whether an atom is a function of an affine index that cannot be solved for what is inside it."""
-    return isinstance(atom, FloorDiv | Entry)
+    return isinstance(atom, FloorDiv | TableEntry)
 
 
 def floor_divide(numerator: Affine, denominator: int) -> Affine:

@@ -12,7 +12,7 @@ from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
 from optpy.ir import Dim, Graph, Incidence, Index
 from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 from tests.support.operator_checks import check_everything
 from tests.support.schedules import GATHERS, Way, by_hand
 
@@ -92,8 +92,8 @@ EDGES_OF_EDGES = Graph("h", Dim("F"), ((Dim("E"),),))
 EDGE, OTHER = Index("k0_0", Dim("E")), Index("i0", Dim("V"))
 
 
-def entry(row: Any, graph: Graph = GRAPH) -> Entry:
-    return Entry(graph, 0, Affine.of(row))
+def entry(row: Any, graph: Graph = GRAPH) -> TableEntry:
+    return TableEntry(graph, 0, Affine.of(row))
 
 
 def test_rows_that_may_lie_outside_are_told_from_edges() -> None:

@@ -17,7 +17,7 @@ from optpy.ir import loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
+from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
 from tests.support.interpret_routines import Interpreter
@@ -41,7 +41,7 @@ class LoopInterpreter(Interpreter):
         graphs = {key.graph for key in derived.program.slots.tables}
         self._tables = {g.name: Connectivity(g, bound.edges[g.name], bound.sizes) for g in graphs}
         self._names: dict[str, Any] = {}
-        self._entries: dict[Entry, int] = {}
+        self._entries: dict[TableEntry, int] = {}
         self._values: dict[Expr, float] = {}
         self._partial: dict[int, float] = {}
 
@@ -99,7 +99,7 @@ class LoopInterpreter(Interpreter):
                 return self._bound.sizes[atom]
             case FloorDiv():
                 return self._whole(atom.numerator) // atom.denominator
-            case Entry():
+            case TableEntry():
                 return self._entries[atom]
             case loops.Pitch():
                 return self._bound.sizes[atom.dims[-1]]

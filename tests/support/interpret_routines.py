@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.slots import segment_list
-from optpy.symbolic.affine import Affine, Divides, Entry, FloorDiv
+from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
 
@@ -51,7 +51,7 @@ class Points:
                 return self.values[atom]
             case FloorDiv():
                 return self.number(atom.numerator) // atom.denominator
-            case Entry():
+            case TableEntry():
                 edges, row = self.bound.edges[atom.table.name], self.number(atom.row)
                 found, inside = np.full(self.count, -1, np.int64), (row >= 0) & (row < len(edges))
                 found[inside] = edges[row[inside], atom.column]

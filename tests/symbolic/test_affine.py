@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optpy.symbolic.affine import Affine, Atom, Divides, Entry, FloorDiv, Inverse, IsZero, floor_divide, invert
+from optpy.symbolic.affine import Affine, Atom, Divides, FloorDiv, Inverse, IsZero, TableEntry, floor_divide, invert
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Numbers:
 
 
 def entry(column: int, row: Affine) -> Affine:
-    return Affine.of(Entry(Numbers("t"), column, row))
+    return Affine.of(TableEntry(Numbers("t"), column, row))
 
 
 def test_an_entry_is_an_atom_whose_row_can_be_replaced() -> None:

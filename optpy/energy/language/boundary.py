@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optpy.ir import Access, Dim, InBounds, Index, entry_dim
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
 
@@ -34,7 +34,7 @@ def _never_negative(index: Affine) -> bool:
             worst = worst + Affine.of(atom) * c
         elif isinstance(atom, Index):
             worst = worst + (Affine.of(atom.dim) - 1) * min(c, 0)
-        elif isinstance(atom, Entry):  # checked when the data is bound
+        elif isinstance(atom, TableEntry):  # checked when the data is bound
             worst = worst + (Affine.of(entry_dim(atom)) - 1) * min(c, 0)
         else:
             return False

@@ -17,7 +17,7 @@ from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
 from optpy.energy.language.naming import shown
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import var
 from optpy.symbolic.traverse import variables
 
@@ -80,7 +80,7 @@ class GridArray(Symbol):
                 Location.of_caller(),
             )
         for a in index.atoms:
-            if isinstance(a, Entry) and ir.entry_dim(a) != dim:
+            if isinstance(a, TableEntry) and ir.entry_dim(a) != dim:
                 raise EnergyError(
                     f"axis {axis} of {self._text} runs over {dim}, but the index {shown(index)} there points into "
                     f"{ir.entry_dim(a)}: the slots of '{a.table}' point into {slots_text(a.table)}",

@@ -10,7 +10,7 @@ from optpy.energy.language.index import Dim, IndexExpression, LoopVariable, chec
 from optpy.energy.language.naming import shown, unpacked_count
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location, callers_frame
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 MOST_AXES = 3
 """Of the grid that a slot points into."""
@@ -119,10 +119,10 @@ class Slots(tuple[Any, ...]):
     """The indices that the slots of an edge point at: a tuple to unpack, which says so where it is used as a whole."""
 
     @property
-    def _entry(self) -> Entry:
+    def _entry(self) -> TableEntry:
         first = self[0][0] if isinstance(self[0], tuple) else self[0]
         entry = first.affine.atoms[0]
-        assert isinstance(entry, Entry)
+        assert isinstance(entry, TableEntry)
         return entry
 
     def __getitem__(self, key: Any) -> Any:

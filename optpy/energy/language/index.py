@@ -16,7 +16,7 @@ from optpy import ir
 from optpy.energy.language.naming import assigned_names, numbered, shown
 from optpy.energy.language.refusal import Refusal, Symbol, numpy_refusal
 from optpy.errors import EnergyError, Location, callers_frame
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 _serials = itertools.count()
 
@@ -255,7 +255,7 @@ def _where_all_are_one(index: Affine) -> int:
 
 def _is_slot(value: object) -> bool:
     """Whether it is an index that goes through a graph."""
-    return isinstance(value, IndexExpression) and any(isinstance(a, Entry) for a in value.affine.atoms)
+    return isinstance(value, IndexExpression) and any(isinstance(a, TableEntry) for a in value.affine.atoms)
 
 
 def describe(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
 from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, MemoryOperand, Pitch, Whole, all_of
 from optpy.ir.spaces import Dim, Domain, Field
-from optpy.symbolic.affine import Entry
+from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
@@ -124,7 +124,7 @@ class Unravel:
 class Lookup:
     """``name``: the entry of a graph's table; -1, outside of every grid, where its row is outside."""
 
-    entry: Entry
+    entry: TableEntry
     name: str
     value: Fetch
     guard: InBounds | None

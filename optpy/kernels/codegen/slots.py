@@ -8,7 +8,7 @@ from typing import TypeVar, final
 
 from optpy.ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 Dims = tuple[Dim, ...]
 _K = TypeVar("_K")
@@ -109,7 +109,7 @@ def _through_graphs(routine: Routine, accesses: Iterable[Access]) -> Iterator[Fi
     edges = set(incidences(routine))
     for a in accesses:
         atoms = [atom for affine in a.index for atom in affine.atoms]
-        if len(a.field.dims) == 1 and any(isinstance(x, Entry) or x in edges for x in atoms):
+        if len(a.field.dims) == 1 and any(isinstance(x, TableEntry) or x in edges for x in atoms):
             yield a.field
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from optpy.ir import Dim, Field, InBounds, Index, Scalar, loops
 from optpy.kernels.codegen.conventions import Conventions
-from optpy.symbolic.affine import Affine, Entry, FloorDiv
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 
 
@@ -23,7 +23,7 @@ class Spelling:
 
     def __init__(self, conventions: Conventions) -> None:
         self.conventions = conventions
-        self.entries: dict[Entry, str] = {}
+        self.entries: dict[TableEntry, str] = {}
         self.values: dict[Expr, str] = {}
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Spelling:
         match atom:
             case FloorDiv():
                 return f"optpy_floordiv({self._affine(atom.numerator)}, {atom.denominator})"
-            case Entry():
+            case TableEntry():
                 return self.entries[atom]
             case Dim():
                 return self.size(atom)

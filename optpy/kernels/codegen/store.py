@@ -27,7 +27,7 @@ from optpy.ir import (
 )
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.tables import incidences
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import (
     ONE,
     ZERO,
@@ -101,7 +101,7 @@ def _leaf_point(key: object, domain: Domain, edges: Collection[Index]) -> ReadPo
         return None
     at = ReadPoint(key.field.dims, key.index)
     if all(len(a.atoms) == 1 and a.offset_from(a.atoms[0]) == 0 for a in key.index) and all(
-        isinstance(a.atoms[0], Entry) or a.atoms[0] in edges for a in key.index
+        isinstance(a.atoms[0], TableEntry) or a.atoms[0] in edges for a in key.index
     ):
         return at
     own = canonical_domain(key.field.dims)

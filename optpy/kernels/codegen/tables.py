@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.ir import Graph, Incidence, Index, Routine, affines_of, entries_of, entry_dim
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 
 @final
@@ -59,7 +59,7 @@ def incidences(routine: Routine) -> dict[Index, Incidence]:
     return {k.edge: k for x in routine.locals for k in x.loops if isinstance(k, Incidence)}
 
 
-def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
+def table_of(entry: TableEntry, loops: Mapping[Index, Incidence]) -> TableKey:
     """The table of an entry: in the order of the loop that is its row, if that runs over edges of its graph."""
     row = loop_row(entry)
     loop = None if row is None else loops.get(row)
@@ -68,7 +68,7 @@ def table_of(entry: Entry, loops: Mapping[Index, Incidence]) -> TableKey:
     return Column(entry.table, entry.column)
 
 
-def loop_row(entry: Entry) -> Index | None:
+def loop_row(entry: TableEntry) -> Index | None:
     """The loop variable over the edges that is an entry's row; None if the row is any other index.
 
     Rows are other indices where a residual is seen from elsewhere: with ``U[e + 1]``, from ``U``'s point y at the edge
@@ -80,7 +80,7 @@ def loop_row(entry: Entry) -> Index | None:
     return None
 
 
-def row_is_inside(entry: Entry) -> bool:
+def row_is_inside(entry: TableEntry) -> bool:
     """Whether an entry's row is an edge by construction: a loop variable over edges, or what a slot points at.
 
     Any other row may lie outside, and is checked wherever the entry is read.
@@ -89,7 +89,7 @@ def row_is_inside(entry: Entry) -> bool:
         return True
     (first, *_) = entry.row.atoms or (None,)
     return (
-        isinstance(first, Entry)
+        isinstance(first, TableEntry)
         and entry.row.offset_from(first) == 0
         and entry_dim(first) == entry.table.edges  # checked when the graph was bound
         and row_is_inside(first)
@@ -117,7 +117,7 @@ def _mentions(affine: Affine, loop: Incidence) -> bool:
     for atom in affine.atoms:
         if atom == loop.edge:
             return True
-        own = isinstance(atom, Entry) and atom.table == loop.graph and loop_row(atom) == loop.edge
+        own = isinstance(atom, TableEntry) and atom.table == loop.graph and loop_row(atom) == loop.edge
         if not own and hasattr(atom, "inner") and _mentions(atom.inner, loop):
             return True
     return False

@@ -31,8 +31,8 @@ Form = Literal["cubin", "ptx"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A request to NVRTC: an architecture, and cubin or PTX.
+class Architecture:
+    """An architecture of GPUs, real or virtual: cubin or PTX.
 
     Attributes:
         number: 90 is sm_90, compute capability 9.0.
@@ -55,21 +55,21 @@ class CompiledCuda:
 
     Attributes:
         image: the cubin, or the PTX text.
-        target: what it was compiled for.
+        compiled_for: the architecture.
         path, source_path: of the image and its source in the cache, which may evict them later.
         seconds: the whole time of `compile_cuda`, hit or miss.
     """
 
     image: bytes
-    target: Target
+    compiled_for: Architecture
     path: Path
     source_path: Path
     seconds: float
     cache_hit: bool
 
 
-def choose_target(architecture: str, supported: Collection[int]) -> Target:
-    """The target for a GPU that the compiler may not know, given the architectures that it knows.
+def choose_architecture(architecture: str, supported: Collection[int]) -> Architecture:
+    """The architecture to compile for, for a GPU that the compiler may not know, given the architectures that it knows.
 
     Machine code where the architecture is known: it loads without delay, and under any driver of the same major
     version of CUDA. Else PTX for the newest one before it: such a GPU is newer than the compiler, therefore so is its
@@ -88,14 +88,14 @@ def choose_target(architecture: str, supported: Collection[int]) -> Target:
         raise ValueError(f"an architecture is sm_ and a number, not {architecture!r}")
     number = int(match[1])
     if number in supported:
-        return Target(number, "cubin")
+        return Architecture(number, "cubin")
     earlier = [known for known in supported if known < number]
     if not earlier:
         raise CompileError(
             f"this NVRTC compiles for sm_{min(supported)} and later, not for {architecture}: an older one does; "
             "pip uninstall cupy-cuda13x, then pip install 'optpy[cuda12]'"
         )
-    return Target(max(earlier), "ptx")
+    return Architecture(max(earlier), "ptx")
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -132,7 +132,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
 
     Args:
         source: everything; no headers are found.
-        architecture: "sm_90". One that is newer than NVRTC itself gives PTX, see `choose_target`.
+        architecture: "sm_90". One that is newer than NVRTC itself gives PTX, see `choose_architecture`.
         name: of the files; letters, digits and underscores.
         werror: warnings as errors (for the tests).
 
@@ -144,11 +144,11 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
         raise ValueError(f"the name of an image is letters, digits and underscores, not {name!r}")
     started = time.perf_counter()
     nvrtc, version = _nvrtc()
-    target = choose_target(architecture, nvrtc.getSupportedArchs())
+    found = choose_architecture(architecture, nvrtc.getSupportedArchs())
     # Of what the driver makes of PTX no spills are seen here, and none are asked for.
-    bounds = ("-DOPTPY_CROWD=OPTPY_THREADS",) if target.form == "ptx" else ()
-    compiler = _Compiler(nvrtc, version, (target.option, *_OPTIONS, *bounds), target.form, werror)
-    cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{target.form}")
+    bounds = ("-DOPTPY_CROWD=OPTPY_THREADS",) if found.form == "ptx" else ()
+    compiler = _Compiler(nvrtc, version, (found.option, *_OPTIONS, *bounds), found.form, werror)
+    cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{found.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
 
     def build(writable: Cache) -> Entry:
@@ -156,7 +156,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
             return compiler.build(writable, key, source)
 
     (entry, image), hit = find_or_build(cache, key, _read, build)
-    return CompiledCuda(image, target, entry.library, entry.source, time.perf_counter() - started, hit)
+    return CompiledCuda(image, found, entry.library, entry.source, time.perf_counter() - started, hit)
 
 
 def _read(entry: Entry) -> tuple[Entry, bytes]:

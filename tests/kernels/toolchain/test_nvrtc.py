@@ -15,7 +15,13 @@ from optpy.errors import CompileError
 from optpy.kernels.toolchain import nvrtc
 from optpy.kernels.toolchain.cache import open_cache
 from optpy.kernels.toolchain.cubin import read_cubin
-from optpy.kernels.toolchain.nvrtc import Target, choose_target, compile_cuda, nvrtc_version, supported_architectures
+from optpy.kernels.toolchain.nvrtc import (
+    Architecture,
+    choose_architecture,
+    compile_cuda,
+    nvrtc_version,
+    supported_architectures,
+)
 from optpy.kernels.toolchain.progress import telling
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -36,7 +42,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_machine_code_for_each_architecture(architecture: str) -> None:
     compiled = compile_cuda(TWICE, architecture, name="twice", werror=True)
-    assert compiled.target == Target(int(architecture[3:]), "cubin")
+    assert compiled.compiled_for == Architecture(int(architecture[3:]), "cubin")
     assert compiled.image.startswith(b"\x7fELF")
     (at,), (size, count) = struct.unpack_from("<Q", compiled.image, 32), struct.unpack_from("<HH", compiled.image, 54)
     assert at + size * count <= len(compiled.image)  # the table of what is loaded, often the last of the file, is whole
@@ -171,7 +177,7 @@ def test_divisions_and_denormals_are_those_of_ieee() -> None:
 def test_an_architecture_that_the_compiler_does_not_know_gets_ptx(root: Path) -> None:
     known = max(supported_architectures())
     compiled = compile_cuda(TWICE, f"sm_{known + 1}", name="twice")
-    assert compiled.target == Target(known, "ptx")
+    assert compiled.compiled_for == Architecture(known, "ptx")
     assert compiled.path.name == "twice.ptx"
     assert b".entry twice" in compiled.image
     assert compile_cuda(TWICE, f"sm_{known}").image.startswith(b"\x7fELF")
@@ -180,29 +186,29 @@ def test_an_architecture_that_the_compiler_does_not_know_gets_ptx(root: Path) ->
 @pytest.mark.parametrize(
     ("architecture", "expected", "option"),
     [
-        ("sm_90", Target(90, "cubin"), "-arch=sm_90"),
-        ("sm_100", Target(100, "cubin"), "-arch=sm_100"),
-        ("sm_101", Target(100, "ptx"), "-arch=compute_100"),
-        ("sm_130", Target(100, "ptx"), "-arch=compute_100"),
-        ("sm_89", Target(86, "ptx"), "-arch=compute_86"),
-        ("sm_75", Target(75, "cubin"), "-arch=sm_75"),
+        ("sm_90", Architecture(90, "cubin"), "-arch=sm_90"),
+        ("sm_100", Architecture(100, "cubin"), "-arch=sm_100"),
+        ("sm_101", Architecture(100, "ptx"), "-arch=compute_100"),
+        ("sm_130", Architecture(100, "ptx"), "-arch=compute_100"),
+        ("sm_89", Architecture(86, "ptx"), "-arch=compute_86"),
+        ("sm_75", Architecture(75, "cubin"), "-arch=sm_75"),
     ],
 )
-def test_choice_of_target(architecture: str, expected: Target, option: str) -> None:
-    target = choose_target(architecture, (75, 80, 86, 90, 100))
-    assert target == expected
-    assert target.option == option
+def test_choice_of_architecture(architecture: str, expected: Architecture, option: str) -> None:
+    found = choose_architecture(architecture, (75, 80, 86, 90, 100))
+    assert found == expected
+    assert found.option == option
 
 
 def test_a_gpu_that_is_too_old_for_the_compiler() -> None:
     with pytest.raises(CompileError, match=r"sm_75 and later, not for sm_70.*optpy\[cuda12\]"):
-        choose_target("sm_70", (75, 80, 90))
+        choose_architecture("sm_70", (75, 80, 90))
 
 
 @pytest.mark.parametrize("name", ["90", "sm90", "sm_", "sm_90a", "compute_90", "sm_90; rm"])
 def test_architecture_must_be_one(name: str) -> None:
     with pytest.raises(ValueError, match="an architecture is sm_ and a number"):
-        choose_target(name, (90,))
+        choose_architecture(name, (90,))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../up", "a b"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from optpy.ir import Access, Dim, Domain, InBounds, Index, entry_dim, loops
 from optpy.kernels.codegen.lower import loop_offset
 from optpy.kernels.codegen.tables import row_is_inside
-from optpy.symbolic.affine import Affine, Atom, Entry
+from optpy.symbolic.affine import Affine, Atom, TableEntry
 
 
 def guard_reads(function: loops.Function) -> loops.Function:
@@ -61,4 +61,4 @@ def _is_inside(a: Affine, dim: Dim, domain: Domain, inner: Domain, checked: bool
 
 def _is_bound(atom: Atom, dim: Dim) -> bool:
     """Whether an atom is an entry that points into a dim, and is read at an edge for certain."""
-    return isinstance(atom, Entry) and entry_dim(atom) == dim and row_is_inside(atom)
+    return isinstance(atom, TableEntry) and entry_dim(atom) == dim and row_is_inside(atom)

@@ -9,7 +9,7 @@ from typing import final
 from optpy.ir import InBounds, Incidence, Index, affines_of, atoms_of, loops
 from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.tables import Sorted, loop_row, row_is_inside, table_of
-from optpy.symbolic.affine import Affine, Entry
+from optpy.symbolic.affine import Affine, TableEntry
 
 
 def look_up(function: loops.Function, slots: Slots) -> loops.Function:
@@ -27,9 +27,9 @@ def look_up(function: loops.Function, slots: Slots) -> loops.Function:
 @dataclass
 class _Names:
     slots: Slots
-    numbers: dict[Entry, int] = field(default_factory=dict)
+    numbers: dict[TableEntry, int] = field(default_factory=dict)
 
-    def lookup(self, e: Entry, around: dict[Index, Incidence]) -> loops.Lookup:
+    def lookup(self, e: TableEntry, around: dict[Index, Incidence]) -> loops.Lookup:
         key, row = table_of(e, around), loop_row(e)
         if row is None:
             name = f"entry{self.numbers.setdefault(e, len(self.numbers))}"
@@ -41,7 +41,7 @@ class _Names:
 
 
 def _defined(
-    block: loops.Block, known: set[Index], done: set[Entry], around: dict[Index, Incidence], names: _Names
+    block: loops.Block, known: set[Index], done: set[TableEntry], around: dict[Index, Incidence], names: _Names
 ) -> loops.Block:
     """The block, and the blocks inside, with what they look up defined at their beginning.
 
@@ -68,8 +68,8 @@ def _defined(
     return tuple(found)
 
 
-def _entries(block: loops.Block) -> Collection[Entry]:
-    return dict.fromkeys(a for index in _indices(block) for a in atoms_of(index) if isinstance(a, Entry))
+def _entries(block: loops.Block) -> Collection[TableEntry]:
+    return dict.fromkeys(a for index in _indices(block) for a in atoms_of(index) if isinstance(a, TableEntry))
 
 
 def _indices(block: loops.Block) -> Iterator[tuple[Affine, ...]]:
@@ -84,6 +84,6 @@ def _indices(block: loops.Block) -> Iterator[tuple[Affine, ...]]:
                 yield s.loop.at
 
 
-def _rows(entry: Entry) -> set[Index]:
+def _rows(entry: TableEntry) -> set[Index]:
     """The loop variables inside an entry's row."""
     return {a for a in atoms_of([entry.row]) if isinstance(a, Index)}

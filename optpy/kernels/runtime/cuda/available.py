@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from optpy.errors import CompileError, OptionError
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.kernels.toolchain.nvrtc import choose_target, import_cupy, nvrtc_version, one_line, supported_architectures
+from optpy.kernels.toolchain.nvrtc import (
+    choose_architecture,
+    import_cupy,
+    nvrtc_version,
+    one_line,
+    supported_architectures,
+)
 
 if TYPE_CHECKING:
     from optpy.kernels.runtime.cuda.cupy_device import CupyDevice
@@ -133,7 +139,7 @@ def _device_or_obstacle(number: int) -> CupyDevice | str:
         least = ".".join(map(str, MINIMUM_CAPABILITY))
         return f"the GPU {device.name} has compute capability {major}.{minor}, and optpy needs {least} or later"
     try:
-        choose_target(device.architecture, supported_architectures())
+        choose_architecture(device.architecture, supported_architectures())
     except CompileError as error:
         return f"the GPU {device.name}: {error}"
     _check_computes(device)

@@ -172,8 +172,8 @@ class CupyDevice:
                 module.load(compiled.image)
             except self.driver.CUDADriverError as error:
                 raise CompileError(
-                    f"the driver of {self.name} ({self.architecture}) does not load the {compiled.target.form} "
-                    f"compiled with {compiled.target.option} from {compiled.source_path}: {error}"
+                    f"the driver of {self.name} ({self.architecture}) does not load the {compiled.compiled_for.form} "
+                    f"compiled with {compiled.compiled_for.option} from {compiled.source_path}: {error}"
                 ) from error
         image = _LoadedImage(self, module)
         return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), image)
@@ -311,6 +311,6 @@ class _HostMemory:
 
 
 def _parameter_bytes(compiled: CompiledCuda) -> dict[str, int]:
-    if compiled.target.form == "ptx":
+    if compiled.compiled_for.form == "ptx":
         return read_ptx_parameters(compiled.image.decode())
     return {name: kernel.parameter_bytes for name, kernel in read_cubin(compiled.image).items()}

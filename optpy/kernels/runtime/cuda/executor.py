@@ -15,7 +15,7 @@ from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, Entry, FloorDiv
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 
 THREADS = 256
 """Of every block: OPTPY_THREADS in prelude.cuh."""
@@ -328,7 +328,7 @@ def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
         if isinstance(atom, FloorDiv):
             largest = _reach(atom.numerator, sizes)
             inner = max(inner, largest)
-        elif isinstance(atom, Entry):
+        elif isinstance(atom, TableEntry):
             largest = sizes[entry_dim(atom)]
             inner = max(inner, _reach(atom.row, sizes))
         else:
