@@ -9,7 +9,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.check.diagnosis import Index, Read
-from optpy.energy.check.evaluation import Lookup
+from optpy.energy.check.evaluation import LeafValues
 from optpy.energy.data.binding import BoundData
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
@@ -30,14 +30,14 @@ class AtPoint:
         sizes = tuple(bound.sizes[i.dim] for i in domain)
         self._slab = ir.Slab(domain, index[0], (1, *sizes[1:])) if index else ir.Slab(domain, 0, ())
         self._at = (0, *index[1:]) if index else ()
-        self._lookup = Lookup(bound, self._slab)
+        self._leaf_values = LeafValues(bound, self._slab)
 
     def _here(self, values: Any) -> Any:
         return np.broadcast_to(values, self._slab.shape)[self._at]
 
     def __call__(self, key: Any) -> float:
         moved = isinstance(key, ir.Access) and key.field.role is ir.Role.TANGENT
-        return 0.0 if moved else float(self._here(self._lookup(key)))
+        return 0.0 if moved else float(self._here(self._leaf_values(key)))
 
     def values(self, roots: Iterable[Expr]) -> list[float]:
         """Of expressions."""
@@ -45,7 +45,7 @@ class AtPoint:
 
     def element(self, access: ir.Access) -> Index | None:
         """The element that an access reads; None outside."""
-        position, inside = self._lookup.position(access)
+        position, inside = self._leaf_values.position(access)
         return tuple(int(self._here(n)) for n in position) if self._here(inside) else None
 
     def reads(self, roots: Iterable[Expr]) -> Iterator[Read]:

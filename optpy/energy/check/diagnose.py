@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite
-from optpy.energy.check.evaluation import Columns, Lookup, Partials
+from optpy.energy.check.evaluation import Columns, LeafValues, Partials
 from optpy.energy.data.binding import BoundData, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from optpy.symbolic.interpret import evaluate
@@ -195,7 +195,7 @@ class _Finding:
         self._first: tuple[Index, int, str | None, float] | None = None
 
     def look_at_values(self, slab: ir.Slab) -> None:
-        values = evaluate(self._residual.components, Lookup(self._bound, slab))
+        values = evaluate(self._residual.components, LeafValues(self._bound, slab))
         table = np.stack([np.broadcast_to(v, slab.shape).ravel() for v in values], axis=-1)
         faulty = np.flatnonzero(~np.isfinite(table))
         self._note(slab, faulty, table.size, lambda n: (n, None, float(table.ravel()[n])))

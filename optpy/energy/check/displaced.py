@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from optpy import ir
-from optpy.energy.check.evaluation import Evaluate, Floats, Lookup, residual_values
+from optpy.energy.check.evaluation import Evaluate, Floats, LeafValues, residual_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.stopped import stopped
 from optpy.energy.derive.tangent import moved
@@ -36,12 +36,12 @@ class _Held:
 
 
 @final
-class _HoldingLookup:
+class _HoldingLeafValues:
     """Leaves at a changed point, but what gradients do not go through at the start."""
 
     def __init__(self, start: BoundData, now: BoundData, slab: ir.Slab) -> None:
-        self._start = Lookup(start, slab)
-        self._now = Lookup(now, slab)
+        self._start = LeafValues(start, slab)
+        self._now = LeafValues(now, slab)
 
     def __call__(self, key: Any) -> Value:
         if isinstance(key, _Held):
@@ -89,20 +89,20 @@ class DisplacedResiduals:
         return replace(self._bound, arrays=arrays)
 
     def _evaluated(self, now: BoundData, evaluate: Evaluate) -> Floats:
-        def lookup(slab: ir.Slab) -> Callable[[Any], Value]:
-            return _HoldingLookup(self._bound, now, slab)
+        def leaf_values(slab: ir.Slab) -> Callable[[Any], Value]:
+            return _HoldingLeafValues(self._bound, now, slab)
 
-        return np.concatenate([residual_values(r, now.sizes, lookup, evaluate).ravel() for r in self._residuals])
+        return np.concatenate([residual_values(r, now.sizes, leaf_values, evaluate).ravel() for r in self._residuals])
 
     def rounding(self) -> Floats:
         """A bound on the rounding in each entry of F, where the changed x is exact."""
 
-        def errors(roots: Sequence[Expr], lookup: Callable[[Any], Value]) -> list[Value]:
+        def errors(roots: Sequence[Expr], leaf_values: Callable[[Any], Value]) -> list[Value]:
             def leaf(key: Any) -> Value:
                 retracted = isinstance(key, ir.Access) and key.field in self._unknowns and key.field.manifold
-                return np.finfo(np.float64).eps * np.abs(lookup(key)) if retracted else np.float64(0)
+                return np.finfo(np.float64).eps * np.abs(leaf_values(key)) if retracted else np.float64(0)
 
-            return rounding(roots, lookup, leaf)
+            return rounding(roots, leaf_values, leaf)
 
         return self._evaluated(self.nearby, errors)
 

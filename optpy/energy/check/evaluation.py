@@ -33,7 +33,7 @@ Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
 
 
 @final
-class Lookup:
+class LeafValues:
     """The values of leaves over a slab."""
 
     def __init__(self, bound: BoundData, slab: ir.Slab) -> None:
@@ -79,7 +79,7 @@ def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) ->
         if linearised:
             r = replace(r, components=tuple(ir.at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)
-        values = residual_values(r, bound.sizes, lambda slab: Lookup(bound, slab))
+        values = residual_values(r, bound.sizes, lambda slab: LeafValues(bound, slab))
         found[r.label] = values.reshape((*grid, *r.shape))
     return found
 
@@ -87,13 +87,13 @@ def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) ->
 def residual_values(
     residual: ir.Residual,
     sizes: Mapping[ir.Dim, int],
-    lookup: Callable[[ir.Slab], Callable[[Any], Value]],
+    leaf_values: Callable[[ir.Slab], Callable[[Any], Value]],
     evaluate: Evaluate = evaluate,
 ) -> Floats:
     """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
     parts = []
     for slab in ir.slabs(residual.domain, sizes):
-        values = evaluate(residual.components, lookup(slab))
+        values = evaluate(residual.components, leaf_values(slab))
         parts.append(np.stack([np.broadcast_to(v, slab.shape) for v in values], axis=-1))
     return np.concatenate(parts) if residual.domain else parts[0]
 
@@ -108,7 +108,7 @@ def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
 
 def jacobian_rounding(problem: ir.Problem, bound: BoundData) -> csr_matrix:
     """A bound on the rounding errors in the entries of ``bound_jacobian``."""
-    return _jacobian(problem, bound, lambda roots, lookup: rounding(roots, lookup, lambda _: np.float64(0)))
+    return _jacobian(problem, bound, lambda roots, leaf_values: rounding(roots, leaf_values, lambda _: np.float64(0)))
 
 
 def bound_jacobian(problem: ir.Problem, bound: BoundData) -> csr_matrix:
@@ -150,7 +150,7 @@ def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) ->
     domain = ir.canonical_domain(unknown.dims)
     parts = []
     for slab in ir.slabs(domain, bound.sizes):
-        (value,) = evaluate([condition], Lookup(bound, slab))
+        (value,) = evaluate([condition], LeafValues(bound, slab))
         parts.append(np.broadcast_to(np.asarray(value) == 0, slab.shape))
     return np.concatenate(parts) if domain else np.array(parts[0])
 
@@ -212,13 +212,15 @@ class Partials:
             expressions: what to evaluate in place of the derivatives, one for each.
             evaluate: what makes numbers of them.
         """
-        lookup = Lookup(bound, slab)
+        leaf_values = LeafValues(bound, slab)
         points = np.arange(math.prod(slab.shape), dtype=np.int64)
         found = []
-        for (component, v), value in zip(self.pairs, evaluate(expressions or self.expressions, lookup), strict=True):
+        for (component, v), value in zip(
+            self.pairs, evaluate(expressions or self.expressions, leaf_values), strict=True
+        ):
             access: ir.Access = v.key
             field = access.field
-            index, inside = lookup.position(access)
+            index, inside = leaf_values.position(access)
             mask = columns_of.solved[field]
             if not mask.size:  # an unknown on a graph without edges
                 found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)))
