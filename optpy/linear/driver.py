@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 from optpy.ir import Dim, Field, Graph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice
-from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, go_on
+from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, go_on
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Form, Record
@@ -45,7 +45,9 @@ class LinearSolver:
         self._heavier: list[Record] = []  # what may take the place of what "auto" begins with
         self._choice = Choice(named("jacobi", self.system), self._others, None)
         self._used: dict[str, None] = {}
-        self._methods: dict[Record, Method] = {}  # what takes memory, and time to make, is kept while another is used
+        self._methods: dict[
+            Record, LinearMethod
+        ] = {}  # what takes memory, and time to make, is kept while another is used
         self.trace: list[PCGScalars] | None = None
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -123,7 +125,7 @@ class LinearSolver:
     def nbytes(self) -> int:
         return self._loop.nbytes + sum(method.nbytes for method in self._methods.values())
 
-    def method(self, record: Record) -> Method:
+    def method(self, record: Record) -> LinearMethod:
         """A preconditioner that applies, for this system.
 
         Raises:
@@ -147,7 +149,7 @@ class LinearSolver:
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None
         while summary is None:
-            solved = self._solve_with_one(state, Task(limits, damped, self._choice.patience, ahead))
+            solved = self._solve_with_one(state, SolveRequest(limits, damped, self._choice.patience, ahead))
             summary = solved.summary
             if summary is None and state.k == 0:  # another preconditioner begins anew
                 spent += solved.iterations
@@ -177,22 +179,22 @@ class LinearSolver:
         assert isinstance(form, Form)
         return form
 
-    def _solve_with_one(self, state: PcgState, task: Task) -> Solved:
+    def _solve_with_one(self, state: PcgState, request: SolveRequest) -> Solved:
         """Go on with the preconditioner in force, and note what has become of it."""
         try:
-            return self._reported(state, task)
+            return self._reported(state, request)
         except OutOfTime:  # while it was made: one iteration with what need not be made gives a usable step
             if state.rho_0 >= 0:
                 go_on(state)
             method = self.method(named("block_jacobi" if self.blocks else "jacobi", self.system))
             self._used[method.name] = None
-            return method.solve(state, replace(task, patience=None))
+            return method.solve(state, replace(request, patience=None))
 
-    def _reported(self, state: PcgState, task: Task) -> Solved:
+    def _reported(self, state: PcgState, request: SolveRequest) -> Solved:
         before = state.k
         try:
             method = self.method(self._choice.record)
-            solved = method.solve(state, task)
+            solved = method.solve(state, request)
             self._used[method.name] = None
         except NoMemory as lack:  # "auto" may choose, where it was asked for by name the user has to
             if self._asked != "auto":

@@ -26,7 +26,7 @@ class Outcome(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Task:
+class SolveRequest:
     """One linear solve.
 
     Attributes:
@@ -70,7 +70,7 @@ class NoMemory(Exception):
         self.error, self.note = error, note
 
 
-class Method(ABC):
+class LinearMethod(ABC):
     """Conjugate gradients with one preconditioner, which lasts from solve to solve."""
 
     @property
@@ -79,12 +79,12 @@ class Method(ABC):
         """As reports name the preconditioner."""
 
     @abstractmethod
-    def solve(self, state: PcgState, task: Task) -> Solved:
+    def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         """Run conjugate gradients, from where another preconditioner has left them.
 
         Args:
             state: of the loop; its status is 0 afterwards where another one is to go on.
-            task: what is asked for.
+            request: what is asked for.
 
         Raises:
             NoMemory: nothing has been done.

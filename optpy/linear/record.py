@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.kernels.runtime.cpu import CpuLibrary
-from optpy.linear.method import Method
+from optpy.linear.method import LinearMethod
 from optpy.linear.system import System
 
 Option = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
@@ -28,7 +28,7 @@ class Form:
         compile: what solves will need and the energy's own libraries do not have; also told whether they are damped.
     """
 
-    make: Callable[[System], Method]
+    make: Callable[[System], LinearMethod]
     compile: Callable[[System, bool], None] = _nothing
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from optpy.errors import OptionError
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.cholesky.factor import CholeskyFactor
-from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, begin_anew, is_unreduced
+from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, begin_anew, is_unreduced
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.system import System
 from optpy.solver.pcg import PCGScalars, dot, pcg
@@ -28,7 +28,7 @@ _AFFORDED = 5e10
 
 
 @final
-class CholeskySolve(Method):
+class CholeskySolve(LinearMethod):
     """The textbook's loop with A^-1 as it was factored: two iterations are most of the time enough.
 
     Args:
@@ -62,17 +62,17 @@ class CholeskySolve(Method):
         numbers = self._assembly.pattern.nnz * self._assembly.channels**2
         return self._assembly.nodes <= _ANALYSED and self.factor.operations <= _CHEAP * numbers
 
-    def solve(self, state: PcgState, task: Task) -> Solved:
+    def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         """It is given up where it does not solve a singular system, whatever the patience."""
         factor = self.factor
         try:
-            factor.build(task.damped, self._loop.safe_work)
+            factor.build(request.damped, self._loop.safe_work)
         except MemoryError:
             needed = f"{factor.needed / 2**30:.1f} GiB"
             raise NoMemory(OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'")) from None
         trace: list[PCGScalars] = []
         b = -factor.gradient()
-        delta, summary = pcg(factor, b, replace(task.limits, eta=task.limits.forcing()), trace)
+        delta, summary = pcg(factor, b, replace(request.limits, eta=request.limits.forcing()), trace)
         # In what a singular M leaves out, r.z does not see that r is as it was.
         if factor.singular and summary.status is LinearStatus.CONVERGED:
             r = factor.apply(delta) - b

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from optpy.linear.method import Method, Outcome, Solved, Task, begin_anew, go_on
+from optpy.linear.method import LinearMethod, Outcome, Solved, SolveRequest, begin_anew, go_on
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.solver.protocol import LinearStatus
 
 
 @final
-class JacobiSolve(Method):
+class JacobiSolve(LinearMethod):
     """M = diag(J^T J + D), or its blocks; z = M^-1 r is part of the lines.
 
     Args:
@@ -29,10 +29,10 @@ class JacobiSolve(Method):
     def name(self) -> str:
         return "block_jacobi" if self._blocks else "jacobi"
 
-    def solve(self, state: PcgState, task: Task) -> Solved:
-        lines = self._loop.lines(task.damped, "_block" if self._blocks else "")
-        limits = replace(task.limits, eta=task.limits.forcing())
-        summary = self._loop.run(lines, state, limits, task.patience, task.ahead)
+    def solve(self, state: PcgState, request: SolveRequest) -> Solved:
+        lines = self._loop.lines(request.damped, "_block" if self._blocks else "")
+        limits = replace(request.limits, eta=request.limits.forcing())
+        summary = self._loop.run(lines, state, limits, request.patience, request.ahead)
         if summary is None:
             iterations = state.k
             if self._asked_for_blocks:  # what block-Jacobi gains last says little about what is left
@@ -40,5 +40,5 @@ class JacobiSolve(Method):
             else:
                 go_on(state)
             return Solved(None, Outcome.DEAR, iterations)
-        dear = summary.status is LinearStatus.MAX_ITERATIONS and task.patience is None
+        dear = summary.status is LinearStatus.MAX_ITERATIONS and request.patience is None
         return Solved(summary, Outcome.DEAR if dear else Outcome.SERVED, summary.iterations)

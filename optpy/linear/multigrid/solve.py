@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol, final
 
 from optpy.kernels.codegen.pcg_status import PcgStatus
-from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
+from optpy.linear.method import LinearMethod, Outcome, Solved, SolveRequest, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.safe_work import SafeWork
@@ -45,7 +45,7 @@ class Levels(Protocol):
 
 
 @final
-class MultigridSolve(Method):
+class MultigridSolve(LinearMethod):
     """Multigrid of a grid, or of an assembled matrix: levels of one linearisation serve later ones as long as they do
     about as well as when they were new.
 
@@ -85,8 +85,8 @@ class MultigridSolve(Method):
         """It has been found that no errors are missed with this data, though it seemed so."""
         self._trusted = True
 
-    def solve(self, state: PcgState, task: Task) -> Solved:
-        limits, damped, patience = task.limits, task.damped, task.patience
+    def solve(self, state: PcgState, request: SolveRequest) -> Solved:
+        limits, damped, patience = request.limits, request.damped, request.patience
         before, reduced = state.k, _reduced(state)
         eta = self._forcing(limits)
         most = limits.max_iterations
@@ -116,7 +116,7 @@ class MultigridSolve(Method):
             return Solved(None, outcome, state.k)
         if patience is not None and state.k - before > patience and _is_slow(state, state.k - before, reduced):
             outcome, self._given_up = Outcome.DEAR, True
-        self._loop.follow(task.ahead)
+        self._loop.follow(request.ahead)
         return Solved(summary, outcome, summary.iterations)
 
     def _iterate(self, lines: Any, state: PcgState, limits: LinearLimits) -> LinearSummary:
