@@ -12,7 +12,7 @@ from optpy.linear.choice import Choice
 from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, go_on
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
-from optpy.linear.record import Form, Record
+from optpy.linear.record import Implementation, Record
 from optpy.linear.registry import REGISTRY, applies, check, named
 from optpy.linear.right_hand_side import RightHandSide
 from optpy.linear.safe_work import OutOfTime, SafeWork
@@ -74,7 +74,7 @@ class LinearSolver:
         if self._asked == "auto" and not self._loop.compiles_late:
             records += self._heavier
         for record in records:
-            self._form(record).compile(self.system, damped)
+            self._implementation(record).compile(self.system, damped)
 
     def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.
@@ -133,7 +133,7 @@ class LinearSolver:
         """
         found = self._methods.get(record)
         if found is None:
-            found = self._methods[record] = self._form(record).make(self.system)
+            found = self._methods[record] = self._implementation(record).make(self.system)
         return found
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
@@ -174,10 +174,10 @@ class LinearSolver:
 
     # -- the preconditioner in force -----------------------------------------------------------------------------------
 
-    def _form(self, record: Record) -> Form:
-        form = record.form(self.system)
-        assert isinstance(form, Form)
-        return form
+    def _implementation(self, record: Record) -> Implementation:
+        implementation = record.implementation(self.system)
+        assert isinstance(implementation, Implementation)
+        return implementation
 
     def _solve_with_one(self, state: PcgState, request: SolveRequest) -> Solved:
         """Go on with the preconditioner in force, and note what has become of it."""

@@ -20,7 +20,7 @@ def _nothing(system: System, damped: bool) -> None:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Form:
+class Implementation:
     """A preconditioner on one device.
 
     Attributes:
@@ -39,8 +39,8 @@ class Record:
 
     Attributes:
         option: by which users ask for it; of several with the same, the first one that applies is taken.
-        cpu: its form on the CPU.
-        gpu: its form on a GPU, or the reason why there is none, as in "... does not apply on a GPU, where REASON".
+        cpu: its implementation on the CPU.
+        gpu: that on a GPU, or the reason why there is none, as in "... does not apply on a GPU, where REASON".
         applicability: why it does not apply to a system, in words; None where it does.
         takes_blocks: whether J^T J is to have its blocks computed, not only its diagonal, while it is in force.
         starter: the option that "auto" begins with where this one applies, and may take its place; None: "auto" comes
@@ -56,8 +56,8 @@ class Record:
     """
 
     option: Option
-    cpu: Form
-    gpu: Form | str
+    cpu: Implementation
+    gpu: Implementation | str
     applicability: Callable[[System], str | None]
     takes_blocks: bool = False
     starter: Option | None = None
@@ -68,6 +68,6 @@ class Record:
     is_left_midway: bool = False
     with_energy: Callable[[CpuLibrary], None] | None = None
 
-    def form(self, system: System) -> Form | str:
+    def implementation(self, system: System) -> Implementation | str:
         """On the device of a system."""
         return self.cpu if system.loop.device == "cpu" else self.gpu

@@ -28,7 +28,7 @@ def compile_with_energy(library: CpuLibrary) -> None:
 
 def applies(record: Record, system: System) -> bool:
     """Whether a preconditioner applies to a system, on its device."""
-    return not isinstance(record.form(system), str) and record.applicability(system) is None
+    return not isinstance(record.implementation(system), str) and record.applicability(system) is None
 
 
 def named(option: Option, system: System) -> Record:
@@ -46,10 +46,10 @@ def check(preconditioner: Preconditioner, system: System) -> None:
     found = [r for r in REGISTRY if r.option == preconditioner]
     if not found or any(applies(r, system) for r in found):
         return
-    whys = {r.applicability(system): None for r in found if not isinstance(r.form(system), str)}
+    whys = {r.applicability(system): None for r in found if not isinstance(r.implementation(system), str)}
     why = "; and ".join(w for w in whys if w)
     refused = f"preconditioner={preconditioner!r} does not apply"
     if system.loop.device == "cpu":
         raise OptionError(f"{refused}: {why}; use 'auto'")
-    form = next(f for f in (r.form(system) for r in found) if isinstance(f, str))
-    raise OptionError(f"{refused} on a GPU, where {form}: {why}; use 'auto', or device='cpu'")
+    implementation = next(f for f in (r.implementation(system) for r in found) if isinstance(f, str))
+    raise OptionError(f"{refused} on a GPU, where {implementation}: {why}; use 'auto', or device='cpu'")

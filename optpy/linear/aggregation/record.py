@@ -8,7 +8,7 @@ from optpy.linear.assembled.applicability import PATIENCE, compile_solvers, matr
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.multigrid.record import applicability as grid_applicability
 from optpy.linear.multigrid.solve import MultigridSolve
-from optpy.linear.record import Form, Record
+from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
 
@@ -24,7 +24,7 @@ def _make(system: System) -> MultigridSolve:
 
 AGGREGATION = Record(
     "multigrid",
-    cpu=Form(_make),
+    cpu=Implementation(_make),
     gpu="it is that of one grid",
     applicability=applicability,
     takes_blocks=True,

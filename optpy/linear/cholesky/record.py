@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from optpy.linear.assembled.applicability import PATIENCE, compile_solvers, matrix_applicability
 from optpy.linear.cholesky.solve import CholeskySolve
-from optpy.linear.record import Form, Record
+from optpy.linear.record import Implementation, Record
 
 CHOLESKY = Record(
     "cholesky",
-    cpu=Form(CholeskySolve),
+    cpu=Implementation(CholeskySolve),
     gpu="nothing is factorised",
     applicability=matrix_applicability,
     takes_blocks=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from optpy.linear.jacobi.jacobi import JacobiSolve
-from optpy.linear.record import Form, Record
+from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
 
@@ -28,8 +28,8 @@ def _record(blocks: bool) -> Record:
     def make(system: System) -> JacobiSolve:
         return JacobiSolve(system.loop, blocks)
 
-    gpu = Form(make, _solve_in_one(blocks))
-    return Record("block_jacobi" if blocks else "jacobi", Form(make), gpu, _always, takes_blocks=blocks)
+    gpu = Implementation(make, _solve_in_one(blocks))
+    return Record("block_jacobi" if blocks else "jacobi", Implementation(make), gpu, _always, takes_blocks=blocks)
 
 
 JACOBI = _record(blocks=False)

@@ -15,7 +15,7 @@ from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.levels import too_long_edge
 from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.solve import MultigridSolve
-from optpy.linear.record import Form, Record
+from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
 PATIENCE = 25
@@ -75,8 +75,8 @@ def _compile_on_gpu(system: System, damped: bool) -> None:
 
 MULTIGRID = Record(
     "multigrid",
-    cpu=Form(_on_cpu, _compile_on_cpu),
-    gpu=Form(_on_gpu, _compile_on_gpu),
+    cpu=Implementation(_on_cpu, _compile_on_cpu),
+    gpu=Implementation(_on_gpu, _compile_on_gpu),
     applicability=applicability,
     starter="jacobi",
     patience=PATIENCE,
