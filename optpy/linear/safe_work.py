@@ -32,7 +32,7 @@ class Stop(IntEnum):
     LATE = 2
 
 
-class _State(ctypes.Structure):
+class _NativeSafePoint(ctypes.Structure):
     keeps: object
     """Alive: what ``poll`` points at."""
 
@@ -61,7 +61,7 @@ class SafeWork:
     def __init__(self, safe_point: SafePoint = UNDISTURBED) -> None:
         self._safe_point = safe_point
         self._caught: list[BaseException] = []
-        self._state: _State | None = None
+        self._state: _NativeSafePoint | None = None
 
     def check(self) -> None:
         """A safe point of work in Python.
@@ -102,12 +102,12 @@ class SafeWork:
             raise self._caught.pop()
         return Stop(state.stopped)
 
-    def _native(self) -> _State:
+    def _native(self) -> _NativeSafePoint:
         if self._state is None:
             polls = _polls(self._safe_point.poll, self._caught)
             next(polls)
             poll = _POLL(polls.__next__)
-            self._state = _State(poll=ctypes.cast(poll, c_void_p).value, period=SLICE)
+            self._state = _NativeSafePoint(poll=ctypes.cast(poll, c_void_p).value, period=SLICE)
             self._state.keeps = poll
         return self._state
 

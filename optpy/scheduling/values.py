@@ -32,11 +32,11 @@ def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...
         packed: grids on which all stored numbers are the channels of one field.
     """
     homes = Homes()
-    found: dict[Expr, _Candidate] = {}
+    found: dict[Expr, _StorageCandidate] = {}
     for routine in routines:
         for e, at in _candidates(routine):
             home = homes.of(e, at)
-            candidate = found.setdefault(home, _Candidate(home, at.dims))
+            candidate = found.setdefault(home, _StorageCandidate(home, at.dims))
             candidate.readers[routine.name] = None
             candidate.points.add(at)
     memory = _memory(list(found.values()), packed)
@@ -45,7 +45,7 @@ def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...
 
 @final
 @dataclass(slots=True)
-class _Candidate:
+class _StorageCandidate:
     """A value at its own point, who would read it, and at which points."""
 
     value: Expr
@@ -93,7 +93,7 @@ def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
     return {f for f in all_fields - numeric if f.dtype not in ("uint8", "bool")}
 
 
-def _memory(candidates: Iterable[_Candidate], packed: Collection[tuple[Dim, ...]]) -> dict[Expr, Access]:
+def _memory(candidates: Iterable[_StorageCandidate], packed: Collection[tuple[Dim, ...]]) -> dict[Expr, Access]:
     """A channel for each value: of a field of its own, or of the one for all numbers on its grid."""
     together: dict[tuple[Dim, ...], list[tuple[str, Expr]]] = {}
     alone: dict[Expr, Field] = {}

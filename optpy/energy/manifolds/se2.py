@@ -70,7 +70,7 @@ class SE2(Pose[SO2]):
 
 @final
 @dataclass(frozen=True)
-class _Poses(Manifold):
+class _SE2Manifold(Manifold):
     matrix_size = 3
     translation = 2
     layout = "(cosine, sine, x, y)"
@@ -94,4 +94,4 @@ class _Poses(Manifold):
         return homogeneous(plane_matrices_of(array[..., :2], xp), array[..., 2:], xp)
 
 
-SE2.manifold = _Poses("SE2", 4, 3)
+SE2.manifold = _SE2Manifold("SE2", 4, 3)

@@ -65,7 +65,7 @@ class SE3(Pose[SO3]):
 
 @final
 @dataclass(frozen=True)
-class _Poses(Manifold):
+class _SE3Manifold(Manifold):
     matrix_size = 4
     translation = 3
     layout = "unit quaternions and translations (x, y, z, w, tx, ty, tz)"
@@ -89,4 +89,4 @@ class _Poses(Manifold):
         return homogeneous(matrices_of(array[..., :4], xp), array[..., 4:], xp)
 
 
-SE3.manifold = _Poses("SE3", 7, 6)
+SE3.manifold = _SE3Manifold("SE3", 7, 6)

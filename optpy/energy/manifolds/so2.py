@@ -84,7 +84,7 @@ def turned(cs: Expression, delta: Expression) -> Expression:
 
 @final
 @dataclass(frozen=True)
-class _Rotations(Manifold):
+class _SO2Manifold(Manifold):
     matrix_size = 2
     layout = "(cosine, sine)"
 
@@ -105,4 +105,4 @@ class _Rotations(Manifold):
         return plane_matrices_of(array, xp)
 
 
-SO2.manifold = _Rotations("SO2", 2, 1)
+SO2.manifold = _SO2Manifold("SO2", 2, 1)

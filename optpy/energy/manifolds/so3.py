@@ -95,7 +95,7 @@ def turned(q: Expression, delta: Expression) -> Expression:
 
 @final
 @dataclass(frozen=True)
-class _Rotations(Manifold):
+class _SO3Manifold(Manifold):
     matrix_size = 3
     scipy = True
     layout = "unit quaternions (x, y, z, w)"
@@ -117,4 +117,4 @@ class _Rotations(Manifold):
         return matrices_of(array, xp)
 
 
-SO3.manifold = _Rotations("SO3", 4, 3)
+SO3.manifold = _SO3Manifold("SO3", 4, 3)

@@ -155,7 +155,7 @@ def store_values(
             by_reader.setdefault(reader, []).append(value)
     homes = Homes()
     stored = {
-        name: [_Reader(r, by_reader[r.name], homes).routine() if r.name in by_reader else r for r in routines]
+        name: [_Rewriter(r, by_reader[r.name], homes).routine() if r.name in by_reader else r for r in routines]
         for name, routines in groups.items()
     }
     return stored | ({Group.PRECOMPUTE: _precompute(values)} if values else {})
@@ -173,7 +173,7 @@ def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
 
 
 @final
-class _Reader:
+class _Rewriter:
     """Rewrites one routine."""
 
     def __init__(self, routine: Routine, values: Sequence[StoredValue], homes: Homes) -> None:

@@ -29,7 +29,7 @@ SYNC = np.dtype(_Sync)
 
 @final
 @dataclass(frozen=True, slots=True)
-class PcgState:
+class PcgReadback:
     """The state that the host reads; names as in pcg.cuh."""
 
     k: int

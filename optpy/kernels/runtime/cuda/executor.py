@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy.ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
-from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
+from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
@@ -289,9 +289,9 @@ class CudaExecutor:
                 found[name] = (value if not value <= before else before) if maximum else before + value
         return found
 
-    def pcg_state(self) -> PcgState:
+    def pcg_state(self) -> PcgReadback:
         """The state of conjugate gradients; the host waits for it."""
-        return PcgState.of(self._read()[-PCG.itemsize :])
+        return PcgReadback.of(self._read()[-PCG.itemsize :])
 
     def run(self, group: str, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
         """Queue a group, and wait for its totals."""
