@@ -115,7 +115,7 @@ class CpuBackend:
         return nullcontext()
 
     def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
-        buffers = Buffers(self.program.slots, sizes, self.program.dtype)
+        buffers = Buffers(self.program.symbols, sizes, self.program.dtype)
         executor = CpuExecutor(self.library, buffers, threads)
         linear = LinearSolver(NativeLoop(executor, problem.unknowns))
         return CompiledProblem(executor, problem, linear)
@@ -157,14 +157,14 @@ class CudaBackend:
         later += [vector("z", u) for u in problem.unknowns]
 
         def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
-            tables = table_bytes(program.slots.tables, sizes)
-            return planned_bytes(program.slots, sizes, dtype, CUDA, later) + tables
+            tables = table_bytes(program.symbols.tables, sizes)
+            return planned_bytes(program.symbols, sizes, dtype, CUDA, later) + tables
 
         free = device.free_memory()
         if needs(sizes, program.dtype) > free:  # before anything is allocated
             raise memory_error(needs, sizes, program.dtype, free, device.name)
         try:
-            buffers = Buffers(program.slots, sizes, program.dtype, self.xp, CUDA, later)
+            buffers = Buffers(program.symbols, sizes, program.dtype, self.xp, CUDA, later)
             executor = CudaExecutor(self.library, buffers)
             return CompiledProblem(executor, problem, LinearSolver(QueuedLoop(executor, problem.unknowns)))
         except MemoryError as error:  # free memory in pieces, or another process was faster

@@ -10,7 +10,7 @@ from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import Incidence, ResidualSchedule, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
-from optpy.kernels.codegen.slots import gathered_grids
+from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.values import stored_values

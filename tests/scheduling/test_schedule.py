@@ -15,7 +15,7 @@ from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.api.plan import build
 from optpy.ir import Access, GridLayout, Schedule, Split, StoredValue, Target
-from optpy.kernels.codegen.slots import gathered_grids
+from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import layouts
 from optpy.symbolic.expr import add, var
 from tests.integration.test_graph_operators import SIZES, possible
@@ -133,8 +133,8 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
 def test_a_layout_by_hand_is_that_of_the_program() -> None:
     decided = schedule(EVERYTHING)
     planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, "by hand") for x in decided.layouts))
-    assert derive(EVERYTHING.problem, "float64", planar).program.slots.interleaved == set()
-    assert derive(EVERYTHING.problem, "float64").program.slots.interleaved == decided.interleaved != set()
+    assert derive(EVERYTHING.problem, "float64", planar).program.symbols.interleaved == set()
+    assert derive(EVERYTHING.problem, "float64").program.symbols.interleaved == decided.interleaved != set()
 
 
 def test_channels_are_ordered_on_gpus_only() -> None:

@@ -38,7 +38,7 @@ class LoopInterpreter(Interpreter):
     def __init__(self, derived: Derived[Program] | Derived[CudaProgram], bound: BoundData) -> None:
         super().__init__(derived.routines.groups, bound)
         self._program = derived.program
-        graphs = {key.graph for key in derived.program.slots.tables}
+        graphs = {key.graph for key in derived.program.symbols.tables}
         self._tables = {g.name: Connectivity(g, bound.edges[g.name], bound.sizes) for g in graphs}
         self._names: dict[str, Any] = {}
         self._entries: dict[TableEntry, int] = {}
@@ -257,8 +257,8 @@ class LoopInterpreter(Interpreter):
             case loops.If():
                 self._block(s.then if self._all(s.conditions) else s.otherwise)
             case loops.Segments():
-                dims = list(self._program.slots.lists)[s.number].dims
-                only = list(self._program.slots.lists)[s.number].solved_only
+                dims = list(self._program.symbols.lists)[s.number].dims
+                only = list(self._program.symbols.lists)[s.number].solved_only
                 for row, begin, end in self._segments(dims, only):
                     self._step(dict(row=row, begin=begin, end=end), s.body)
             case loops.Tiles() | loops.Teams() | loops.Line():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
-from optpy.kernels.codegen.slots import segment_list
+from optpy.kernels.codegen.symbol_table import segment_list
 from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate

@@ -7,7 +7,7 @@ typedef void (*KernelRange)(const Context *c, const double *scalar, int64_t firs
 typedef struct Kernel {
     KernelRange range;
     int list;             /* of segments */
-    int reduction, reductions; /* first slot, number of slots */
+    int reduction, reductions; /* the first, and how many */
     int maximum;          /* whether its reductions take the largest, not the sum */
     int prepares;         /* whether later kernels of the same line read what it stores */
 } Kernel;

@@ -8,7 +8,7 @@ from typing import final
 from optpy.ir import Field
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.kernels.codegen.layout import Layout, record_length, storage_dtype, widest_load
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 
 
 @final
@@ -17,24 +17,24 @@ class Conventions:
     """The conventions of a program's kernels.
 
     Attributes:
-        slots: the numbering of the context.
+        symbols: the numbering of the context.
         dialect: the spellings.
         layout: how fields lie in memory.
         scalars: names of the solver's run-time scalars, in order.
     """
 
-    slots: Slots
+    symbols: SymbolTable
     dialect: Dialect
     layout: Layout
     scalars: tuple[str, ...]
 
     def interleaved(self, field: Field) -> bool:
         """Whether the channels of a point stand side by side."""
-        return field.dims in self.slots.interleaved and field.channels > 1
+        return field.dims in self.symbols.interleaved and field.channels > 1
 
     def record(self, field: Field) -> int:
         """Numbers from one point to the next where channels stand side by side; else 1."""
-        return record_length(field, self.slots, self.dialect.dtype, self.layout)
+        return record_length(field, self.symbols, self.dialect.dtype, self.layout)
 
     def widest(self, field: Field) -> int:
         """Numbers of a field in the widest load."""

@@ -23,10 +23,10 @@ def cpu_functions(
     Args:
         kernel: what is computed.
         conventions: those of where it runs.
-        segments: slot of the list of segments that it visits.
-        reduction: slot of its first reduction.
+        segments: number of the list of segments that it visits.
+        reduction: number of its first reduction.
     """
     function = guard_reads(build_loops(kernel))
-    function = follow_edges(look_up(function, conventions.slots))
+    function = follow_edges(look_up(function, conventions.symbols))
     functions = over_segments(sum_serially(function), segments, reduction)
     return tuple(declare(flatten(f, conventions)) for f in functions)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from optpy.ir import REAL, Field
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 
 _LINE = 64
 """Bytes of a cache line, and of the widest vector register."""
@@ -39,7 +39,7 @@ class Layout(Protocol):
     def pitch(self, rows: int, length: int) -> int:
         """Elements from one row of a grid to the next."""
 
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
+    def plane(self, points: int, number: int, itemsize: int) -> int:
         """Elements from one channel to the next, or of each channel where they stand side by side."""
 
     def record(self, channels: int, itemsize: int, gathered: bool) -> int:
@@ -51,10 +51,10 @@ class Layout(Protocol):
             gathered: whether the field is read through graphs.
         """
 
-    def lead(self, slot: int) -> int:
+    def lead(self, number: int) -> int:
         """Bytes left free before a field: a multiple of the alignment."""
 
-    def spare(self, slot: int) -> int:
+    def spare(self, number: int) -> int:
         """Bytes allocated beyond a field itself: enough for its alignment and its lead."""
 
 
@@ -68,19 +68,19 @@ class CPULayout:
     def pitch(self, rows: int, length: int) -> int:
         return row_pitch(length)
 
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
+    def plane(self, points: int, number: int, itemsize: int) -> int:
         # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
         line = _LINE // itemsize
-        return -(-points // line) * line + line * (1 + slot % 7)
+        return -(-points // line) * line + line * (1 + number % 7)
 
     def record(self, channels: int, itemsize: int, gathered: bool) -> int:
         return channels
 
-    def lead(self, slot: int) -> int:
-        return _LINE * (slot % 61)
+    def lead(self, number: int) -> int:
+        return _LINE * (number % 61)
 
-    def spare(self, slot: int) -> int:
-        return 2 * _LINE * (1 + slot % 61)
+    def spare(self, number: int) -> int:
+        return 2 * _LINE * (1 + number % 61)
 
 
 @final
@@ -93,7 +93,7 @@ class CUDALayout:
     def pitch(self, rows: int, length: int) -> int:
         return -(-length // 32) * 32 if rows > 1 else length
 
-    def plane(self, points: int, slot: int, itemsize: int) -> int:
+    def plane(self, points: int, number: int, itemsize: int) -> int:
         return -(-points // 64) * 64
 
     def record(self, channels: int, itemsize: int, gathered: bool) -> int:
@@ -104,10 +104,10 @@ class CUDALayout:
         width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
         return -(-channels // width) * width
 
-    def lead(self, slot: int) -> int:
+    def lead(self, number: int) -> int:
         return 0
 
-    def spare(self, slot: int) -> int:
+    def spare(self, number: int) -> int:
         return self.alignment
 
 
@@ -116,11 +116,11 @@ def widest_load(itemsize: int) -> int:
     return min(4, 16 // itemsize)
 
 
-def record_length(f: Field, slots: Slots, dtype: str, layout: Layout) -> int:
+def record_length(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> int:
     """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
-    if f.dims not in slots.interleaved:
+    if f.dims not in symbols.interleaved:
         return 1
-    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in slots.gathered)
+    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in symbols.gathered)
 
 
 CPU = CPULayout()

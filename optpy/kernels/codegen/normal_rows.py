@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optpy.ir import BlockEntry, Field, NormalMatrix, NormalTerm
-from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.toolchain.headers import native_header
 
 # The residuals of one term whose read number s is the node of a row.
@@ -25,21 +25,21 @@ def normal_rows_header() -> str:
     return f"{NORMAL_VISITS.text}\n\n{native_header('kernels/c/normal_rows.h')}"
 
 
-def row_source(matrix: NormalMatrix, slots: Slots) -> str:
+def row_source(matrix: NormalMatrix, symbols: SymbolTable) -> str:
     """The function that adds up the blocks of a row of an energy's matrix; goes after kernel.h."""
     n = len(matrix.elements)
     row = [
         "OPTPY_EXPORT void optpy_add_row(const Context *c, const NormalVisits *visits, int64_t i, double *matrix) {",
         "    (void)c, (void)visits, (void)i, (void)matrix;",
-        *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, slots)),
+        *(f"    {line}" for k, (term, read) in enumerate(_views(matrix)) for line in _visit(k, n, term, read, symbols)),
         "}",
     ]
     return "\n".join([normal_rows_header(), "", *row])
 
 
-def point_step(field: Field, slots: Slots) -> int:
+def point_step(field: Field, symbols: SymbolTable) -> int:
     """Numbers from one point of a field to the next."""
-    return field.channels if field.dims in slots.interleaved else 1
+    return field.channels if field.dims in symbols.interleaved else 1
 
 
 def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
@@ -49,7 +49,7 @@ def _views(matrix: NormalMatrix) -> Iterator[tuple[NormalTerm, int]]:
             yield term, read
 
 
-def _visit(number: int, channels: int, term: NormalTerm, read: int, slots: Slots) -> list[str]:
+def _visit(number: int, channels: int, term: NormalTerm, read: int, symbols: SymbolTable) -> list[str]:
     """The loop over the residuals of a term whose read is the row's node."""
     if not any(term.blocks[read, other] for other in range(len(term.reads))):
         return []
@@ -58,10 +58,10 @@ def _visit(number: int, channels: int, term: NormalTerm, read: int, slots: Slots
     )
     body = []
     if term.stored is not None and used:
-        slot = slots.fields[term.stored]
-        step = point_step(term.stored, slots)
-        body.append(f"const double *at = (const double *)c->field[{slot}] + {step} * v->place[q];")
-        body += [f"const double v{n} = at[{n} * c->plane[{slot}]];" for n in used]
+        field = symbols.fields[term.stored]
+        step = point_step(term.stored, symbols)
+        body.append(f"const double *at = (const double *)c->field[{field}] + {step} * v->place[q];")
+        body += [f"const double v{n} = at[{n} * c->plane[{field}]];" for n in used]
     body.append(f"const int32_t *block = v->block + q * {len(term.reads)};")
     for other in range(len(term.reads)):
         entries = term.blocks[read, other]

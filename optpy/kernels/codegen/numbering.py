@@ -1,4 +1,4 @@
-"""Scheduled routines to kernels with numbers: lowered, and a slot for all that they use. For C and CUDA alike."""
+"""Scheduled routines to kernels with numbers: lowered, and a number for all that they use. For C and CUDA alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.ir import Dim, Field, Group, Routine
 from optpy.kernels.codegen.lower import Kernel, lower
-from optpy.kernels.codegen.slots import Slots, gathered_fields, segment_list
+from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
 
 @final
@@ -20,15 +20,15 @@ class Numbered:
         groups: the numbers of the kernels of each ``Group`` of routines, which users and sources know by its name.
         kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
-        reductions: the slot of each kernel's first reduction.
-        slots: the numbering of the context.
+        reductions: the number of each kernel's first reduction.
+        symbols: the numbering of the context.
     """
 
     groups: dict[str, tuple[int, ...]]
     kernels: tuple[Kernel, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
-    slots: Slots
+    symbols: SymbolTable
 
     @property
     def solved(self) -> dict[tuple[Dim, ...], Field]:
@@ -44,8 +44,8 @@ class AbstractProgram:
     numbered: Numbered
 
     @property
-    def slots(self) -> Slots:
-        return self.numbered.slots
+    def symbols(self) -> SymbolTable:
+        return self.numbered.symbols
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -67,7 +67,9 @@ def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Col
         groups: scheduled routines.
         interleaved: grids whose fields keep the channels of a point side by side.
     """
-    slots = Slots(interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found))
+    symbols = SymbolTable(
+        interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found)
+    )
     numbers: dict[str, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
@@ -75,13 +77,13 @@ def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Col
     for group, found in groups.items():
         numbers[group] = tuple(range(len(kernels), len(kernels) + len(found)))
         for routine in found:
-            reductions.append(len(slots.reductions))
-            slots.add(routine, group.task.over_unknowns)
-            lists.append(slots.lists[segment_list(routine, group.task.over_unknowns)])
+            reductions.append(len(symbols.reductions))
+            symbols.add(routine, group.task.over_unknowns)
+            lists.append(symbols.lists[segment_list(routine, group.task.over_unknowns)])
             kernels.append(lower(routine))
-    names = {f.name for f in slots.gathered}
-    slots.gathered |= {f for f in slots.fields if _stand_in(f) in names}
-    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), slots)
+    names = {f.name for f in symbols.gathered}
+    symbols.gathered |= {f for f in symbols.fields if _stand_in(f) in names}
+    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), symbols)
 
 
 def _stand_in(f: Field) -> str | None:

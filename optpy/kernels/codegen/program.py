@@ -25,7 +25,7 @@ class Program(AbstractProgram):
     """Everything needed to compile and call the kernels of an energy.
 
     Attributes:
-        numbered: the kernels, their groups and slots.
+        numbered: the kernels, their groups and numbers.
         loops: the functions of each kernel, as they are printed.
         functions: the C text of each kernel.
         source: the whole C source.
@@ -66,7 +66,7 @@ def c_program(
     found: list[tuple[loops.Function, ...]] = []
     functions: list[str] = []
     for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
-        conventions = Conventions(numbered.slots, _dialect(k, dialect), CPU, solver_scalars)
+        conventions = Conventions(numbered.symbols, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, conventions, n, r))
         functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
     source = _source(numbered, functions, dialect, normal)
@@ -99,7 +99,7 @@ def _source(
         native_header("kernels/c/loops.h"),
         *functions,
         "OPTPY_EXPORT const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};",
-        *([row_source(normal, numbered.slots)] if isinstance(normal, NormalMatrix) else []),
+        *([row_source(normal, numbered.symbols)] if isinstance(normal, NormalMatrix) else []),
     ]
     return "\n\n".join(parts) + "\n"
 

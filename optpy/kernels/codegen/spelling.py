@@ -30,17 +30,17 @@ class Spelling:
 
     def size(self, dim: Dim) -> str:
         plain = dim.name.isascii() and dim.name.isidentifier()
-        return f"n_{dim.name}" if plain else f"n{self.conventions.slots.sizes[dim]}"
+        return f"n_{dim.name}" if plain else f"n{self.conventions.symbols.sizes[dim]}"
 
     def pitch(self, dims: tuple[Dim, ...]) -> str:
-        return f"pitch{self.conventions.slots.grids[dims]}"
+        return f"pitch{self.conventions.symbols.grids[dims]}"
 
     def table(self, key: object) -> str:
-        return f"table{self.conventions.slots.tables[key]}"  # type: ignore[index]
+        return f"table{self.conventions.symbols.tables[key]}"  # type: ignore[index]
 
     def array(self, field: Field, channel: int) -> str:
-        slot = self.conventions.slots.fields.get(field)
-        return field.name if slot is None else f"f{slot}_{channel}"
+        number = self.conventions.symbols.fields.get(field)
+        return field.name if number is None else f"f{number}_{channel}"
 
     def scalar(self, key: Scalar) -> str:
         return f"s_{key.name.replace('.', '_')}"

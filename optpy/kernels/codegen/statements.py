@@ -63,14 +63,14 @@ class StatementPrinter:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def _declaration(self, what: object) -> str:
-        slots, spell, restrict = self._conventions.slots, self._spell, self._dialect.restrict
+        symbols, spell, restrict = self._conventions.symbols, self._spell, self._dialect.restrict
         match what:
             case Dim():
-                return f"{self._int} {spell.size(what)} = c->size[{slots.sizes[what]}];"
+                return f"{self._int} {spell.size(what)} = c->size[{symbols.sizes[what]}];"
             case loops.Pitch():
-                return f"{self._int} {spell.pitch(what.dims)} = c->pitch[{slots.grids[what.dims]}];"
+                return f"{self._int} {spell.pitch(what.dims)} = c->pitch[{symbols.grids[what.dims]}];"
             case loops.TablePointer():
-                return f"const int32_t *{restrict} {spell.table(what.key)} = c->table[{slots.tables[what.key]}];"
+                return f"const int32_t *{restrict} {spell.table(what.key)} = c->table[{symbols.tables[what.key]}];"
             case loops.ChannelPointer():
                 const, (base, plane) = "" if what.writable else "const ", self._memory(what)
                 pointer = f"{const}{spell.ctype(what.field)} *"
@@ -80,18 +80,18 @@ class StatementPrinter:
                 real = self._dialect.real
                 return f"const {real} {spell.scalar(what)} = ({real}){self._given(what)};"
             case loops.Mask():
-                return f"const uint8_t *solved = (const uint8_t *)c->field[{slots.fields[what.field]}];"
+                return f"const uint8_t *solved = (const uint8_t *)c->field[{symbols.fields[what.field]}];"
         raise InternalError(f"no text for {what}")
 
     def _memory(self, array: loops.ChannelPointer) -> tuple[str, str]:
         """The address of a field, and the elements from one channel to the next."""
-        slot = self._conventions.slots.fields[array.field]
-        return f"c->field[{slot}]", f"c->plane[{slot}]"
+        number = self._conventions.symbols.fields[array.field]
+        return f"c->field[{number}]", f"c->plane[{number}]"
 
     def _given(self, key: Scalar) -> str:
         if "." in key.name:
             return f"scalar[{self._conventions.scalars.index(key.name.partition('.')[2])}]"
-        return f"c->param[{self._conventions.slots.params[key.name]}]"
+        return f"c->param[{self._conventions.symbols.params[key.name]}]"
 
     # -- whole numbers -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optpy.ir import Dim, Field
 from optpy.kernels.codegen.layout import CPU, Layout, record_length, storage_dtype
-from optpy.kernels.codegen.slots import Dims, Slots
+from optpy.kernels.codegen.symbol_table import Dims, SymbolTable
 
 
 @final
@@ -19,7 +19,7 @@ class Buffers:
     """The storage of every field of a program at given sizes.
 
     Args:
-        slots: the program's numbering.
+        symbols: the program's numbering.
         sizes: of every dim.
         dtype: the solver's precision.
         xp: the module of the arrays: NumPy, or CuPy for memory of the current GPU.
@@ -27,14 +27,14 @@ class Buffers:
         later: fields that get their memory by ``provide``.
 
     Attributes:
-        memory: of each field, in the order of the slots, (channels, plane), in whichever order that stands in memory;
+        memory: of each field, by their numbers, (channels, plane), in whichever order that stands in memory;
             where records are padded, (elements of a record, plane).
             To exchange fields it is replaced as a whole, see ``swapped``.
     """
 
     def __init__(
         self,
-        slots: Slots,
+        symbols: SymbolTable,
         sizes: Mapping[Dim, int],
         dtype: str,
         xp: Any = np,
@@ -42,25 +42,25 @@ class Buffers:
         later: Collection[Field] = (),
     ) -> None:
         self._xp, self._layout = xp, layout
-        self._slots = slots
+        self._symbols = symbols
         self._dtype = dtype
-        self.sizes = {d: sizes[d] for d in slots.sizes}
-        self.pitch = {dims: layout.pitch(*self.shape(dims)) for dims in slots.grids}
+        self.sizes = {d: sizes[d] for d in symbols.sizes}
+        self.pitch = {dims: layout.pitch(*self.shape(dims)) for dims in symbols.grids}
         self.memory: dict[Field, Any] = {}
-        for f, slot in slots.fields.items():
-            self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, slot)
+        for f, number in symbols.fields.items():
+            self.memory[f] = xp.zeros((f.channels, 0), storage_dtype(f, dtype)) if f in later else self._new(f, number)
         self._later = set(later)
         self._swapped: tuple[Sequence[tuple[Field, Field]], dict[Field, Any], dict[Field, Any]] = (), {}, {}
 
     def provide(self, fields: Iterable[Field]) -> None:
         """Allocate those of the fields that have no memory yet."""
         missing = self._later.intersection(fields)
-        self.memory = {**self.memory, **{f: self._new(f, self._slots.fields[f]) for f in missing}}
+        self.memory = {**self.memory, **{f: self._new(f, self._symbols.fields[f]) for f in missing}}
         self._later -= missing
 
     def another(self, field: Field) -> Any:
         """New memory of the layout of a field, with which it may be exchanged; zeros."""
-        return self._new(field, self._slots.fields[field])
+        return self._new(field, self._symbols.fields[field])
 
     def has(self, field: Field) -> bool:
         """Whether a field has its memory yet."""
@@ -70,20 +70,20 @@ class Buffers:
         """(rows, length) of a grid."""
         return _rows_and_length(dims, self.sizes)
 
-    def _new(self, f: Field, slot: int) -> Any:
+    def _new(self, f: Field, number: int) -> Any:
         dtype, layout = storage_dtype(f, self._dtype), self._layout
-        plane = _plane(f, slot, self.sizes, dtype, layout)
+        plane = _plane(f, number, self.sizes, dtype, layout)
         record = self.record(f)
         size = plane * max(record, f.channels) * dtype.itemsize
-        raw = self._xp.zeros(size + layout.spare(slot), np.uint8)
-        start = -_address(raw) % layout.alignment + layout.lead(slot)
+        raw = self._xp.zeros(size + layout.spare(number), np.uint8)
+        start = -_address(raw) % layout.alignment + layout.lead(number)
         flat = raw[start : start + size].view(dtype)
-        side_by_side = f.dims in self._slots.interleaved
+        side_by_side = f.dims in self._symbols.interleaved
         return flat.reshape(plane, record).T if side_by_side else flat.reshape(f.channels, plane)
 
     def record(self, f: Field) -> int:
         """See ``record_length``."""
-        return record_length(f, self._slots, self._dtype, self._layout)
+        return record_length(f, self._symbols, self._dtype, self._layout)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
@@ -126,23 +126,23 @@ class Buffers:
 
 
 def planned_bytes(
-    slots: Slots, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU, later: Collection[Field] = ()
+    symbols: SymbolTable, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU, later: Collection[Field] = ()
 ) -> int:
     """Bytes that ``Buffers`` of the same arguments allocate, without allocating them."""
     total = 0
-    for f, slot in slots.fields.items():
+    for f, number in symbols.fields.items():
         if f in later:
             continue
         stored = storage_dtype(f, dtype)
-        numbers = max(record_length(f, slots, dtype, layout), f.channels)
-        total += _plane(f, slot, sizes, stored, layout) * numbers * stored.itemsize + layout.spare(slot)
+        numbers = max(record_length(f, symbols, dtype, layout), f.channels)
+        total += _plane(f, number, sizes, stored, layout) * numbers * stored.itemsize + layout.spare(number)
     return total
 
 
-def _plane(f: Field, slot: int, sizes: Mapping[Dim, int], dtype: np.dtype[Any], layout: Layout) -> int:
+def _plane(f: Field, number: int, sizes: Mapping[Dim, int], dtype: np.dtype[Any], layout: Layout) -> int:
     """Elements of each channel of a field, padding included."""
     rows, length = _rows_and_length(f.dims, sizes)
-    return layout.plane(rows * layout.pitch(rows, length), slot, dtype.itemsize)
+    return layout.plane(rows * layout.pitch(rows, length), number, dtype.itemsize)
 
 
 def _rows_and_length(dims: Dims, sizes: Mapping[Dim, int]) -> tuple[int, int]:

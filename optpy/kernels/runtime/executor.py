@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.ir import Field, Graph, Routine
-from optpy.kernels.codegen.slots import SegmentList
+from optpy.kernels.codegen.symbol_table import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
 from optpy.kernels.runtime.context import Context
@@ -32,7 +32,7 @@ class _Place:
 
     Attributes:
         memory: see ``Buffers``.
-        field, plane: of each field, in the order of the slots, the address and the elements from channel to channel.
+        field, plane: of each field, by their numbers, the address and the elements from channel to channel.
     """
 
     memory: dict[Field, NDArray[Any]]
@@ -69,24 +69,24 @@ class CpuExecutor:
         self.buffers = buffers
         self.threads = threads
         self._scalar_numbers = {name: n for n, name in enumerate(library.scalars)}
-        slots = program.slots
-        self._size = np.array([buffers.sizes[d] for d in slots.sizes], np.int64)
-        self._pitch = np.array([buffers.pitch[g] for g in slots.grids], np.int64)
-        self._param = np.zeros(max(len(slots.params), 1))
-        self._lists: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(slots.lists)
-        self._segments = np.zeros(len(slots.lists), np.int64)
-        self._count = np.zeros(len(slots.lists), np.int64)
-        self._partials: list[NDArray[np.float64]] = [np.zeros(1)] * len(slots.reductions)
-        self._partial = np.zeros(max(len(slots.reductions), 1), np.int64)
+        symbols = program.symbols
+        self._size = np.array([buffers.sizes[d] for d in symbols.sizes], np.int64)
+        self._pitch = np.array([buffers.pitch[g] for g in symbols.grids], np.int64)
+        self._param = np.zeros(max(len(symbols.params), 1))
+        self._lists: list[NDArray[Any]] = [np.zeros(0, np.int64)] * len(symbols.lists)
+        self._segments = np.zeros(len(symbols.lists), np.int64)
+        self._count = np.zeros(len(symbols.lists), np.int64)
+        self._partials: list[NDArray[np.float64]] = [np.zeros(1)] * len(symbols.reductions)
+        self._partial = np.zeros(max(len(symbols.reductions), 1), np.int64)
         self._no_scalars = (c_double * len(self._scalar_numbers))()
-        self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(slots.tables)
-        self._table = np.zeros(max(len(slots.tables), 1), np.int64)
+        self._tables: list[NDArray[np.int32]] = [np.zeros(1, np.int32)] * len(symbols.tables)
+        self._table = np.zeros(max(len(symbols.tables), 1), np.int64)
         context = (
             self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
         )  # fmt: skip
         kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
-        self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(slots.fields))
+        self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(symbols.fields))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._places: list[_Place] = []
         self._located: dict[Field, NDArray[Any]] | None = None
@@ -107,22 +107,22 @@ class CpuExecutor:
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:
-        for name, n in self.program.slots.params.items():
+        for name, n in self.program.symbols.params.items():
             self._param[n] = params[name]
 
     def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """The graphs that kernels follow: all those that the program has tables of."""
-        for key, n in self.program.slots.tables.items():
+        for key, n in self.program.symbols.tables.items():
             self._tables[n] = graphs[key.graph].table(key)
             self._table[n] = self._tables[n].ctypes.data
 
     def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """Find the points that each list visits: where conditions of ``fixed`` are evaluated, those that are left."""
-        for number, of in enumerate(self.program.slots.lists):
+        for number, of in enumerate(self.program.symbols.lists):
             if not of.solved_only:
                 self.set_segments(number, self._segments_of(of, graphs))
         self.run("solved")
-        for number, of in enumerate(self.program.slots.lists):
+        for number, of in enumerate(self.program.symbols.lists):
             if of.solved_only:
                 self.set_segments(number, self._segments_of(of, graphs))
 

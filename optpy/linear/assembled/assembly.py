@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from optpy.ir import Dim, Field, NormalMatrix, NormalTerm
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS, normal_rows_header, point_step
-from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AggregationState
@@ -39,9 +39,9 @@ def assembly_source(block: int) -> str:
     )
 
 
-def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
+def places(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
     """The place of each channel of a row in a solver's vector: (field, channel, step), as native code reads it."""
-    flat = [number for f, c in elements for number in (slots.fields[f], c, point_step(f, slots))]
+    flat = [number for f, c in elements for number in (symbols.fields[f], c, point_step(f, symbols))]
     return (c_int * len(flat))(*flat)
 
 

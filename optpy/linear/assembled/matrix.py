@@ -50,7 +50,7 @@ class Assembly:
         executor.run("normal")
         matrix.state.add_row = address(executor.library.kernels.optpy_add_row)
         for name, elements in self._normal.vectors.items():
-            setattr(matrix.state, name, places(elements, executor.program.slots))
+            setattr(matrix.state, name, places(elements, executor.program.symbols))
         assemble = matrix_solvers(executor.library).optpy_assemble
         assemble(ctypes.byref(executor.context), ctypes.byref(matrix.state), damped, executor.product_threads)
 

@@ -36,8 +36,8 @@ class GridMultigrid:
         self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], executor.program.dtype)
         program, state = executor.program, self.levels.state
         for name, elements in coupling.vectors.items():
-            setattr(state, name, places(elements, program.slots))
-        state.z_of = ints([program.slots.fields[vector("z", u)] for u in unknowns])
+            setattr(state, name, places(elements, program.symbols))
+        state.z_of = ints([program.symbols.fields[vector("z", u)] for u in unknowns])
         state.smooth, state.power = ints(program.groups["smooth_multigrid"]), ints(program.groups["power_multigrid"])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.ir import Coupling, Field, Graph
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.structures import LEVEL, MULTIGRID, MultigridLevel, MultigridState
@@ -38,9 +38,9 @@ def multigrid_source(coupling: Coupling) -> str:
     return "\n".join([*lines, "", LEVEL.text, MULTIGRID.text, "", *headers])
 
 
-def places(elements: Sequence[tuple[Field, int]], slots: Slots) -> Any:
+def places(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
     """The place of each element of a solver's vector: (field, channel), as native code reads it."""
-    flat = [number for f, c in elements for number in (slots.fields[f], c)]
+    flat = [number for f, c in elements for number in (symbols.fields[f], c)]
     return (c_int * len(flat))(*flat)
 
 

@@ -70,7 +70,7 @@ def lines(
         suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
         preconditioner: further members of ``PcgKernels``: what makes z where the lines do not.
     """
-    groups, fields = executor.program.groups, executor.program.slots.fields
+    groups, fields = executor.program.groups, executor.program.symbols.fields
     names = ("start", "direction", "update", "flush", "restart")
     apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
     return PcgKernels(

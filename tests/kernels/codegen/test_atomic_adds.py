@@ -11,8 +11,8 @@ from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
 from optpy.kernels.codegen.lower import lower
 from optpy.kernels.codegen.rewrite import map_routine
-from optpy.kernels.codegen.slots import Slots, gathered_grids, segment_list
 from optpy.kernels.codegen.store import store_values
+from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_grids, segment_list
 from optpy.kernels.codegen.tables import Column, tables_of
 from optpy.scheduling.values import stored_values
 from optpy.symbolic.expr import Expr, var
@@ -38,11 +38,11 @@ def test_every_edge_is_visited_also_where_its_own_unknown_is_fixed() -> None:
 
 def test_what_is_added_to_is_numbered_with_its_tables() -> None:
     routine = edges()
-    slots = Slots()
-    slots.add(routine, solved_only=True)
-    assert {vector("Ap", u) for u in ENERGY.problem.unknowns} <= slots.fields.keys()
+    symbols = SymbolTable()
+    symbols.add(routine, solved_only=True)
+    assert {vector("Ap", u) for u in ENERGY.problem.unknowns} <= symbols.fields.keys()
     graph = ENERGY.graphs[0]
-    assert {Column(graph, 0), Column(graph, 1)} == slots.tables.keys() == set(tables_of(routine))
+    assert {Column(graph, 0), Column(graph, 1)} == symbols.tables.keys() == set(tables_of(routine))
 
 
 def test_tables_and_grids_that_are_only_added_to_count() -> None:

@@ -76,7 +76,7 @@ def test_array_names_do_not_change_the_work() -> None:
         return op.Energy(fit=op.Unknown(x, (N,))[n] - op.Array(a, (N,))[n])
 
     one, two = program(energy("X", "A")), program(energy("Y", "B"))
-    assert list(one.slots.fields.values()) == list(two.slots.fields.values())
+    assert list(one.symbols.fields.values()) == list(two.symbols.fields.values())
     assert one.groups == two.groups
 
 
@@ -110,7 +110,7 @@ def test_blocks_are_there_only_if_they_are_not_diagonal() -> None:
 
 def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
     p = program(arap_energy())
-    lists = list(p.slots.lists)
+    lists = list(p.symbols.lists)
     for group, numbers in p.groups.items():
         for n in numbers:
             assert lists[p.numbered.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
@@ -123,7 +123,7 @@ def test_reductions_have_slots_of_their_own() -> None:
         for n, first in enumerate(p.numbered.reductions)
         for slot in range(first, first + len(p.routine(n).reductions))
     ]
-    assert sorted(taken) == list(range(len(p.slots.reductions)))
+    assert sorted(taken) == list(range(len(p.symbols.reductions)))
 
 
 # -- dialects --------------------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     a, b = op.Graph("edges", E, (N, N))[e]
     (at,) = op.Graph("where", E, N)[e]
     dims = (ir.Dim("N"),)
-    assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).slots.interleaved == {dims}
-    assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).slots.interleaved == set()
+    assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).symbols.interleaved == {dims}
+    assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).symbols.interleaved == set()
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
     assert isinstance(smooth.coupling, ir.Coupling)
-    assert dims not in smooth.slots.interleaved
+    assert dims not in smooth.symbols.interleaved

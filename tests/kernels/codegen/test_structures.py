@@ -13,8 +13,8 @@ from optpy.kernels.codegen.cuda import context as cuda
 from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS
 from optpy.kernels.codegen.pcg_status import PcgStatus, pcg_status_source
-from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.cuda.context import PCG, SYNC
 from optpy.kernels.runtime.segments import SEGMENT as SEGMENT_DTYPE
 from optpy.kernels.toolchain.compiler import compile_c
@@ -32,7 +32,7 @@ NATIVE = [
     SAFE_POINT, SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL,
     aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
 ]  # fmt: skip
-CUDA = [cuda.SYNC, cuda.PCG, cuda.context_structure(Slots(), 10, 7)]
+CUDA = [cuda.SYNC, cuda.PCG, cuda.context_structure(SymbolTable(), 10, 7)]
 LEVELS = [multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]
 SETS = {"native": NATIVE, "cuda": CUDA, "multigrid on cuda": LEVELS}
 

@@ -17,7 +17,7 @@ from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.printer import CPrinter
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.symbolic.affine import Affine
@@ -103,10 +103,10 @@ class Context(ctypes.Structure):
 @pytest.fixture(scope="module", params=["float32", "float64"])
 def blur(request: pytest.FixtureRequest) -> tuple[str, ctypes.CDLL]:
     dtype: str = request.param
-    slots = Slots(
+    symbols = SymbolTable(
         fields={f: n for n, f in enumerate((IMAGE, BLURRED, SUMS, LARGEST))}, sizes={H: 0, W: 1}, grids={(H, W): 0}
     )
-    conventions = Conventions(slots, c_dialect(dtype), CPU, ())
+    conventions = Conventions(symbols, c_dialect(dtype), CPU, ())
     headers = [native_header("kernels/c/prelude.h"), kernel_header()]
     text = CPrinter(conventions).function(declare(flatten(tiled_blur(), conventions)))
     run = "OPTPY_EXPORT void run(const Context *c) { tiled_blur(c, 0, 0, 0); }\n"

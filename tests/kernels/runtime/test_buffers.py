@@ -13,23 +13,25 @@ from numpy.typing import NDArray
 from optpy.energy.derive.vectors import at, here
 from optpy.ir import REAL, Assignment, Dim, Field, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import row_pitch, storage_dtype
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.buffers import Buffers
 
 H, W, D = Dim("H"), Dim("W"), Dim("D")
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
 
 
-def slots_of(*fields: Field) -> Slots:
-    slots = Slots()
+def symbols_of(*fields: Field) -> SymbolTable:
+    symbols = SymbolTable()
     for f in fields:
         domain = canonical_domain(f.dims)
-        slots.add(Routine("copy", domain, (Assignment(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False)
-    return slots
+        symbols.add(
+            Routine("copy", domain, (Assignment(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False
+        )
+    return symbols
 
 
 def buffers(sizes: tuple[int, int, int], *fields: Field, dtype: str = "float32") -> Buffers:
-    return Buffers(slots_of(*fields), dict(zip((H, W, D), sizes, strict=True)), dtype)
+    return Buffers(symbols_of(*fields), dict(zip((H, W, D), sizes, strict=True)), dtype)
 
 
 # -- layout ----------------------------------------------------------------------------------------------------------
@@ -121,9 +123,9 @@ def test_fields_that_graphs_read_keep_their_channels_side_by_side() -> None:
     f = Field("A", (W,), 3, REAL, Role.DATA)
     values = np.arange(300.0).reshape(100, 3)
     for interleaved in (set[tuple[Dim, ...]](), {(W,)}):
-        slots = slots_of(f)
-        slots.interleaved |= interleaved
-        made = Buffers(slots, {W: 100}, "float64")
+        symbols = symbols_of(f)
+        symbols.interleaved |= interleaved
+        made = Buffers(symbols, {W: 100}, "float64")
         made.write(f, values)
         np.testing.assert_array_equal(made.read(f), values)
         np.testing.assert_array_equal(made.view(f)[:, 0].T, values)

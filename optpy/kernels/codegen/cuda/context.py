@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optpy.kernels.codegen.slots import Slots
 from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.symbol_table import SymbolTable
 
 # What blocks count in when they wait for one another.
 SYNC = Structure(
@@ -25,20 +25,20 @@ PCG = Structure(
 )
 
 
-def context_structure(slots: Slots, scalars: int, kernels: int) -> Structure:
+def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Structure:
     """The kernels' one argument.
 
     Args:
-        slots: the program's numbering.
+        symbols: the program's numbering.
         scalars, kernels: how many there are.
     """
     arrays = [
-        ("void *field", len(slots.fields)),
-        ("int64_t plane", len(slots.fields)),
-        ("int64_t size", len(slots.sizes)),
-        ("int64_t pitch", len(slots.grids)),
-        ("double param", len(slots.params)),
-        ("const int32_t *table", len(slots.tables)),
+        ("void *field", len(symbols.fields)),
+        ("int64_t plane", len(symbols.fields)),
+        ("int64_t size", len(symbols.sizes)),
+        ("int64_t pitch", len(symbols.grids)),
+        ("double param", len(symbols.params)),
+        ("const int32_t *table", len(symbols.tables)),
         ("double scalar", scalars),
     ]
     members = [f"    {declaration}[{max(count, 1)}];" for declaration, count in arrays]
@@ -68,8 +68,8 @@ _POINTERS_AND_LIMITS = """
 """
 
 
-def structures_source(slots: Slots, scalars: Sequence[str], kernels: int) -> str:
+def structures_source(symbols: SymbolTable, scalars: Sequence[str], kernels: int) -> str:
     """All of them in CUDA, and the numbers of the run-time scalars."""
     names = ", ".join(name.upper() for name in scalars)
-    texts = [SYNC.text, PCG.text, context_structure(slots, len(scalars), kernels).text]
+    texts = [SYNC.text, PCG.text, context_structure(symbols, len(scalars), kernels).text]
     return "\n".join([*texts, f"enum {{ {names} }};", f"#define OPTPY_SCALARS {len(scalars)}"])

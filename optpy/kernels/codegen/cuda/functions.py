@@ -32,9 +32,9 @@ def device_function(
     """
     mask = None if solved is None else loops.Mask(solved)
     function = guard_reads(build_loops(kernel))
-    if is_elementwise(function, conventions.slots):
+    if is_elementwise(function, conventions.symbols):
         function = in_vectors(function, conventions, sums, mask)
     else:
-        function = sum_over_lanes(follow_edges(look_up(function, conventions.slots)))
+        function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
         function = pack_records(on_grid(function, number, sums, mask), conventions)
     return on_device(declare(flatten(function, conventions)), conventions)

@@ -56,7 +56,7 @@ class CudaProgram(AbstractProgram):
     """Everything needed to compile and launch the kernels of an energy.
 
     Attributes:
-        numbered: the kernels, their groups and slots.
+        numbered: the kernels, their groups and numbers.
         phases: of each group, in order; each needs what the one before has stored.
         loops: the device function of each kernel, as it is printed.
         functions: its text.
@@ -136,7 +136,7 @@ class CudaProgram(AbstractProgram):
             index,
             [
                 shared_header("kernels/c/vecmath.h"),
-                structures_source(self.slots, self.scalars, len(self.kernels)),
+                structures_source(self.symbols, self.scalars, len(self.kernels)),
                 native_header("kernels/cuda/reduce.cuh"),
                 native_header("kernels/cuda/tiles.cuh"),
                 *(self.functions[n] for n in numbers),
@@ -155,7 +155,7 @@ def cuda_program(
     numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
     """Print all kernels as device functions; the arguments are those of ``c_program``."""
-    conventions = Conventions(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
+    conventions = Conventions(numbered.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
     phases: dict[str, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
@@ -190,7 +190,7 @@ def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], 
 
 def _skips(numbered: Numbered, kernel: int) -> bool:
     """Whether a kernel may leave out points where nothing is solved for."""
-    return list(numbered.slots.lists)[numbered.lists[kernel]].solved_only
+    return list(numbered.symbols.lists)[numbered.lists[kernel]].solved_only
 
 
 def _launcher(phase: Phase, crowded: bool) -> str:

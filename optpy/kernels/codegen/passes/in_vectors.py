@@ -10,7 +10,7 @@ from typing import Final
 from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, loops, point
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.passes.on_grid import total_in
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.symbolic.affine import Affine
 
 _NUMBERS: Final = 64
@@ -37,7 +37,7 @@ def in_vectors(
     assert isinstance(points, loops.Points)
     dims = tuple(i.dim for i in points.domain)
     reads, stores = _accesses(points.interior)
-    width = _width({*reads, *stores}, dims in conventions.slots.interleaved, conventions)
+    width = _width({*reads, *stores}, dims in conventions.symbols.interleaved, conventions)
     body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, conventions))
     valid: loops.Block = ()
     if any(isinstance(s, loops.Total) for s in points.interior):
@@ -47,7 +47,7 @@ def in_vectors(
     return replace(function, body=(loops.Vectors(points.domain, width, mask, (*before, each, *after)),))
 
 
-def is_elementwise(function: loops.Function, slots: Slots) -> bool:
+def is_elementwise(function: loops.Function, symbols: SymbolTable) -> bool:
     """Whether a function reads and stores nothing but its own point, so that several points can be taken at a time."""
     (points,) = function.body
     assert isinstance(points, loops.Points)
@@ -62,7 +62,7 @@ def is_elementwise(function: loops.Function, slots: Slots) -> bool:
     if any(isinstance(key, InBounds | IndexValue | IndexCondition) for key in leaves):
         return False
     stored = [a.field for a in stores]
-    return all(stored.count(f) == f.channels for f in set(stored) if f.dims in slots.interleaved)
+    return all(stored.count(f) == f.channels for f in set(stored) if f.dims in symbols.interleaved)
 
 
 def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
@@ -105,8 +105,8 @@ def _lane(prefix: str, access: Access, conventions: Conventions) -> loops.Lane:
 
 
 def _run(prefix: str, access: Access, conventions: Conventions) -> str:
-    slot = conventions.slots.fields[access.field]
-    return f"{prefix}{slot}" if conventions.interleaved(access.field) else f"{prefix}{slot}_{access.channel}"
+    number = conventions.symbols.fields[access.field]
+    return f"{prefix}{number}" if conventions.interleaved(access.field) else f"{prefix}{number}_{access.channel}"
 
 
 def _moves(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from optpy.ir import InBounds, Incidence, Index, affines_of, atoms_of, loops
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.codegen.tables import Sorted, loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, TableEntry
 
 
-def look_up(function: loops.Function, slots: Slots) -> loops.Function:
+def look_up(function: loops.Function, symbols: SymbolTable) -> loops.Function:
     """Define every entry that the function's indices mention: at the point, or in a loop that its row needs."""
-    names = _Names(slots)
+    names = _Names(symbols)
 
     (points,) = function.body
     assert isinstance(points, loops.Points)
@@ -26,7 +26,7 @@ def look_up(function: loops.Function, slots: Slots) -> loops.Function:
 @final
 @dataclass
 class _Names:
-    slots: Slots
+    symbols: SymbolTable
     numbers: dict[TableEntry, int] = field(default_factory=dict)
 
     def lookup(self, e: TableEntry, around: dict[Index, Incidence]) -> loops.Lookup:
@@ -34,7 +34,7 @@ class _Names:
         if row is None:
             name = f"entry{self.numbers.setdefault(e, len(self.numbers))}"
         else:
-            name = f"table{self.slots.tables[key]}_{row}"
+            name = f"table{self.symbols.tables[key]}_{row}"
         position = Affine.of(loops.Variable(f"{row}_q")) if isinstance(key, Sorted) else e.row
         guard = None if row_is_inside(e) else InBounds(e.row, e.table.edges)
         return loops.Lookup(e, name, loops.Fetch(key, position), guard)

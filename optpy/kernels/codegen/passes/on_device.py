@@ -32,4 +32,4 @@ def on_device(function: loops.Function, conventions: Conventions) -> loops.Funct
 
 def _delta(p: Field, conventions: Conventions) -> Field:
     name = "delta." + p.name.removeprefix("p.")
-    return next(f for f in conventions.slots.fields if f.name == name)
+    return next(f for f in conventions.symbols.fields if f.name == name)

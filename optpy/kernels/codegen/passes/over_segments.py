@@ -20,8 +20,8 @@ def over_segments(function: loops.Function, segments: int, reduction: int) -> tu
 
     Args:
         function: one nest ``Points``.
-        segments: slot of the list of segments.
-        reduction: slot of the kernel's first reduction.
+        segments: number of the list of segments.
+        reduction: number of the kernel's first reduction.
     """
     (points,) = function.body
     assert isinstance(points, loops.Points)

@@ -49,5 +49,5 @@ class PcgReadback:
 
 def context_type(program: CudaProgram) -> type[ctypes.Structure]:
     """The argument of a program's kernels."""
-    fields = cuda.context_structure(program.slots, len(program.scalars), len(program.kernels)).fields
+    fields = cuda.context_structure(program.symbols, len(program.scalars), len(program.kernels)).fields
     return type("Context", (ctypes.Structure,), {"_fields_": fields})

@@ -130,9 +130,9 @@ class CudaExecutor:
         self._located: dict[Field, Any] | None = None
 
     def _new_context(self) -> Any:
-        c, slots, address = context_type(self.program)(), self.program.slots, self.device.address
-        c.size[: len(slots.sizes)] = [self.buffers.sizes[d] for d in slots.sizes]
-        c.pitch[: len(slots.grids)] = [self.buffers.pitch[g] for g in slots.grids]
+        c, symbols, address = context_type(self.program)(), self.program.symbols, self.device.address
+        c.size[: len(symbols.sizes)] = [self.buffers.sizes[d] for d in symbols.sizes]
+        c.pitch[: len(symbols.grids)] = [self.buffers.pitch[g] for g in symbols.grids]
         c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
         c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
         c.lanes[:] = [1] * len(c.lanes)
@@ -161,13 +161,13 @@ class CudaExecutor:
     # -- what the data brings ------------------------------------------------------------------------------------------
 
     def set_params(self, params: Mapping[str, float]) -> None:
-        for name, n in self.program.slots.params.items():
+        for name, n in self.program.symbols.params.items():
             self.context.param[n] = params[name]
 
     def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """The graphs that kernels follow: all those that the program has tables of; the work at each point is shared
         among lanes as they have edges."""
-        for key, n in self.program.slots.tables.items():
+        for key, n in self.program.symbols.tables.items():
             self._tables[n] = graphs[key.graph].table(key)
             self.context.table[n] = self.device.address(self._tables[n])
         self._blocks.clear()
@@ -237,26 +237,26 @@ class CudaExecutor:
             vectors: each with the one whose place it takes, and whose layout it has.
         """
         self.locate()
-        slots = self.program.slots.fields
+        symbols = self.program.symbols.fields
         context = type(self.context).from_buffer_copy(self.context)  # Ctrl-C could cut in two what puts things back
         for other, field in vectors:
             assert self.buffers.record(other) == self.buffers.record(field)
-            context.field[slots[field]] = self.context.field[slots[other]]
-            context.plane[slots[field]] = self.context.plane[slots[other]]
+            context.field[symbols[field]] = self.context.field[symbols[other]]
+            context.plane[symbols[field]] = self.context.plane[symbols[other]]
         self.launch(kernel, work, context=context)
 
     def address_of(self, field: Field, channel: int) -> int:
         """The address of a channel of a field, now."""
         self.locate()
         array = self.buffers.memory[field]
-        return int(self.context.field[self.program.slots.fields[field]] + channel * array.strides[0])
+        return int(self.context.field[self.program.symbols.fields[field]] + channel * array.strides[0])
 
     def locate(self) -> None:
         """Tell the kernels where the fields stand now, since fields exchange their memory."""
         memory = self.buffers.memory
         if memory is self._located:
             return
-        for n, array in enumerate(memory.values()):  # in the order of the slots
+        for n, array in enumerate(memory.values()):  # in the order of their numbers
             self.context.field[n] = self.device.address(array)
             self.context.plane[n] = array.strides[0] // array.itemsize
         self._located = memory
@@ -316,7 +316,7 @@ class CudaExecutor:
 
 def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
     """The largest number that addresses and affine indices may come to."""
-    elements = (buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.record(f) for f in program.slots.fields)
+    elements = (buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.record(f) for f in program.symbols.fields)
     indices = (_reach(a, buffers.sizes) for a in program.affines)
     return max(*elements, *indices, 0, 0)
 

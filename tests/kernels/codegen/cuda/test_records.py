@@ -90,12 +90,12 @@ def test_no_load_of_a_record_straddles_two_sectors(channels: int, itemsize: int)
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_fields_that_exchange_their_memory_have_records_alike(dtype: str) -> None:
-    slots = program(3, dtype).slots
+    symbols = program(3, dtype).symbols
     (X,) = chain(3).problem.unknowns
 
     def length(f: Field) -> int:
-        assert f in slots.fields
-        return record_length(f, slots, dtype, CUDA)
+        assert f in symbols.fields
+        return record_length(f, symbols, dtype, CUDA)
 
     assert {length(f) for f in (X, candidate(X), vector("p", X), vector("delta", X))} == {4}
     # Conjugate gradients sweep over these, and nothing gathers them.
@@ -105,16 +105,16 @@ def test_fields_that_exchange_their_memory_have_records_alike(dtype: str) -> Non
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("channels", CHANNELS)
 def test_padding_is_allocated_planned_and_no_part_of_a_field(channels: int, dtype: str) -> None:
-    slots = program(channels, dtype).slots
-    sizes = dict.fromkeys(slots.sizes, 70)
-    made = Buffers(slots, sizes, dtype, layout=CUDA)
-    assert made.nbytes <= planned_bytes(slots, sizes, dtype, CUDA) <= made.nbytes + 256 * len(slots.fields)
+    symbols = program(channels, dtype).symbols
+    sizes = dict.fromkeys(symbols.sizes, 70)
+    made = Buffers(symbols, sizes, dtype, layout=CUDA)
+    assert made.nbytes <= planned_bytes(symbols, sizes, dtype, CUDA) <= made.nbytes + 256 * len(symbols.fields)
     rng = np.random.default_rng(0)
-    values = {f: rng.integers(0, 2, (70, f.channels)) for f in slots.gathered}
+    values = {f: rng.integers(0, 2, (70, f.channels)) for f in symbols.gathered}
     for f, value in values.items():
         made.write(f, value)
     for f, value in values.items():
-        record, memory = record_length(f, slots, dtype, CUDA), made.memory[f]
+        record, memory = record_length(f, symbols, dtype, CUDA), made.memory[f]
         np.testing.assert_array_equal(made.read(f), value)
         assert made.view(f).shape == (f.channels, 1, 70)
         assert made.view(f).strides[2] == record * storage_dtype(f, dtype).itemsize
@@ -125,7 +125,7 @@ def test_padding_is_allocated_planned_and_no_part_of_a_field(channels: int, dtyp
 @pytest.mark.parametrize(("channels", "largest"), [(3, 8000), (5, 15000)])
 def test_padding_counts_where_32_bits_may_not_do(channels: int, largest: int) -> None:
     made = program(channels, "float32")
-    buffers = Buffers(made.slots, dict.fromkeys(made.slots.sizes, 1000), "float32", layout=CUDA)
+    buffers = Buffers(made.symbols, dict.fromkeys(made.symbols.sizes, 1000), "float32", layout=CUDA)
     # Five whole numbers, padded to eight; blocks of J^T J, of 15 numbers, which are not padded.
     assert _largest_index(made, buffers) == largest
 

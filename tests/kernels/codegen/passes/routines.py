@@ -10,7 +10,7 @@ from optpy.ir import loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect, cuda_dialect
 from optpy.kernels.codegen.layout import CPU, CUDA
-from optpy.kernels.codegen.slots import Slots, gathered_fields, gathered_grids
+from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, add, const, mul, var
 
@@ -66,10 +66,10 @@ def scatter() -> ir.Routine:
 
 def conventions(*routines: ir.Routine, cuda: bool = False) -> Conventions:
     """Where the routines run, with all that they use numbered."""
-    slots = Slots(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
+    symbols = SymbolTable(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
     for routine in routines:
-        slots.add(routine, solved_only=False)
-    return Conventions(slots, (cuda_dialect if cuda else c_dialect)("float32"), CUDA if cuda else CPU, ())
+        symbols.add(routine, solved_only=False)
+    return Conventions(symbols, (cuda_dialect if cuda else c_dialect)("float32"), CUDA if cuda else CPU, ())
 
 
 _S = TypeVar("_S")

@@ -17,7 +17,7 @@ from tests.kernels.codegen.passes.routines import conventions, elementwise, gath
     ("routine", "expected"), [(elementwise(), True), (stencil(), False), (gather(), False), (scatter(), False)]
 )
 def test_what_is_elementwise(routine: ir.Routine, expected: bool) -> None:
-    assert is_elementwise(guard_reads(build_loops(lower(routine))), conventions(routine).slots) is expected
+    assert is_elementwise(guard_reads(build_loops(lower(routine))), conventions(routine).symbols) is expected
 
 
 def test_each_run_is_one_load_or_store_and_padding_joins_no_sum() -> None:

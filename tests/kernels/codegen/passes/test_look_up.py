@@ -11,7 +11,7 @@ from tests.kernels.codegen.passes.routines import GRAPH, conventions, gather, po
 
 
 def test_entries_at_a_point_are_looked_up_first_and_guarded_where_the_row_may_be_outside() -> None:
-    function = look_up(build_loops(lower(scatter())), conventions(scatter()).slots)
+    function = look_up(build_loops(lower(scatter())), conventions(scatter()).symbols)
     own, other = points(function).interior[:2]
     assert isinstance(own, loops.Lookup)
     assert isinstance(other, loops.Lookup)
@@ -21,7 +21,7 @@ def test_entries_at_a_point_are_looked_up_first_and_guarded_where_the_row_may_be
 
 
 def test_entries_of_a_loop_are_looked_up_in_it_in_its_order() -> None:
-    function = look_up(build_loops(lower(gather())), conventions(gather()).slots)
+    function = look_up(build_loops(lower(gather())), conventions(gather()).symbols)
     (edges,) = statements(function.body, loops.Edges)
     (lookup,) = statements(function.body, loops.Lookup)
     assert edges.body[0] is lookup
@@ -30,4 +30,4 @@ def test_entries_of_a_loop_are_looked_up_in_it_in_its_order() -> None:
 
 def test_a_grid_looks_nothing_up() -> None:
     function = build_loops(lower(stencil()))
-    assert look_up(function, conventions(stencil()).slots) == function
+    assert look_up(function, conventions(stencil()).symbols) == function

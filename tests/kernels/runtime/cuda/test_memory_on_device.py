@@ -15,7 +15,7 @@ import optpy as op
 from optpy.energy.derive.vectors import at, here
 from optpy.ir import REAL, Assignment, Dim, Field, Graph, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import CPU, CUDA, Layout, storage_dtype
-from optpy.kernels.codegen.slots import Slots
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
@@ -26,12 +26,14 @@ from tests.support.emulator.strict_cupy import Array, StrictCupy
 H, W, D, V, E = (Dim(n) for n in "HWDVE")
 
 
-def slots_of(*fields: Field) -> Slots:
-    slots = Slots()
+def symbols_of(*fields: Field) -> SymbolTable:
+    symbols = SymbolTable()
     for f in fields:
         domain = canonical_domain(f.dims)
-        slots.add(Routine("copy", domain, (Assignment(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False)
-    return slots
+        symbols.add(
+            Routine("copy", domain, (Assignment(at(f, domain, 0), here(f, f.channels - 1)),)), solved_only=False
+        )
+    return symbols
 
 
 FIELDS = [
@@ -47,10 +49,10 @@ SIZES = st.tuples(*[st.sampled_from([1, 2, 5, 31, 32, 33, 65])] * 2, st.integers
 
 
 def made_on(xp: Any, sizes: tuple[int, ...], layout: Layout = CUDA, side_by_side: bool = True) -> Buffers:
-    slots = slots_of(*FIELDS)
+    symbols = symbols_of(*FIELDS)
     if side_by_side:
-        slots.interleaved = {(V,)}
-    return Buffers(slots, dict(zip((H, W, D, V), sizes, strict=True)), "float32", xp, layout)
+        symbols.interleaved = {(V,)}
+    return Buffers(symbols, dict(zip((H, W, D, V), sizes, strict=True)), "float32", xp, layout)
 
 
 # -- buffers ---------------------------------------------------------------------------------------------------------
@@ -100,10 +102,10 @@ def test_the_bytes_are_known_beforehand(sizes: tuple[int, ...], layout: Layout, 
             self.total += size
             return np.zeros(size, dtype)
 
-    counting, slots = Counting(), slots_of(*FIELDS)
+    counting, symbols = Counting(), symbols_of(*FIELDS)
     by_dim = dict(zip((H, W, D, V), sizes, strict=True))
-    made = Buffers(slots, by_dim, dtype, counting, layout)
-    assert planned_bytes(slots, by_dim, dtype, layout) == counting.total >= made.nbytes
+    made = Buffers(symbols, by_dim, dtype, counting, layout)
+    assert planned_bytes(symbols, by_dim, dtype, layout) == counting.total >= made.nbytes
 
 
 @pytest.mark.nvrtc
@@ -202,11 +204,11 @@ GIB = 2**30
 
 
 def test_the_error_says_what_would_fit() -> None:
-    slots = slots_of(*(Field(f"A{n}", (H, W), 2, REAL, Role.DATA) for n in range(12)))
+    symbols = symbols_of(*(Field(f"A{n}", (H, W), 2, REAL, Role.DATA) for n in range(12)))
     sizes = {H: 32768, W: 32768}
 
     def needs(sizes: Any, dtype: str) -> int:
-        return planned_bytes(slots, sizes, dtype, CUDA)
+        return planned_bytes(symbols, sizes, dtype, CUDA)
 
     error = memory_error(needs, sizes, "float64", 158 * GIB, "NVIDIA H200")
     assert isinstance(error, op.OptpyError)

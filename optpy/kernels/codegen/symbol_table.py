@@ -27,7 +27,7 @@ class SegmentList:
 
 @final
 @dataclass(slots=True)
-class Slots:
+class SymbolTable:
     """Numbers are given in the order of first use; the same energy always gives the same numbers."""
 
     fields: dict[Field, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Slots:
     params: dict[str, int] = field(default_factory=dict)
     tables: dict[TableKey, int] = field(default_factory=dict)
     reductions: list[tuple[str, str]] = field(default_factory=list)
-    """(routine, reduction) of each slot."""
+    """(routine, reduction) by number."""
     interleaved: set[Dims] = field(default_factory=set)
     """Grids whose fields keep the channels of a point side by side: those that are read through graphs."""
     gathered: set[Field] = field(default_factory=set)
