@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from optpy.errors import Location
-from optpy.ir.spaces import Dim, Field, Graph, Index
+from optpy.ir.spaces import Dim, Field, Graph, LoopVariable
 from optpy.symbolic.affine import Affine, Condition, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -116,9 +116,9 @@ def affines_of(key: object) -> tuple[Affine, ...]:
             return ()
 
 
-def indices_of(key: object) -> list[Index]:
+def indices_of(key: object) -> list[LoopVariable]:
     """The loop variables inside a leaf, also inside its divisions and entries."""
-    return [a for a in atoms_of(affines_of(key)) if isinstance(a, Index)]
+    return [a for a in atoms_of(affines_of(key)) if isinstance(a, LoopVariable)]
 
 
 def entries_of(key: object) -> list[TableEntry]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import InternalError
-from optpy.ir.spaces import Dim, Domain, Index
+from optpy.ir.spaces import Dim, Domain, LoopVariable
 from optpy.symbolic.affine import Affine, TableEntry
 
 Integers = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Slab:
         for atom, c in affine.terms:
             if isinstance(atom, Dim):
                 total = total + c * bound.sizes[atom]
-            elif isinstance(atom, Index):
+            elif isinstance(atom, LoopVariable):
                 total = total + c * self._axis(self.domain.index(atom))
             elif isinstance(atom, TableEntry):
                 total = total + c * _entries(bound, atom, self.index(atom.row, bound))

@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.errors import InternalError
 from optpy.ir.leaves import Access, LocalName, atoms_of, indices_of
-from optpy.ir.spaces import REAL, Domain, Field, Incidence, Index, Loop, Role, loop_variable, point
+from optpy.ir.spaces import REAL, Domain, Field, Incidence, Loop, LoopVariable, Role, loop_variable, point
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
@@ -142,7 +142,7 @@ def _fields_used(routine: Routine) -> tuple[set[Field], set[Field], set[Field]]:
 
 
 def _loops_text(loops: Iterable[Loop]) -> str:
-    return ", ".join(f"{k}: {k.dim}" if isinstance(k, Index) else str(k) for k in loops)
+    return ", ".join(f"{k}: {k.dim}" if isinstance(k, LoopVariable) else str(k) for k in loops)
 
 
 def verify(routine: Routine) -> None:
@@ -158,7 +158,7 @@ def verify(routine: Routine) -> None:
             if index not in allowed:
                 raise InternalError(f"{routine.name}: {key} uses the loop variable {index} from outside its domain")
     for loop in (k for x in routine.locals for k in x.loops if isinstance(k, Incidence)):
-        if any(a not in routine.domain for a in atoms_of(loop.at) if isinstance(a, Index)):
+        if any(a not in routine.domain for a in atoms_of(loop.at) if isinstance(a, LoopVariable)):
             raise InternalError(f"{routine.name} loops over the edges at a point outside its domain: {loop}")
     if len({r.maximum for r in routine.reductions}) > 1:
         raise InternalError(f"{routine.name} has both sums and maxima")

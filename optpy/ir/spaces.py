@@ -24,7 +24,7 @@ class Dim:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Index:
+class LoopVariable:
     """A loop variable that runs over ``0 <= index < dim``."""
 
     name: str
@@ -34,7 +34,7 @@ class Index:
         return self.name
 
 
-Domain = tuple[Index, ...]
+Domain = tuple[LoopVariable, ...]
 """An index space: the box of all values of its loop variables, the last one fastest."""
 
 
@@ -79,7 +79,7 @@ def entry_dim(entry: TableEntry) -> Dim:
 class Incidence:
     """A loop over the edges whose slot points at a given point; ``edge`` is its loop variable."""
 
-    edge: Index
+    edge: LoopVariable
     graph: Graph
     slot: int
     at: tuple[Affine, ...]
@@ -88,11 +88,11 @@ class Incidence:
         return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
 
 
-Loop = Index | Incidence
+Loop = LoopVariable | Incidence
 """A loop of a local sum: over a whole dim, or over the edges at a point."""
 
 
-def loop_variable(loop: Loop) -> Index:
+def loop_variable(loop: Loop) -> LoopVariable:
     """The variable that a loop counts with."""
     return loop.edge if isinstance(loop, Incidence) else loop
 
@@ -174,4 +174,4 @@ def point(domain: Domain) -> tuple[Affine, ...]:
 
 def canonical_domain(dims: Iterable[Dim]) -> Domain:
     """The loop variables that routines over a grid use: i0, i1, ... in the order of the dims."""
-    return tuple(Index(f"i{n}", d) for n, d in enumerate(dims))
+    return tuple(LoopVariable(f"i{n}", d) for n, d in enumerate(dims))

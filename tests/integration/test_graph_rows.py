@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
-from optpy.ir import Dim, Graph, Incidence, Index
+from optpy.ir import Dim, Graph, Incidence, LoopVariable
 from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, TableEntry
 from tests.support.operator_checks import check_everything
@@ -89,7 +89,7 @@ def test_such_energies_can_be_solved() -> None:
 
 GRAPH = Graph("g", Dim("E"), ((Dim("V"),),))
 EDGES_OF_EDGES = Graph("h", Dim("F"), ((Dim("E"),),))
-EDGE, OTHER = Index("k0_0", Dim("E")), Index("i0", Dim("V"))
+EDGE, OTHER = LoopVariable("k0_0", Dim("E")), LoopVariable("i0", Dim("V"))
 
 
 def entry(row: Any, graph: Graph = GRAPH) -> TableEntry:
@@ -97,7 +97,7 @@ def entry(row: Any, graph: Graph = GRAPH) -> TableEntry:
 
 
 def test_rows_that_may_lie_outside_are_told_from_edges() -> None:
-    linked = entry(Index("i0", Dim("F")), EDGES_OF_EDGES)
+    linked = entry(LoopVariable("i0", Dim("F")), EDGES_OF_EDGES)
     inside = [entry(EDGE), entry(linked)]
     outside: list[Any] = [OTHER, Affine.of(EDGE) + 1, Affine.of(EDGE) * 2, 0, Dim("E"), Affine.of(linked) - 1]
     outside += [entry(EDGE), entry(Affine.of(EDGE) + 1, EDGES_OF_EDGES)]  # into V; at an edge that may not be there

@@ -16,9 +16,9 @@ from optpy.ir import (
     Domain,
     Field,
     Graph,
-    Index,
     LocalName,
     LocalSum,
+    LoopVariable,
     Reduce,
     Role,
     Routine,
@@ -36,7 +36,7 @@ DOMAIN = canonical_domain((E,))
 ROW = Affine.of(DOMAIN[0])
 X = Field("X", (V,), 2, REAL, Role.UNKNOWN)
 SUM = Field("Ap.X", (V,), 2, REAL, Role.VECTOR)
-BEYOND = Affine.of(Index("k0", V))
+BEYOND = Affine.of(LoopVariable("k0", V))
 
 
 def add(target: Access, value: Expr = ONE) -> AtomicAdd:
@@ -113,6 +113,6 @@ def test_phases_are_cut_where_something_must_be_there_before() -> None:
 
 
 def test_the_loops_of_sums_say_nothing_of_where_to_add() -> None:
-    local = LocalSum(("s",), (Index("k0", V),), ONE, (ONE,))
+    local = LocalSum(("s",), (LoopVariable("k0", V),), ONE, (ONE,))
     with pytest.raises(InternalError, match="its point does not determine"):
         verify(replace(ROUTINE, locals=(local,), atomic_adds=(add(Access(SUM, (BEYOND,), 0), var(LocalName("s"))),)))

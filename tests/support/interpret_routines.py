@@ -30,7 +30,7 @@ class Points:
         count: of the points.
     """
 
-    def __init__(self, bound: BoundData, values: Mapping[ir.Index, Whole], count: int) -> None:
+    def __init__(self, bound: BoundData, values: Mapping[ir.LoopVariable, Whole], count: int) -> None:
         self.bound = bound
         self.values = dict(values)
         self.count = count
@@ -47,7 +47,7 @@ class Points:
         match atom:
             case ir.Dim():
                 return np.full(self.count, self.bound.sizes[atom], np.int64)
-            case ir.Index():
+            case ir.LoopVariable():
                 return self.values[atom]
             case FloorDiv():
                 return self.number(atom.numerator) // atom.denominator
@@ -163,7 +163,7 @@ class Interpreter:
         return Points(self._bound, values, count)
 
     def _range(self, loop: ir.Loop, point: Points) -> Whole:
-        if isinstance(loop, ir.Index):
+        if isinstance(loop, ir.LoopVariable):
             return np.arange(self._bound.sizes[loop.dim])
         columns = self._bound.edges[loop.graph.name][:, list(loop.graph.columns_of(loop.slot))]
         return np.flatnonzero((columns == [point.number(a)[0] for a in loop.at]).all(axis=1))

@@ -22,12 +22,12 @@ from optpy.ir import (
     Element,
     InBounds,
     Incidence,
-    Index,
     IndexCondition,
     IndexValue,
     LocalName,
     LocalSum,
     Loop,
+    LoopVariable,
     canonical_domain,
     indices_of,
     loop_variable,
@@ -84,11 +84,11 @@ def views(source: LinearisedResidual, dims: tuple[Dim, ...], names: LoopNames) -
 
 def _grid_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> View:
     # The residual's loop variables and the unknown's have the same names: rename before solving.
-    own = {i: Index(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
+    own = {i: LoopVariable(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
     rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
     inverse = invert([a.substitute(rename) for a in index], target, list(own.values()))
     prefix = names.next()
-    loops = {f: Index(f"{prefix}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
+    loops = {f: LoopVariable(f"{prefix}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
     relabel: dict[Atom, Affine] = {f: Affine.of(k) for f, k in loops.items()}
     solution: dict[Atom, Affine] = {
         i: inverse.solution[r].substitute(relabel) if r in inverse.solution else relabel[r] for i, r in own.items()
@@ -110,8 +110,8 @@ def _slot_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex
     key = (graph, slot, at, tuple(i.dim for i in others))
     if key not in names.shared:
         prefix = names.next()
-        edge = Index(f"{prefix}_0", graph.edges)
-        free = (Index(f"{prefix}_{n + 1}", i.dim) for n, i in enumerate(others))
+        edge = LoopVariable(f"{prefix}_0", graph.edges)
+        free = (LoopVariable(f"{prefix}_{n + 1}", i.dim) for n, i in enumerate(others))
         names.shared[key] = (Incidence(edge, graph, slot, at), *free)
     loops = names.shared[key]
     solution: dict[Atom, Affine] = {
@@ -123,8 +123,8 @@ def _slot_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex
     return View(source, index, Inverse(solution, (), ()), loops, guard)
 
 
-def _index(atom: Atom) -> Index:
-    assert isinstance(atom, Index)
+def _index(atom: Atom) -> LoopVariable:
+    assert isinstance(atom, LoopVariable)
     return atom
 
 
@@ -135,7 +135,7 @@ def _dim(atom: Atom) -> Dim:
 def in_bounds(index: Affine, dim: Dim) -> Expr:
     """The bounds check, 1 where it holds by construction: a loop variable over the same dim."""
     for atom in index.atoms:
-        if isinstance(atom, Index) and atom.dim == dim and index.offset_from(atom) == 0:
+        if isinstance(atom, LoopVariable) and atom.dim == dim and index.offset_from(atom) == 0:
             return ONE
     return var(InBounds(index, dim))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optpy.ir import Access, Dim, InBounds, Index, entry_dim
+from optpy.ir import Access, Dim, InBounds, LoopVariable, entry_dim
 from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
@@ -32,7 +32,7 @@ def _never_negative(index: Affine) -> bool:
     for atom, c in index.terms:
         if isinstance(atom, Dim):
             worst = worst + Affine.of(atom) * c
-        elif isinstance(atom, Index):
+        elif isinstance(atom, LoopVariable):
             worst = worst + (Affine.of(atom.dim) - 1) * min(c, 0)
         elif isinstance(atom, TableEntry):  # checked when the data is bound
             worst = worst + (Affine.of(entry_dim(atom)) - 1) * min(c, 0)

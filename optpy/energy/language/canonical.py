@@ -8,7 +8,7 @@ from optpy import ir
 from optpy.energy.language.boundary import always_inside, boundary_guards
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.graph import slots_text
-from optpy.energy.language.index import LoopVariable
+from optpy.energy.language.index import DeclaredIndex
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import split
 from optpy.errors import EnergyError, Location
@@ -95,10 +95,10 @@ def _check_slots(label: str, expression: Expression) -> None:
                 )
 
 
-def loop_variables(roots: Iterable[Expr]) -> list[LoopVariable]:
+def loop_variables(roots: Iterable[Expr]) -> list[DeclaredIndex]:
     """The user's indices in expressions, in the order of their declaration."""
     atoms = {a for v in variables(roots) for a in ir.atoms_of(ir.affines_of(v.key))}
-    return sorted((a for a in atoms if isinstance(a, LoopVariable)), key=lambda a: a.serial)
+    return sorted((a for a in atoms if isinstance(a, DeclaredIndex)), key=lambda a: a.serial)
 
 
 def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from optpy import ir
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.graph import Slots, slots_text
-from optpy.energy.language.index import Dim, LoopVariable, as_affine, check_name, describe, is_outside, one_or_more
+from optpy.energy.language.index import DeclaredIndex, Dim, as_affine, check_name, describe, is_outside, one_or_more
 from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
 from optpy.energy.language.naming import shown
 from optpy.energy.language.refusal import Refusal, Symbol
@@ -86,7 +86,7 @@ class GridArray(Symbol):
                     f"{ir.entry_dim(a)}: the slots of '{a.table}' point into {slots_text(a.table)}",
                     Location.of_caller(),
                 )
-        variables = [a for a in index.atoms if isinstance(a, LoopVariable)]
+        variables = [a for a in index.atoms if isinstance(a, DeclaredIndex)]
         # Strided and mirrored reads over another grid are meant; a plain neighbour over another grid is a mistake.
         if len(variables) == 1 and abs(index.coefficient(variables[0])) == 1 and dim not in index.atoms:
             over = variables[0].dim

@@ -8,7 +8,7 @@ from optpy import ir
 from optpy.energy.language.canonical import loop_variables, rename
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.index import LoopVariable
+from optpy.energy.language.index import DeclaredIndex
 from optpy.energy.language.robust import refuse_robust
 from optpy.errors import EnergyError
 from optpy.symbolic.affine import Affine, Atom
@@ -54,8 +54,8 @@ def _check_axes(
     what: str,
     field: ir.Field,
     dim: ir.Dim,
-    loops: Sequence[LoopVariable],
-    axes: Sequence[ir.Index],
+    loops: Sequence[DeclaredIndex],
+    axes: Sequence[ir.LoopVariable],
     condition: Expression,
 ) -> None:
     if len(loops) == len(axes):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from optpy import ir
 from optpy.energy.language.declarations import GridArray
 from optpy.energy.language.expression import Expression, Operand, as_condition, as_expression, elementwise, stack
-from optpy.energy.language.index import LoopVariable, as_affine, describe
+from optpy.energy.language.index import DeclaredIndex, as_affine, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.other_names import enter_functions
 from optpy.errors import EnergyError, Location
@@ -258,7 +258,7 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
 
 
 def _own_dim(index: Affine) -> ir.Dim:
-    dims = {a.dim for a in index.atoms if isinstance(a, LoopVariable)}
+    dims = {a.dim for a in index.atoms if isinstance(a, DeclaredIndex)}
     dims |= {ir.entry_dim(a) for a in index.atoms if isinstance(a, TableEntry)}
     if len(dims) != 1:
         raise EnergyError(

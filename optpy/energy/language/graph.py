@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, final
 
 from optpy import ir
-from optpy.energy.language.index import Dim, IndexExpression, LoopVariable, check_name, describe
+from optpy.energy.language.index import DeclaredIndex, Dim, IndexExpression, check_name, describe
 from optpy.energy.language.naming import shown, unpacked_count
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location, callers_frame
@@ -59,7 +59,7 @@ class Graph(Symbol):
         """
         edge = key.affine if isinstance(key, IndexExpression) else None
         atom = edge.atoms[0] if edge is not None and len(edge.atoms) == 1 else None
-        if edge is None or not isinstance(atom, LoopVariable) or edge.offset_from(atom) != 0:
+        if edge is None or not isinstance(atom, DeclaredIndex) or edge.offset_from(atom) != 0:
             raise EnergyError(
                 f"the graph '{self.name}' takes a loop variable over its edges: {self._names} = {self.name}[e] with "
                 f"e = op.indices({self.graph.edges}); got {key if edge is not None else describe(key)}",

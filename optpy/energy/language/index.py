@@ -29,8 +29,8 @@ _DIGITS = 40
 
 @final
 @dataclass(frozen=True, slots=True)
-class LoopVariable:
-    """A user's index: unique, ordered by declaration. Energies rename them to ``ir.Index`` term by term."""
+class DeclaredIndex:
+    """A user's index: unique, ordered by declaration. Energies rename them to ``ir.LoopVariable`` term by term."""
 
     serial: int
     dim: ir.Dim
@@ -145,7 +145,7 @@ class Index(IndexExpression):
     __slots__ = ("variable",)
 
     def __init__(self, dim: ir.Dim, name: str, location: Location | None) -> None:
-        self.variable = LoopVariable(next(_serials), dim, name, location)
+        self.variable = DeclaredIndex(next(_serials), dim, name, location)
         super().__init__(Affine.of(self.variable))
 
 
@@ -243,7 +243,7 @@ def _extremes(index: Affine) -> tuple[Affine, Affine]:
         if isinstance(atom, ir.Dim):
             least, most = least + Affine.of(atom) * c, most + Affine.of(atom) * c
             continue
-        dim = atom.dim if isinstance(atom, LoopVariable) else ir.entry_dim(atom)  # type: ignore[arg-type]
+        dim = atom.dim if isinstance(atom, DeclaredIndex) else ir.entry_dim(atom)  # type: ignore[arg-type]
         end = (Affine.of(dim) - Affine(1)) * c
         least, most = (least, most + end) if c > 0 else (least + end, most)
     return least, most

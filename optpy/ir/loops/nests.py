@@ -26,7 +26,7 @@ from optpy.ir.loops.statements import (
 )
 from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.loops.whole import Condition, Variable, Whole, all_of
-from optpy.ir.spaces import Dim, Domain, Incidence, Index
+from optpy.ir.spaces import Dim, Domain, Incidence, LoopVariable
 
 Block = tuple["Statement", ...]
 """Statements, one after the other."""
@@ -41,7 +41,7 @@ one stores; one thread, unrolled; the threads that work on one point, in turns."
 class Loop:
     """``body`` for every ``variable`` from ``low`` below ``high``, ``step`` apart."""
 
-    variable: Index | Variable
+    variable: LoopVariable | Variable
     low: Whole
     high: Whole
     body: Block
@@ -108,9 +108,9 @@ class Points:
     border: Block
 
     @property
-    def last(self) -> Index:
+    def last(self) -> LoopVariable:
         """The fastest loop variable; of a grid of one point, one that nothing reads."""
-        return self.domain[-1] if self.domain else Index("only", Dim("1"))
+        return self.domain[-1] if self.domain else LoopVariable("only", Dim("1"))
 
     def __str__(self) -> str:
         margins = ", ".join(f"{i}: {low}, {high}" for i, (low, high) in zip(self.domain, self.margins, strict=True))
@@ -153,7 +153,7 @@ class Tiles:
 class Line:
     """On a GPU: ``body`` at every point of a grid of one dim or none, a thread a point."""
 
-    index: Index
+    index: LoopVariable
     count: Whole
     body: Block
 
@@ -168,7 +168,7 @@ class Teams:
 
     number: int
     domain: Domain
-    index: Index
+    index: LoopVariable
     body: Block
 
     def __str__(self) -> str:

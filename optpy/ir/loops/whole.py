@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.spaces import Dim, Field, Index
+from optpy.ir.spaces import Dim, Field, LoopVariable
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 
@@ -123,7 +123,7 @@ Whole = Affine | Count | Flat | Fetch | Extreme | Choose | VectorStart
 class Within:
     """``low <= index < dim - high``."""
 
-    index: Index
+    index: LoopVariable
     low: int
     high: int
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import final
 
-from optpy.ir import Access, Domain, InBounds, Index, Routine, verify
+from optpy.ir import Access, Domain, InBounds, LoopVariable, Routine, verify
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, Expr, Var
@@ -58,7 +58,7 @@ def lower(routine: Routine) -> Kernel:
     return Kernel(routine, interior, tuple((low[i], high[i]) for i in routine.domain))
 
 
-def _offsets(key: object, domain: Domain) -> list[tuple[Index, int]]:
+def _offsets(key: object, domain: Domain) -> list[tuple[LoopVariable, int]]:
     """The stencil offsets of a leaf: (loop variable, distance) for each axis over the variable's own dim."""
     match key:
         case Access():
@@ -71,7 +71,7 @@ def _offsets(key: object, domain: Domain) -> list[tuple[Index, int]]:
     return [f for f, d in found if f is not None and f[0].dim == d]
 
 
-def loop_offset(a: Affine, domain: Domain) -> tuple[Index, int] | None:
+def loop_offset(a: Affine, domain: Domain) -> tuple[LoopVariable, int] | None:
     """(i, d) if the index is ``i + d`` for a loop variable of the domain."""
     for i in domain:
         d = a.offset_from(i)

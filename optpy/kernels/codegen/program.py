@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Coupling, Dim, Index, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import Coupling, Dim, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
@@ -109,5 +109,5 @@ def _maximum(routine: Routine) -> int:
 
 
 def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
-    loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, Index)) for x in routine.locals)
+    loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, LoopVariable)) for x in routine.locals)
     return len(routine.accesses()) + len(routine.assignments) + len(routine.atomic_adds), loops

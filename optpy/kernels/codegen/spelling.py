@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optpy.ir import Dim, Field, InBounds, Index, Scalar, loops
+from optpy.ir import Dim, Field, InBounds, LoopVariable, Scalar, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
@@ -93,7 +93,7 @@ class Spelling:
                 return self.size(atom)
             case loops.Pitch():
                 return self.pitch(atom.dims)
-        assert isinstance(atom, Index | loops.Variable)
+        assert isinstance(atom, LoopVariable | loops.Variable)
         return atom.name
 
     def _flat(self, value: loops.Flat) -> str:

@@ -17,7 +17,7 @@ from optpy.ir import (
     Domain,
     Group,
     InBounds,
-    Index,
+    LoopVariable,
     Role,
     Routine,
     Scalar,
@@ -71,7 +71,7 @@ class ReadPoint:
 _ANYWHERE = ReadPoint((), ())
 
 
-def read_points(roots: Iterable[Expr], domain: Domain, edges: Collection[Index]) -> dict[Expr, ReadPoint]:
+def read_points(roots: Iterable[Expr], domain: Domain, edges: Collection[LoopVariable]) -> dict[Expr, ReadPoint]:
     """For each node that reads fields at a single point and nowhere else, that point.
 
     Args:
@@ -94,7 +94,7 @@ def read_points(roots: Iterable[Expr], domain: Domain, edges: Collection[Index])
     return {node: at for node, at in points.items() if at is not _ANYWHERE}
 
 
-def _leaf_point(key: object, domain: Domain, edges: Collection[Index]) -> ReadPoint | None:
+def _leaf_point(key: object, domain: Domain, edges: Collection[LoopVariable]) -> ReadPoint | None:
     if isinstance(key, Scalar):
         return _ANYWHERE
     if not isinstance(key, Access) or key.field.role is Role.VECTOR or not key.field.dims:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Graph, Incidence, Index, Routine, affines_of, entries_of, entry_dim
+from optpy.ir import Graph, Incidence, LoopVariable, Routine, affines_of, entries_of, entry_dim
 from optpy.symbolic.affine import Affine, TableEntry
 
 
@@ -54,12 +54,12 @@ class Sorted:
 TableKey = Column | Offsets | Sorted
 
 
-def incidences(routine: Routine) -> dict[Index, Incidence]:
+def incidences(routine: Routine) -> dict[LoopVariable, Incidence]:
     """The loops over edges of a routine by their loop variables."""
     return {k.edge: k for x in routine.locals for k in x.loops if isinstance(k, Incidence)}
 
 
-def table_of(entry: TableEntry, loops: Mapping[Index, Incidence]) -> TableKey:
+def table_of(entry: TableEntry, loops: Mapping[LoopVariable, Incidence]) -> TableKey:
     """The table of an entry: in the order of the loop that is its row, if that runs over edges of its graph."""
     row = loop_row(entry)
     loop = None if row is None else loops.get(row)
@@ -68,14 +68,14 @@ def table_of(entry: TableEntry, loops: Mapping[Index, Incidence]) -> TableKey:
     return Column(entry.table, entry.column)
 
 
-def loop_row(entry: TableEntry) -> Index | None:
+def loop_row(entry: TableEntry) -> LoopVariable | None:
     """The loop variable over the edges that is an entry's row; None if the row is any other index.
 
     Rows are other indices where a residual is seen from elsewhere: with ``U[e + 1]``, from ``U``'s point y at the edge
     ``y - 1``; or where a condition of ``fixed`` is read at an index: at what another graph points at.
     """
     for atom in entry.row.atoms:
-        if isinstance(atom, Index) and atom.dim == entry.table.edges and entry.row.offset_from(atom) == 0:
+        if isinstance(atom, LoopVariable) and atom.dim == entry.table.edges and entry.row.offset_from(atom) == 0:
             return atom
     return None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optpy.ir import REAL, Access, Dim, Domain, Field, InBounds, Index, Role, loops
+from optpy.ir import REAL, Access, Dim, Domain, Field, InBounds, LoopVariable, Role, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.native
 T = 8
 """Rows and columns of a tile."""
 H, W = Dim("H"), Dim("W")
-TI, Y, A = (Index(name, H) for name in ("ti", "i", "a"))
-TJ, X, B = (Index(name, W) for name in ("tj", "j", "b"))
+TI, Y, A = (LoopVariable(name, H) for name in ("ti", "i", "a"))
+TJ, X, B = (LoopVariable(name, W) for name in ("tj", "j", "b"))
 IMAGE, BLURRED = Field("image", (H, W), 1, REAL, Role.DATA), Field("blurred", (H, W), 1, REAL, Role.VECTOR)
 SUMS, LARGEST = Field("sums", (H,), 1, REAL, Role.VECTOR), Field("largest", (W,), 1, REAL, Role.VECTOR)
 TILE = Field("tile", (H, W), 1, REAL, Role.STORED)
 
 
-def at(field: Field, *index: Affine | Index) -> Access:
+def at(field: Field, *index: Affine | LoopVariable) -> Access:
     return Access(field, tuple(map(Affine.of, index)), 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optpy.ir import Access, Dim, Domain, InBounds, Index, entry_dim, loops
+from optpy.ir import Access, Dim, Domain, InBounds, LoopVariable, entry_dim, loops
 from optpy.kernels.codegen.lower import loop_offset
 from optpy.kernels.codegen.tables import row_is_inside
 from optpy.symbolic.affine import Affine, Atom, TableEntry
@@ -39,7 +39,7 @@ def _guarded(block: loops.Block, domain: Domain, inner: Domain, checked: bool) -
                 found.append(replace(s, reads=tuple((a, loops.Load(loops.MemoryOperand(a), guards(a))) for a in read)))
             case loops.Store(operand=loops.MemoryOperand(access=access), atomic=True):
                 found.append(replace(s, guards=guards(access)))
-            case loops.Loop(variable=Index() as variable):
+            case loops.Loop(variable=LoopVariable() as variable):
                 found.append(replace(s, body=_guarded(s.body, domain, (*inner, variable), checked)))
             case loops.Edges():
                 found.append(replace(s, body=_guarded(s.body, domain, (*inner, s.loop.edge), checked)))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from optpy.ir import InBounds, Incidence, Index, affines_of, atoms_of, loops
+from optpy.ir import InBounds, Incidence, LoopVariable, affines_of, atoms_of, loops
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.codegen.tables import Sorted, loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, TableEntry
@@ -29,7 +29,7 @@ class _Names:
     symbols: SymbolTable
     numbers: dict[TableEntry, int] = field(default_factory=dict)
 
-    def lookup(self, e: TableEntry, around: dict[Index, Incidence]) -> loops.Lookup:
+    def lookup(self, e: TableEntry, around: dict[LoopVariable, Incidence]) -> loops.Lookup:
         key, row = table_of(e, around), loop_row(e)
         if row is None:
             name = f"entry{self.numbers.setdefault(e, len(self.numbers))}"
@@ -41,7 +41,11 @@ class _Names:
 
 
 def _defined(
-    block: loops.Block, known: set[Index], done: set[TableEntry], around: dict[Index, Incidence], names: _Names
+    block: loops.Block,
+    known: set[LoopVariable],
+    done: set[TableEntry],
+    around: dict[LoopVariable, Incidence],
+    names: _Names,
 ) -> loops.Block:
     """The block, and the blocks inside, with what they look up defined at their beginning.
 
@@ -57,7 +61,7 @@ def _defined(
         found.append(names.lookup(e, around))
     for s in block:
         match s:
-            case loops.Loop(variable=Index() as variable):
+            case loops.Loop(variable=LoopVariable() as variable):
                 found.append(replace(s, body=_defined(s.body, known | {variable}, done, around, names)))
             case loops.Edges():
                 inner = {**around, s.loop.edge: s.loop}
@@ -84,6 +88,6 @@ def _indices(block: loops.Block) -> Iterator[tuple[Affine, ...]]:
                 yield s.loop.at
 
 
-def _rows(entry: TableEntry) -> set[Index]:
+def _rows(entry: TableEntry) -> set[LoopVariable]:
     """The loop variables inside an entry's row."""
-    return {a for a in atoms_of([entry.row]) if isinstance(a, Index)}
+    return {a for a in atoms_of([entry.row]) if isinstance(a, LoopVariable)}

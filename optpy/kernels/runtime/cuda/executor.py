@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from optpy.ir import Dim, Field, Graph, Incidence, LoopVariable, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
@@ -183,7 +183,7 @@ class CudaExecutor:
         routine = self.program.routine(kernel)
         lengths = []
         for x in routine.locals:
-            outer = math.prod(self.buffers.sizes[i.dim] for i in x.loops[:-1] if isinstance(i, Index))
+            outer = math.prod(self.buffers.sizes[i.dim] for i in x.loops[:-1] if isinstance(i, LoopVariable))
             last = x.loops[-1]
             if isinstance(last, Incidence):
                 degrees = graphs[last.graph].degrees(last.slot)
@@ -332,7 +332,7 @@ def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
             largest = sizes[entry_dim(atom)]
             inner = max(inner, _reach(atom.row, sizes))
         else:
-            assert isinstance(atom, Index | Dim)
-            largest = sizes[atom.dim if isinstance(atom, Index) else atom]
+            assert isinstance(atom, LoopVariable | Dim)
+            largest = sizes[atom.dim if isinstance(atom, LoopVariable) else atom]
         total += abs(coefficient) * largest
     return max(total, inner)

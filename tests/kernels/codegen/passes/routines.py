@@ -25,7 +25,7 @@ G = ir.Field("g", (V,), 3, ir.REAL, ir.Role.VECTOR)
 GRAPH = ir.Graph("edges", E, ((V,), (V,)))
 
 
-def read(field: ir.Field, *index: Affine | ir.Index, channel: int = 0) -> ir.Access:
+def read(field: ir.Field, *index: Affine | ir.LoopVariable, channel: int = 0) -> ir.Access:
     return ir.Access(field, tuple(map(Affine.of, index)), channel)
 
 
@@ -48,7 +48,7 @@ def elementwise() -> ir.Routine:
 def gather() -> ir.Routine:
     """g[v] = the sum of X[v] - p[other end], over the edges whose first end is v."""
     (v,) = VERTICES
-    edge = ir.Index("k", E)
+    edge = ir.LoopVariable("k", E)
     (other,) = GRAPH.at(1, Affine.of(edge))
     loop = ir.Incidence(edge, GRAPH, 0, (Affine.of(v),))
     names = tuple(f"local{c}" for c in range(3))
