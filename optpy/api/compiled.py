@@ -15,7 +15,7 @@ from optpy.api.device_choice import DeviceChoice
 from optpy.api.pipeline import cpu_backend, cuda_backend
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import BoundData
-from optpy.ir import Graph, Problem, Target
+from optpy.ir import Hypergraph, Problem, Target
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.scheduling.schedule import Given
@@ -38,7 +38,7 @@ class CompiledEnergy:
         self.dtype = dtype
         self._backends = backends
         self._compiling = threading.Lock()  # threads that solve at once compile once
-        self._connectivity: dict[Graph, Connectivity] = {}
+        self._connectivity: dict[Hypergraph, Connectivity] = {}
 
     def backend(self, dtype: DTypeLike) -> Backend:
         """The problem compiled for one precision: now, if it has not been before."""
@@ -70,9 +70,9 @@ class CompiledEnergy:
         """The problem with memory for the sizes of some data, in its precision."""
         return self.backend(bound.dtype).problem(self.problem, bound.sizes, threads)
 
-    def connectivity(self, bound: BoundData) -> dict[Graph, Connectivity]:
+    def connectivity(self, bound: BoundData) -> dict[Hypergraph, Connectivity]:
         """The tables of the graphs in the data; those of the last data where the edges are the same."""
-        found: dict[Graph, Connectivity] = {}
+        found: dict[Hypergraph, Connectivity] = {}
         for g in self.problem.graphs:
             edges, last = bound.edges[g.name], self._connectivity.get(g)
             same = last is not None and last.same_as(edges, bound.sizes)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Graph, Routine
+from optpy.ir import Dim, Field, Hypergraph, Routine
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
@@ -34,9 +34,9 @@ class Executor(Protocol):
 
     def set_params(self, params: Mapping[str, float]) -> None: ...
 
-    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+    def set_connectivity(self, graphs: Mapping[Hypergraph, Connectivity]) -> None: ...
 
-    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Find the points at which something is solved for."""
 
     def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
@@ -71,10 +71,10 @@ class Linear(Protocol):
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
 
-    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Raises OptionError where the preconditioner that was asked for by name does not apply to these."""
 
-    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None: ...
+    def set_graphs(self, graphs: Mapping[Hypergraph, Connectivity]) -> None: ...
 
     def data_changed(self) -> None: ...
 

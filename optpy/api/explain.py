@@ -14,7 +14,7 @@ from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Graph, Problem, Role
+from optpy.ir import Hypergraph, Problem, Role
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
 
@@ -32,7 +32,7 @@ def explained_cost(problem: Problem, executor: Executor, cost: Cost) -> str:
 
 
 def explained_gradient(
-    problem: Problem, executor: Executor, params: Mapping[str, float], graphs: Mapping[Graph, Connectivity]
+    problem: Problem, executor: Executor, params: Mapping[str, float], graphs: Mapping[Hypergraph, Connectivity]
 ) -> str:
     """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
     host, buffers = executor.host, executor.buffers

@@ -69,7 +69,7 @@ class Energy:
         return self.problem.fields
 
     @property
-    def graphs(self) -> tuple[ir.Graph, ...]:
+    def graphs(self) -> tuple[ir.Hypergraph, ...]:
         """Those that are read, in the order of their first mention."""
         return self.problem.graphs
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from optpy.errors import Location
-from optpy.ir.spaces import Dim, Field, Graph, LoopVariable
+from optpy.ir.spaces import Dim, Field, Hypergraph, LoopVariable
 from optpy.symbolic.affine import Affine, Condition, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -138,22 +138,22 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
     return found
 
 
-def graphs_in(roots: Iterable[Expr]) -> list[Graph]:
+def graphs_in(roots: Iterable[Expr]) -> list[Hypergraph]:
     """The graphs whose entries stand in expressions, each once."""
     return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))
 
 
-def graphs_of(index: Iterable[Affine]) -> tuple[Graph, ...]:
+def graphs_of(index: Iterable[Affine]) -> tuple[Hypergraph, ...]:
     """The graphs that an index goes through."""
     return tuple(dict.fromkeys(a.table for a in atoms_of(index) if isinstance(a, TableEntry)))
 
 
-def slot_read(index: tuple[Affine, ...]) -> tuple[Graph, int, Affine, tuple[int, ...]] | None:
+def slot_read(index: tuple[Affine, ...]) -> tuple[Hypergraph, int, Affine, tuple[int, ...]] | None:
     """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
     entries = [a for affine in index for a in affine.atoms if isinstance(a, TableEntry)]
     if not entries or len(entries) != len(index):
         return None
-    graph: Graph = entries[0].table
+    graph: Hypergraph = entries[0].table
     row = entries[0].row
     for slot in range(len(graph.slots)):
         at = graph.at(slot, row)

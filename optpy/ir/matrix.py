@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir.spaces import Dim, Domain, Element, Field, Graph
+from optpy.ir.spaces import Dim, Domain, Element, Field, Hypergraph
 from optpy.symbolic.affine import Affine
 
 
@@ -21,7 +21,7 @@ class EdgeCoupling:
         label: the residual's.
     """
 
-    graph: Graph
+    graph: Hypergraph
     slots: tuple[int, int]
     offset: tuple[int, ...]
     label: str

@@ -9,7 +9,7 @@ from typing import final
 from optpy.errors import Location
 from optpy.ir.leaves import Scalar
 from optpy.ir.residual import Residual
-from optpy.ir.spaces import Dim, Field, Graph
+from optpy.ir.spaces import Dim, Field, Hypergraph
 from optpy.symbolic.expr import Expr
 
 
@@ -48,7 +48,7 @@ class Problem:
     fixed: Mapping[Field, Expr]
     fixed_as_written: Mapping[Field, str]
     fields: tuple[Field, ...]
-    graphs: tuple[Graph, ...]
+    graphs: tuple[Hypergraph, ...]
     params: tuple[Scalar, ...]
     scales: tuple[Scale, ...]
     location: Location

@@ -40,7 +40,7 @@ Domain = tuple[LoopVariable, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Graph:
+class Hypergraph:
     """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
 
     As the table of an ``TableEntry``: a row for each edge, and the slots' axes side by side as columns.
@@ -70,7 +70,7 @@ class Graph:
 
 def entry_dim(entry: TableEntry) -> Dim:
     """The axis that an entry of a graph points into."""
-    graph: Graph = entry.table
+    graph: Hypergraph = entry.table
     return graph.columns[entry.column]
 
 
@@ -80,7 +80,7 @@ class Incidence:
     """A loop over the edges whose slot points at a given point; ``edge`` is its loop variable."""
 
     edge: LoopVariable
-    graph: Graph
+    graph: Hypergraph
     slot: int
     at: tuple[Affine, ...]
 

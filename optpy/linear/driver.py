@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, final
 
-from optpy.ir import Dim, Field, Graph
+from optpy.ir import Dim, Field, Hypergraph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice
 from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, go_on
@@ -76,7 +76,7 @@ class LinearSolver:
         for record in records:
             self._implementation(record).compile(self.system, damped)
 
-    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Graph, Connectivity]) -> None:
+    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.
 
         Raises:
@@ -84,7 +84,7 @@ class LinearSolver:
         """
         check(self._asked, System(self._loop, graphs, sizes))
 
-    def set_graphs(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_graphs(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Take over the edges: what applies depends on them.
 
         Raises:

@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
-from optpy.ir import Dim, Graph, Incidence, LoopVariable
+from optpy.ir import Dim, Hypergraph, Incidence, LoopVariable
 from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, TableEntry
 from tests.support.operator_checks import check_everything
@@ -87,12 +87,12 @@ def test_such_energies_can_be_solved() -> None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-GRAPH = Graph("g", Dim("E"), ((Dim("V"),),))
-EDGES_OF_EDGES = Graph("h", Dim("F"), ((Dim("E"),),))
+GRAPH = Hypergraph("g", Dim("E"), ((Dim("V"),),))
+EDGES_OF_EDGES = Hypergraph("h", Dim("F"), ((Dim("E"),),))
 EDGE, OTHER = LoopVariable("k0_0", Dim("E")), LoopVariable("i0", Dim("V"))
 
 
-def entry(row: Any, graph: Graph = GRAPH) -> TableEntry:
+def entry(row: Any, graph: Hypergraph = GRAPH) -> TableEntry:
     return TableEntry(graph, 0, Affine.of(row))
 
 

@@ -15,7 +15,7 @@ from optpy.ir import (
     Dim,
     Domain,
     Field,
-    Graph,
+    Hypergraph,
     LocalName,
     LocalSum,
     LoopVariable,
@@ -31,7 +31,7 @@ from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, Expr, const, var
 
 V, E = Dim("V"), Dim("E")
-G = Graph("g", E, ((V,), (V,)))
+G = Hypergraph("g", E, ((V,), (V,)))
 DOMAIN = canonical_domain((E,))
 ROW = Affine.of(DOMAIN[0])
 X = Field("X", (V,), 2, REAL, Role.UNKNOWN)

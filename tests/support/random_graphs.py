@@ -41,7 +41,7 @@ class RandomGraphEnergy:
         return "\n".join([f"seed {self.seed}", *self.text])
 
 
-def random_edges(rng: np.random.Generator, graph: ir.Graph, sizes: dict[str, int]) -> Any:
+def random_edges(rng: np.random.Generator, graph: ir.Hypergraph, sizes: dict[str, int]) -> Any:
     n = sizes[graph.edges.name]
     columns = [rng.integers(0, max(1, sizes[d.name] - (sizes[d.name] > 3)), n) for d in graph.columns]
     edges = np.stack(columns, axis=1)

@@ -171,7 +171,7 @@ def _sizes_after(
     problem: ir.Problem,
     bound: BoundData,
     arrays: Mapping[ir.Field, Any],
-    graphs: Mapping[ir.Graph, Any],
+    graphs: Mapping[ir.Hypergraph, Any],
 ) -> dict[ir.Dim, int]:
     """All sizes after a change; what stays comes first, so that messages are about what changes."""
     sizes: dict[ir.Dim, int] = {}
@@ -213,7 +213,7 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
 
 
 def _wanted(s: Source) -> str:
-    if isinstance(s, ir.Graph):
+    if isinstance(s, ir.Hypergraph):
         return f"{s.name!r} (an integer array of shape ({s.edges}, {len(s.columns)}))"
     return (
         f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {accepted_text(s)})"
@@ -223,11 +223,11 @@ def _wanted(s: Source) -> str:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-BoundBy = dict[ir.Dim, ir.Field | ir.Graph]
+BoundBy = dict[ir.Dim, ir.Field | ir.Hypergraph]
 """The array or graph that gave each size."""
 
 
-def _bind_edges(g: ir.Graph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
+def _bind_edges(g: ir.Hypergraph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
     if sizes.setdefault(g.edges, edges) != edges:
         raise DataError(
             f"the graph {g.name!r} has {edges} edges, but {g.edges} is {sizes[g.edges]} from "

@@ -20,7 +20,7 @@ MOST_POINTS = 2**31 - 1
 """Kernels hold indices in 32 bits: half the memory to read."""
 
 
-def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
+def graph_array(graph: ir.Hypergraph, value: Any, xp: Any) -> Any:
     """A graph's array, of ``xp``, of the right shape and kind.
 
     Without edges it may be an empty list, or an array of shape (0, columns), which NumPy makes of floats by itself.
@@ -57,7 +57,7 @@ def graph_array(graph: ir.Graph, value: Any, xp: Any) -> Any:
     return raw
 
 
-def _check_rows(graph: ir.Graph, value: Any) -> None:
+def _check_rows(graph: ir.Hypergraph, value: Any) -> None:
     """That lists of edges have as many entries each: NumPy makes no array of others."""
     if not isinstance(value, list | tuple):
         return
@@ -72,7 +72,7 @@ def _check_rows(graph: ir.Graph, value: Any) -> None:
             )
 
 
-def checked_edges(graph: ir.Graph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:
+def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:
     """The edges, copied.
 
     Args:
@@ -99,7 +99,7 @@ def checked_edges(graph: ir.Graph, raw: Any, sizes: Mapping[ir.Dim, int], xp: An
     return own.astype(np.int32, copy=False)
 
 
-def _bad_index(graph: ir.Graph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, int]) -> DataError:
+def _bad_index(graph: ir.Hypergraph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, int]) -> DataError:
     bad = (raw < 0) | (raw >= limits.astype(raw.dtype if raw.dtype.itemsize == 8 else np.int64))
     row, column = first_true(bad)
     slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))

@@ -21,7 +21,7 @@ from optpy.symbolic.expr import Expr
 from optpy.symbolic.operations import absolute, equal, less, less_equal, modulo
 from optpy.symbolic.order import topological
 
-Source = ir.Field | ir.Scalar | ir.Graph
+Source = ir.Field | ir.Scalar | ir.Hypergraph
 """A declaration that an expression reads."""
 
 Operand = Any

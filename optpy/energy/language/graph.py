@@ -44,7 +44,7 @@ class Graph(Symbol):
         given = (slots,) if isinstance(slots, Dim) or not isinstance(slots, Iterable) else tuple(slots)
         if not given:
             raise EnergyError(f"the graph {name!r} has no slots: op.Graph({name!r}, E, (V, V))", location)
-        self.graph = ir.Graph(name, edges.size, tuple(_slot(name, s, location) for s in given), location)
+        self.graph = ir.Hypergraph(name, edges.size, tuple(_slot(name, s, location) for s in given), location)
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Slots(tuple[Any, ...]):
 
     def refused_by(self, field: ir.Field) -> EnergyError:
         """The error of a field indexed by all slots at once."""
-        graph: ir.Graph = self._entry.table
+        graph: ir.Hypergraph = self._entry.table
         reads = [f"{field}[{a}]" for a, slot in zip(_LETTERS, graph.slots, strict=False) if slot == field.dims]
         cure = f"write {', '.join(reads)}" if reads else f"none of them points into {slot_text(field.dims)}"
         return EnergyError(
@@ -156,7 +156,7 @@ class Slots(tuple[Any, ...]):
 _LETTERS = "abcdefgh"
 
 
-def _slot_names(graph: ir.Graph) -> str:
+def _slot_names(graph: ir.Hypergraph) -> str:
     """``a, b``; ``a,`` for a single slot."""
     names = _LETTERS[: len(graph.slots)]
     return ", ".join(names) if len(names) > 1 else f"{names},"
@@ -178,7 +178,7 @@ def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Dim, ...]:
     return tuple(d.size for d in axes)
 
 
-def slots_text(graph: ir.Graph) -> str:
+def slots_text(graph: ir.Hypergraph) -> str:
     """``(V, V)``, ``((H, W), V)``."""
     texts = [slot_text(s) for s in graph.slots]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -44,7 +44,7 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     fields = tuple(s for s in read_at_all if isinstance(s, ir.Field))
     unknowns = tuple(f for f in fields if f.role is ir.Role.UNKNOWN and f in read)
     _check_fixed(canonical, unknowns, location)
-    graphs = tuple(s for s in read_at_all if isinstance(s, ir.Graph))
+    graphs = tuple(s for s in read_at_all if isinstance(s, ir.Hypergraph))
     params = tuple(s for s in read_at_all if isinstance(s, ir.Scalar))
     problem = ir.Problem(residuals, unknowns, canonical, as_written, fields, graphs, params, scales, location)
     _check_sizes(problem)
@@ -146,7 +146,7 @@ def _mentioned(terms: list[Expression], conditions: Mapping[Unknown, Expression]
 def _declaration(s: Source) -> str:
     if isinstance(s, ir.Scalar):
         return f"a param ({s.location})"
-    if isinstance(s, ir.Graph):
+    if isinstance(s, ir.Hypergraph):
         return f"a graph with slots {slots_text(s)} ({s.location})"
     kind = "an unknown" if s.role is ir.Role.UNKNOWN else f"an array of dtype {s.dtype}"
     return f"{kind} of shape {shape_text(s)} ({s.location})"

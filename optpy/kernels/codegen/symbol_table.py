@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
-from optpy.ir import Access, Dim, Field, Graph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
+from optpy.ir import Access, Dim, Field, Hypergraph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, TableEntry
 
@@ -21,7 +21,7 @@ class SegmentList:
 
     dims: Dims
     solved_only: bool
-    incidences: tuple[tuple[Graph, int], ...] = ()
+    incidences: tuple[tuple[Hypergraph, int], ...] = ()
     """Slots whose edges each point goes through: points with many are more work."""
 
 

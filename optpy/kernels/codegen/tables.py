@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Graph, Incidence, LoopVariable, Routine, affines_of, entries_of, entry_dim
+from optpy.ir import Hypergraph, Incidence, LoopVariable, Routine, affines_of, entries_of, entry_dim
 from optpy.symbolic.affine import Affine, TableEntry
 
 
@@ -19,7 +19,7 @@ from optpy.symbolic.affine import Affine, TableEntry
 class Column:
     """A column of a graph, for each edge."""
 
-    graph: Graph
+    graph: Hypergraph
     column: int
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Column:
 class Offsets:
     """The start of each point's edges when edges are sorted by what a slot points at; one more than points."""
 
-    graph: Graph
+    graph: Hypergraph
     slot: int
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Offsets:
 class Sorted:
     """A column, for each edge sorted by what a slot points at; the number of the edge itself where it is None."""
 
-    graph: Graph
+    graph: Hypergraph
     slot: int
     column: int | None
 

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Field, Graph, Routine
+from optpy.ir import Field, Hypergraph, Routine
 from optpy.kernels.codegen.symbol_table import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
@@ -110,13 +110,13 @@ class CpuExecutor:
         for name, n in self.program.symbols.params.items():
             self._param[n] = params[name]
 
-    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_connectivity(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """The graphs that kernels follow: all those that the program has tables of."""
         for key, n in self.program.symbols.tables.items():
             self._tables[n] = graphs[key.graph].table(key)
             self._table[n] = self._tables[n].ctypes.data
 
-    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Find the points that each list visits: where conditions of ``fixed`` are evaluated, those that are left."""
         for number, of in enumerate(self.program.symbols.lists):
             if not of.solved_only:
@@ -126,7 +126,7 @@ class CpuExecutor:
             if of.solved_only:
                 self.set_segments(number, self._segments_of(of, graphs))
 
-    def _segments_of(self, of: SegmentList, graphs: Mapping[Graph, Connectivity]) -> NDArray[Any]:
+    def _segments_of(self, of: SegmentList, graphs: Mapping[Hypergraph, Connectivity]) -> NDArray[Any]:
         mask = self.program.numbered.solved.get(of.dims)
         rows, length = self.buffers.shape(of.dims)
         if of.solved_only and mask is not None:

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from optpy.ir import Dim, Graph
+from optpy.ir import Dim, Hypergraph
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
 
 Table = Any
@@ -26,7 +26,7 @@ class Connectivity:
         xp: the module of the edges, in which the tables are built: NumPy or CuPy.
     """
 
-    def __init__(self, graph: Graph, edges: Table, sizes: Mapping[Dim, int], xp: Any = np) -> None:
+    def __init__(self, graph: Hypergraph, edges: Table, sizes: Mapping[Dim, int], xp: Any = np) -> None:
         self._xp = xp
         self.graph = graph
         self.edges = edges

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Coupling, Field, Graph
+from optpy.ir import Coupling, Field, Hypergraph
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import native_header
@@ -124,7 +124,7 @@ def _colours(pairs: Sequence[tuple[int, int]], n: int) -> list[int]:
 # -- edges ---------------------------------------------------------------------------------------------------------
 
 
-def too_long_edge(coupling: Coupling, graphs: Mapping[Graph, Connectivity]) -> str | None:
+def too_long_edge(coupling: Coupling, graphs: Mapping[Hypergraph, Connectivity]) -> str | None:
     """An edge whose ends are further apart than the stencils reach, in words; None if there is none."""
     for edges in coupling.edges:
         table = graphs[edges.graph].edges  # an array of the device's

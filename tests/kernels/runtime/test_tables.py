@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optpy.ir import Dim, Graph
+from optpy.ir import Dim, Hypergraph
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted
 from optpy.kernels.runtime.tables import Connectivity, sorted_order
 
 V, H, W, E = (Dim(n) for n in "VHWE")
-GRAPH = Graph("g", E, ((V,), (H, W), (V,)))
+GRAPH = Hypergraph("g", E, ((V,), (H, W), (V,)))
 
 
 def connectivity(edges: Any, **sizes: int) -> Connectivity:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Graph, Incidence, LoopVariable, Routine, entry_dim
+from optpy.ir import Dim, Field, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
@@ -164,7 +164,7 @@ class CudaExecutor:
         for name, n in self.program.symbols.params.items():
             self.context.param[n] = params[name]
 
-    def set_connectivity(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_connectivity(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """The graphs that kernels follow: all those that the program has tables of; the work at each point is shared
         among lanes as they have edges."""
         for key, n in self.program.symbols.tables.items():
@@ -175,11 +175,11 @@ class CudaExecutor:
             if kernel.border.locals:
                 self.context.lanes[number] = self._lanes(number, graphs)
 
-    def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
+    def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Evaluate where something is solved for."""
         self.queue("solved")
 
-    def _lanes(self, kernel: int, graphs: Mapping[Graph, Connectivity]) -> int:
+    def _lanes(self, kernel: int, graphs: Mapping[Hypergraph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
         lengths = []
         for x in routine.locals:

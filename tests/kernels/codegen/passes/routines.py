@@ -22,7 +22,7 @@ X = ir.Field("X", (V,), 3, ir.REAL, ir.Role.DATA)
 P = ir.Field("p.X", (V,), 3, ir.REAL, ir.Role.VECTOR)
 DELTA = ir.Field("delta.X", (V,), 3, ir.REAL, ir.Role.VECTOR)
 G = ir.Field("g", (V,), 3, ir.REAL, ir.Role.VECTOR)
-GRAPH = ir.Graph("edges", E, ((V,), (V,)))
+GRAPH = ir.Hypergraph("edges", E, ((V,), (V,)))
 
 
 def read(field: ir.Field, *index: Affine | ir.LoopVariable, channel: int = 0) -> ir.Access:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy.energy.derive.vectors import at, here
-from optpy.ir import REAL, Assignment, Dim, Field, Graph, Role, Routine, canonical_domain
+from optpy.ir import REAL, Assignment, Dim, Field, Hypergraph, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import CPU, CUDA, Layout, storage_dtype
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
@@ -139,7 +139,7 @@ def test_views_of_real_device_arrays_are_the_memory_itself(side_by_side: bool) -
 
 # -- tables ----------------------------------------------------------------------------------------------------------
 
-GRAPH = Graph("g", E, ((V,), (H, W), (V,)))
+GRAPH = Hypergraph("g", E, ((V,), (H, W), (V,)))
 KEYS: list[TableKey] = [
     *(Column(GRAPH, c) for c in range(4)),
     *(Offsets(GRAPH, s) for s in range(3)),
