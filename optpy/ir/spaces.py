@@ -118,8 +118,8 @@ DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
 
 
 @dataclass(frozen=True)
-class Manifold:
-    """The manifold in which the elements of a field live, if not a vector space.
+class ManifoldShape:
+    """The sizes of the manifold in which the elements of a field live, if not a vector space.
 
     Attributes:
         name: "SO3".
@@ -150,7 +150,7 @@ class Field:
     location: Location | None = field(default=None, compare=False)
     finite: bool = True
     """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
-    manifold: Manifold | None = None
+    manifold: ManifoldShape | None = None
 
     def __str__(self) -> str:
         return self.name

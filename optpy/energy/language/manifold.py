@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Manifold(ir.Manifold, ABC):
+class Manifold(ir.ManifoldShape, ABC):
     """A manifold that unknowns and arrays may live on."""
 
     matrix_size: ClassVar[int | None] = None
