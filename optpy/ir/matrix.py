@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir.spaces import Dim, Domain, Element, Field, Hypergraph
+from optpy.ir.spaces import Dim, Domain, Field, FieldChannel, Hypergraph
 from optpy.symbolic.affine import Affine
 
 
@@ -43,10 +43,10 @@ class Coupling:
     """
 
     dims: tuple[Dim, ...]
-    elements: tuple[Element, ...]
+    elements: tuple[FieldChannel, ...]
     reach: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
-    vectors: Mapping[str, tuple[Element, ...]]
+    vectors: Mapping[str, tuple[FieldChannel, ...]]
     edges: tuple[EdgeCoupling, ...] = ()
 
     @property
@@ -110,6 +110,6 @@ class NormalMatrix:
     """
 
     dims: tuple[Dim, ...]
-    elements: tuple[Element, ...]
+    elements: tuple[FieldChannel, ...]
     terms: tuple[NormalTerm, ...]
-    vectors: Mapping[str, tuple[Element, ...]]
+    vectors: Mapping[str, tuple[FieldChannel, ...]]

@@ -163,7 +163,7 @@ def tangent(unknown: Field) -> Field:
     return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
 
 
-Element = tuple[Field, int]
+FieldChannel = tuple[Field, int]
 """A channel of a field."""
 
 

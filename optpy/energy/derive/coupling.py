@@ -11,7 +11,7 @@ from typing import final
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.vectors import vector
 from optpy.energy.language.naming import shown
-from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Element, Field, Residual, Uncoupled, slot_read
+from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Field, FieldChannel, Residual, Uncoupled, slot_read
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024
@@ -46,11 +46,11 @@ def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -
 class _Pattern:
     """The coupled elements, found pair by pair."""
 
-    elements: tuple[Element, ...]
+    elements: tuple[FieldChannel, ...]
     reach: list[int]
     edges: dict[EdgeCoupling, None] = field(default_factory=dict)
     pairs: set[tuple[int, int]] = field(init=False)
-    number: dict[Element, int] = field(init=False)
+    number: dict[FieldChannel, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.number = {e: n for n, e in enumerate(self.elements)}

@@ -19,7 +19,7 @@ from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.ir import (
     Access,
     Dim,
-    Element,
+    FieldChannel,
     InBounds,
     Incidence,
     IndexCondition,
@@ -246,7 +246,7 @@ def _split_guard(guard: Expr, loops: Iterable[Loop]) -> tuple[Expr, Expr]:
     return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
 
-Contribution = Callable[[Mapping[Element, Expr], Mapping[Element, Expr], Expr, Expr], Mapping[Hashable, Expr]]
+Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr, Expr], Mapping[Hashable, Expr]]
 """``(column, full, value, tangent) -> {output: expression}``: what one residual component adds to the outputs at the
 element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
 
@@ -289,14 +289,14 @@ def contributed(
     return contribution(column, _whole_entries(view, found, component, column), value, tangent)
 
 
-def _column(view: View, component: int) -> dict[Element, Expr]:
+def _column(view: View, component: int) -> dict[FieldChannel, Expr]:
     partials = view.source.partials[component]
     return {(a.field, a.channel): d for a, d in partials.items() if a.index == view.index}
 
 
 def _whole_entries(
-    view: View, found: Sequence[View], component: int, column: Mapping[Element, Expr]
-) -> dict[Element, Expr]:
+    view: View, found: Sequence[View], component: int, column: Mapping[FieldChannel, Expr]
+) -> dict[FieldChannel, Expr]:
     """The whole entry of J: other accesses of the same residual may fall on the same element (X[i] and X[2*i] at 0)."""
     full = dict(column)
     for other in found:

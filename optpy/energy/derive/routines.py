@@ -23,8 +23,8 @@ from optpy.ir import (
     Assignment,
     Dim,
     Domain,
-    Element,
     Field,
+    FieldChannel,
     Group,
     Reduce,
     Residual,
@@ -229,7 +229,7 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
 
 
 def gradient_and_blocks(
-    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
     """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
     gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
@@ -263,7 +263,7 @@ def apply_jtj(
 
 
 def _product_routine(
-    name: str, dims: tuple[Dim, ...], elements: Sequence[Element], values: Sequence[Expr], total: GatheredSum
+    name: str, dims: tuple[Dim, ...], elements: Sequence[FieldChannel], values: Sequence[Expr], total: GatheredSum
 ) -> Routine:
     domain = canonical_domain(dims)
     stores = tuple(Assignment(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
@@ -272,7 +272,7 @@ def _product_routine(
 
 
 def times_tangent(
-    column: Mapping[Element, Expr], full: Mapping[Element, Expr], value: Expr, tangent: Expr
+    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, tangent: Expr
 ) -> dict[Hashable, Expr]:
     """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
     return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
