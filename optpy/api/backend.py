@@ -13,7 +13,7 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Dim, Problem, Routine, loops
+from optpy.ir import Extent, Problem, Routine, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
@@ -89,7 +89,7 @@ class Backend(Protocol):
     def current(self) -> AbstractContextManager[None]:
         """Within it, the device is the current one of the thread, as all work on a problem needs it."""
 
-    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Extent, int], threads: int) -> CompiledProblem:
         """The energy with memory for some sizes."""
 
 
@@ -114,7 +114,7 @@ class CpuBackend:
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Extent, int], threads: int) -> CompiledProblem:
         buffers = Buffers(self.program.symbols, sizes, self.program.dtype)
         executor = CpuExecutor(self.library, buffers, threads)
         linear = LinearSolver(NativeLoop(executor, problem.unknowns))
@@ -145,18 +145,18 @@ class CudaBackend:
     def current(self) -> AbstractContextManager[None]:
         return self.library.device.current()
 
-    def problem(self, problem: Problem, sizes: Mapping[Dim, int], threads: int) -> CompiledProblem:
+    def problem(self, problem: Problem, sizes: Mapping[Extent, int], threads: int) -> CompiledProblem:
         with self.current():
             return self._problem(problem, sizes)
 
-    def _problem(self, problem: Problem, sizes: Mapping[Dim, int]) -> CompiledProblem:
+    def _problem(self, problem: Problem, sizes: Mapping[Extent, int]) -> CompiledProblem:
         """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
         # Needed only where something is to be explained, and with multigrid.
         later = [residual_field(r) for r in problem.residuals]
         later += [vector("z", u) for u in problem.unknowns]
 
-        def needs(sizes: Mapping[Dim, int], dtype: str) -> int:
+        def needs(sizes: Mapping[Extent, int], dtype: str) -> int:
             tables = table_bytes(program.symbols.tables, sizes)
             return planned_bytes(program.symbols, sizes, dtype, CUDA, later) + tables
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Hypergraph, Routine
+from optpy.ir import Extent, Field, Hypergraph, Routine
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
@@ -71,7 +71,7 @@ class Linear(Protocol):
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
 
-    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
+    def check(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Raises OptionError where the preconditioner that was asked for by name does not apply to these."""
 
     def set_graphs(self, graphs: Mapping[Hypergraph, Connectivity]) -> None: ...

@@ -15,7 +15,7 @@ from optpy.api.executor import Executor, Linear
 from optpy.api.explain import explained_cost, explained_gradient, residuals
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Hypergraph, Problem, Role, Scalar
+from optpy.ir import Extent, Field, Hypergraph, Problem, Role, Scalar
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -108,7 +108,7 @@ class CompiledProblem:
         self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
         self._linear_solver.set_preconditioner(preconditioner)
 
-    def check_preconditioner(self, sizes: Mapping[Dim, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
+    def check_preconditioner(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Nothing, if the one that was asked for by name also applies to a problem of other sizes and edges.
 
         Raises:

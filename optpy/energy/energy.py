@@ -79,7 +79,7 @@ class Energy:
         return self.problem.params
 
     @property
-    def dims(self) -> tuple[ir.Dim, ...]:
+    def dims(self) -> tuple[ir.Extent, ...]:
         """All sizes, bound by the fields and the graphs."""
         return self.problem.dims
 

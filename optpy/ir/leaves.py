@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from optpy.errors import Location
-from optpy.ir.spaces import Dim, Field, Hypergraph, LoopVariable
+from optpy.ir.spaces import Extent, Field, Hypergraph, LoopVariable
 from optpy.symbolic.affine import Affine, Condition, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -41,7 +41,7 @@ class InBounds:
     """1 where ``0 <= index < dim``."""
 
     index: Affine
-    dim: Dim
+    dim: Extent
     boolean = True
 
     def __str__(self) -> str:

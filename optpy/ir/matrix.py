@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir.spaces import Dim, Domain, Field, FieldChannel, Hypergraph
+from optpy.ir.spaces import Domain, Extent, Field, FieldChannel, Hypergraph
 from optpy.symbolic.affine import Affine
 
 
@@ -42,7 +42,7 @@ class Coupling:
         edges: what couples points of the grid at distances that the data decides.
     """
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     elements: tuple[FieldChannel, ...]
     reach: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
@@ -109,7 +109,7 @@ class NormalMatrix:
         vectors: the solver's vectors that a preconditioner works on, by name, element by element.
     """
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     elements: tuple[FieldChannel, ...]
     terms: tuple[NormalTerm, ...]
     vectors: Mapping[str, tuple[FieldChannel, ...]]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import InternalError
-from optpy.ir.spaces import Dim, Domain, LoopVariable
+from optpy.ir.spaces import Domain, Extent, LoopVariable
 from optpy.symbolic.affine import Affine, TableEntry
 
 Integers = NDArray[np.int64]
@@ -24,7 +24,7 @@ class Bindings(Protocol):
     """The values that an index depends on."""
 
     @property
-    def sizes(self) -> Mapping[Dim, int]: ...
+    def sizes(self) -> Mapping[Extent, int]: ...
 
     @property
     def edges(self) -> Mapping[str, NDArray[Any]]: ...
@@ -43,7 +43,7 @@ class Slab:
         """The value of an affine index at every point, in a shape that broadcasts to the slab's."""
         total: Integers = np.full((1,) * len(self.shape), affine.constant, np.int64)
         for atom, c in affine.terms:
-            if isinstance(atom, Dim):
+            if isinstance(atom, Extent):
                 total = total + c * bound.sizes[atom]
             elif isinstance(atom, LoopVariable):
                 total = total + c * self._axis(self.domain.index(atom))
@@ -64,7 +64,7 @@ def _entries(bound: Bindings, entry: TableEntry, rows: Integers) -> Integers:
     return found
 
 
-def slabs(domain: Domain, sizes: Mapping[Dim, int]) -> Iterator[Slab]:
+def slabs(domain: Domain, sizes: Mapping[Extent, int]) -> Iterator[Slab]:
     """The whole domain, part by part."""
     shape = tuple(sizes[i.dim] for i in domain)
     if not shape:

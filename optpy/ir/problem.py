@@ -9,7 +9,7 @@ from typing import final
 from optpy.errors import Location
 from optpy.ir.leaves import Scalar
 from optpy.ir.residual import Residual
-from optpy.ir.spaces import Dim, Field, Hypergraph
+from optpy.ir.spaces import Extent, Field, Hypergraph
 from optpy.symbolic.expr import Expr
 
 
@@ -59,7 +59,7 @@ class Problem:
         return tuple(dict.fromkeys(r.term for r in self.residuals))
 
     @property
-    def dims(self) -> tuple[Dim, ...]:
+    def dims(self) -> tuple[Extent, ...]:
         """All sizes, bound by the fields and the graphs."""
         axes = [d for f in self.fields for d in f.dims]
         return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import final
 
 from optpy.ir.leaves import Access
-from optpy.ir.spaces import Dim, Field
+from optpy.ir.spaces import Extent, Field
 from optpy.symbolic.expr import Expr
 
 
@@ -109,7 +109,7 @@ class GridLayout:
         reason: a sentence.
     """
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     interleaved: bool
     reason: str = field(default="", compare=False)
 
@@ -171,7 +171,7 @@ class Schedule:
         return ((kind, decision) for kind, group in kinds for decision in group)
 
     @property
-    def interleaved(self) -> frozenset[tuple[Dim, ...]]:
+    def interleaved(self) -> frozenset[tuple[Extent, ...]]:
         """The grids on which the channels of a point stand side by side."""
         return frozenset(x.dims for x in self.layouts if x.interleaved)
 

@@ -13,7 +13,7 @@ from optpy.symbolic.affine import Affine, TableEntry
 
 @final
 @dataclass(frozen=True, slots=True)
-class Dim:
+class Extent:
     """A symbolic size, bound from the data; two of the same name are the same."""
 
     name: str
@@ -28,7 +28,7 @@ class LoopVariable:
     """A loop variable that runs over ``0 <= index < dim``."""
 
     name: str
-    dim: Dim
+    dim: Extent
 
     def __str__(self) -> str:
         return self.name
@@ -47,12 +47,12 @@ class Hypergraph:
     """
 
     name: str
-    edges: Dim
-    slots: tuple[tuple[Dim, ...], ...]
+    edges: Extent
+    slots: tuple[tuple[Extent, ...], ...]
     location: Location | None = field(default=None, compare=False)
 
     @property
-    def columns(self) -> tuple[Dim, ...]:
+    def columns(self) -> tuple[Extent, ...]:
         """The axis that each column points into."""
         return tuple(d for slot in self.slots for d in slot)
 
@@ -68,7 +68,7 @@ class Hypergraph:
         return self.name
 
 
-def entry_dim(entry: TableEntry) -> Dim:
+def entry_dim(entry: TableEntry) -> Extent:
     """The axis that an entry of a graph points into."""
     graph: Hypergraph = entry.table
     return graph.columns[entry.column]
@@ -141,7 +141,7 @@ class Field:
     """An array over a grid, with a fixed number of channels at every point."""
 
     name: str
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     channels: int
     dtype: str
     role: Role
@@ -172,6 +172,6 @@ def point(domain: Domain) -> tuple[Affine, ...]:
     return tuple(Affine.of(i) for i in domain)
 
 
-def canonical_domain(dims: Iterable[Dim]) -> Domain:
+def canonical_domain(dims: Iterable[Extent]) -> Domain:
     """The loop variables that routines over a grid use: i0, i1, ... in the order of the dims."""
     return tuple(LoopVariable(f"i{n}", d) for n, d in enumerate(dims))

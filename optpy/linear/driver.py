@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, final
 
-from optpy.ir import Dim, Field, Hypergraph
+from optpy.ir import Extent, Field, Hypergraph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.choice import Choice
 from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, go_on
@@ -76,7 +76,7 @@ class LinearSolver:
         for record in records:
             self._implementation(record).compile(self.system, damped)
 
-    def check(self, sizes: Mapping[Dim, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
+    def check(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
-from optpy.ir import Dim, Field, Hypergraph
+from optpy.ir import Extent, Field, Hypergraph
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.linear.pcg_loop import PcgLoop
 
@@ -23,10 +23,10 @@ class System:
     """
 
     def __init__(
-        self, loop: PcgLoop, graphs: Mapping[Hypergraph, Connectivity], sizes: Mapping[Dim, int] | None = None
+        self, loop: PcgLoop, graphs: Mapping[Hypergraph, Connectivity], sizes: Mapping[Extent, int] | None = None
     ) -> None:
         self.loop, self.graphs = loop, graphs
-        self.sizes: Mapping[Dim, int] = loop.executor.buffers.sizes if sizes is None else sizes
+        self.sizes: Mapping[Extent, int] = loop.executor.buffers.sizes if sizes is None else sizes
         self._shared: dict[Any, Any] = {}
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from optpy.ir import REAL, Access, Dim, Field, Role, Routine, StoredValue
+from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue
 from optpy.kernels.codegen.store import Homes, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
 from optpy.symbolic.count import EXPENSIVE, count
@@ -24,7 +24,7 @@ def worth_storing(e: Expr, points: Mapping[Expr, ReadPoint]) -> bool:
     return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in points
 
 
-def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Dim, ...]]) -> tuple[StoredValue, ...]:
+def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Extent, ...]]) -> tuple[StoredValue, ...]:
     """The values that are stored, each once, wherever it is read.
 
     Args:
@@ -49,7 +49,7 @@ class _StorageCandidate:
     """A value at its own point, who would read it, and at which points."""
 
     value: Expr
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     readers: dict[str, None] = field(default_factory=dict)
     points: set[ReadPoint] = field(default_factory=set)
 
@@ -93,9 +93,9 @@ def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
     return {f for f in all_fields - numeric if f.dtype not in ("uint8", "bool")}
 
 
-def _memory(candidates: Iterable[_StorageCandidate], packed: Collection[tuple[Dim, ...]]) -> dict[Expr, Access]:
+def _memory(candidates: Iterable[_StorageCandidate], packed: Collection[tuple[Extent, ...]]) -> dict[Expr, Access]:
     """A channel for each value: of a field of its own, or of the one for all numbers on its grid."""
-    together: dict[tuple[Dim, ...], list[tuple[str, Expr]]] = {}
+    together: dict[tuple[Extent, ...], list[tuple[str, Expr]]] = {}
     alone: dict[Expr, Field] = {}
     for n, c in enumerate(candidates):
         if c.dims in packed and not c.value.boolean:

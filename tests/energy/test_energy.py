@@ -30,7 +30,7 @@ def test_the_energy_of_the_design() -> None:
     assert [p.name for p in energy.params] == ["w_fit", "w_reg"]
     assert [f.name for f in energy.problem.fixed] == ["Offset", "Angle"]
     for r in energy.problem.residuals:
-        assert r.domain == ir.canonical_domain([ir.Dim("H"), ir.Dim("W")])
+        assert r.domain == ir.canonical_domain([ir.Extent("H"), ir.Extent("W")])
         assert r.shape == (2,)
         assert r.location is not None
         assert r.location.file.endswith("warping.py")

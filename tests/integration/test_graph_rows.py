@@ -10,7 +10,7 @@ import pytest
 import optpy as op
 from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
-from optpy.ir import Dim, Hypergraph, Incidence, LoopVariable
+from optpy.ir import Extent, Hypergraph, Incidence, LoopVariable
 from optpy.kernels.codegen.tables import loop_row, row_is_inside, table_of
 from optpy.symbolic.affine import Affine, TableEntry
 from tests.support.operator_checks import check_everything
@@ -87,9 +87,9 @@ def test_such_energies_can_be_solved() -> None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-GRAPH = Hypergraph("g", Dim("E"), ((Dim("V"),),))
-EDGES_OF_EDGES = Hypergraph("h", Dim("F"), ((Dim("E"),),))
-EDGE, OTHER = LoopVariable("k0_0", Dim("E")), LoopVariable("i0", Dim("V"))
+GRAPH = Hypergraph("g", Extent("E"), ((Extent("V"),),))
+EDGES_OF_EDGES = Hypergraph("h", Extent("F"), ((Extent("E"),),))
+EDGE, OTHER = LoopVariable("k0_0", Extent("E")), LoopVariable("i0", Extent("V"))
 
 
 def entry(row: Any, graph: Hypergraph = GRAPH) -> TableEntry:
@@ -97,9 +97,9 @@ def entry(row: Any, graph: Hypergraph = GRAPH) -> TableEntry:
 
 
 def test_rows_that_may_lie_outside_are_told_from_edges() -> None:
-    linked = entry(LoopVariable("i0", Dim("F")), EDGES_OF_EDGES)
+    linked = entry(LoopVariable("i0", Extent("F")), EDGES_OF_EDGES)
     inside = [entry(EDGE), entry(linked)]
-    outside: list[Any] = [OTHER, Affine.of(EDGE) + 1, Affine.of(EDGE) * 2, 0, Dim("E"), Affine.of(linked) - 1]
+    outside: list[Any] = [OTHER, Affine.of(EDGE) + 1, Affine.of(EDGE) * 2, 0, Extent("E"), Affine.of(linked) - 1]
     outside += [entry(EDGE), entry(Affine.of(EDGE) + 1, EDGES_OF_EDGES)]  # into V; at an edge that may not be there
     assert [row_is_inside(x) for x in inside] == [True, True]
     assert not any(row_is_inside(entry(row)) for row in outside)

@@ -12,8 +12,8 @@ from optpy.ir import (
     Access,
     Assignment,
     AtomicAdd,
-    Dim,
     Domain,
+    Extent,
     Field,
     Hypergraph,
     LocalName,
@@ -30,7 +30,7 @@ from optpy.ir import (
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, Expr, const, var
 
-V, E = Dim("V"), Dim("E")
+V, E = Extent("V"), Extent("E")
 G = Hypergraph("g", E, ((V,), (V,)))
 DOMAIN = canonical_domain((E,))
 ROW = Affine.of(DOMAIN[0])

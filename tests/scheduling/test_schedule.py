@@ -59,7 +59,7 @@ def test_functions_and_conditions_are_stored_once_with_their_readers_and_the_cou
 
 def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None:
     values = schedule(EVERYTHING, GATHERS[0]).values
-    at_vertices = [v.memory for v in values if v.memory.field.dims == (ir.Dim("V"),)]
+    at_vertices = [v.memory for v in values if v.memory.field.dims == (ir.Extent("V"),)]
     assert {m.field.channels for m in at_vertices} == {len(at_vertices)}
     assert sorted(m.channel for m in at_vertices) == list(range(len(at_vertices)))
     assert all(v.memory.field.channels == 1 for v in values if len(v.memory.field.dims) == 2)
@@ -83,7 +83,7 @@ def _program(given: Schedule) -> Any:
 def test_a_value_of_ones_own_choice_is_stored() -> None:
     """Any expression of one point: here a sum, which no rule would store."""
     energy = op.Energy(r=(Z[i, j] + A[i, j][0]) * Z[i, j + 1])
-    home = ir.point(ir.canonical_domain((ir.Dim("H"), ir.Dim("W"))))
+    home = ir.point(ir.canonical_domain((ir.Extent("H"), ir.Extent("W"))))
     z, first = (f for f in energy.problem.fields)
     sum_ = add(var(Access(z, home, 0)), var(Access(first, home, 0)))
     memory = Access(ir.Field("stored.0", z.dims, 1, ir.REAL, ir.Role.STORED), home, 0)
@@ -122,8 +122,8 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
     derived = routines_of(energy)
     assert isinstance(derived.coupling, ir.Coupling)
     routines = [r for found in derived.groups.values() for r in found]
-    assert (ir.Dim("V"),) in gathered_grids(routines)
-    (grid,) = (x for x in layouts(routines, derived.coupling) if x.dims == (ir.Dim("V"),))
+    assert (ir.Extent("V"),) in gathered_grids(routines)
+    (grid,) = (x for x in layouts(routines, derived.coupling) if x.dims == (ir.Extent("V"),))
     assert not grid.interleaved
     assert "multigrid" in grid.reason
     without = ir.Uncoupled("none")

@@ -95,7 +95,7 @@ class LoopInterpreter(Interpreter):
 
     def _atom(self, atom: Any) -> int:
         match atom:
-            case ir.Dim():
+            case ir.Extent():
                 return self._bound.sizes[atom]
             case FloorDiv():
                 return self._whole(atom.numerator) // atom.denominator
@@ -293,7 +293,7 @@ class LoopInterpreter(Interpreter):
         length = self._bound.sizes[dims[-1]] if dims else 1
         return bool(self.field(solved_field(dims))[self._names["row"] * length + last, 0])
 
-    def _segments(self, dims: tuple[ir.Dim, ...], solved_only: bool) -> Iterator[tuple[int, int, int]]:
+    def _segments(self, dims: tuple[ir.Extent, ...], solved_only: bool) -> Iterator[tuple[int, int, int]]:
         """Runs of points of one row: two to a row, or each point that is solved for alone."""
         shape = [self._bound.sizes[d] for d in dims]
         length = shape[-1] if shape else 1

@@ -45,7 +45,7 @@ class Points:
 
     def _atom(self, atom: Any) -> Whole:
         match atom:
-            case ir.Dim():
+            case ir.Extent():
                 return np.full(self.count, self.bound.sizes[atom], np.int64)
             case ir.LoopVariable():
                 return self.values[atom]

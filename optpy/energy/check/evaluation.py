@@ -86,7 +86,7 @@ def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) ->
 
 def residual_values(
     residual: ir.Residual,
-    sizes: Mapping[ir.Dim, int],
+    sizes: Mapping[ir.Extent, int],
     leaf_values: Callable[[ir.Slab], Callable[[Any], Value]],
     evaluate: Evaluate = evaluate,
 ) -> Floats:

@@ -43,7 +43,7 @@ class BoundData:
         xp: the module of ``arrays`` and ``edges``: NumPy, or CuPy.
     """
 
-    sizes: dict[ir.Dim, int]
+    sizes: dict[ir.Extent, int]
     arrays: dict[str, Any]
     params: dict[str, float]
     origins: dict[str, Origin]
@@ -90,7 +90,7 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     _check_names(problem, data)
     unknowns = {u.name: _read(u, data[u.name], xp) for u in problem.unknowns}
     solver = precision_for(raw.dtype for raw, _ in unknowns.values()) if dtype is None else np.dtype(dtype)
-    sizes: dict[ir.Dim, int] = {}
+    sizes: dict[ir.Extent, int] = {}
     bound_by: BoundBy = {}
     arrays, origins = {}, {}
     may_be_empty = {g.edges for g in problem.graphs}
@@ -172,9 +172,9 @@ def _sizes_after(
     bound: BoundData,
     arrays: Mapping[ir.Field, Any],
     graphs: Mapping[ir.Hypergraph, Any],
-) -> dict[ir.Dim, int]:
+) -> dict[ir.Extent, int]:
     """All sizes after a change; what stays comes first, so that messages are about what changes."""
-    sizes: dict[ir.Dim, int] = {}
+    sizes: dict[ir.Extent, int] = {}
     bound_by: BoundBy = {}
     may_be_empty = {g.edges for g in problem.graphs}
     for f in sorted(problem.fields, key=lambda f: f in arrays):
@@ -223,11 +223,11 @@ def _wanted(s: Source) -> str:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-BoundBy = dict[ir.Dim, ir.Field | ir.Hypergraph]
+BoundBy = dict[ir.Extent, ir.Field | ir.Hypergraph]
 """The array or graph that gave each size."""
 
 
-def _bind_edges(g: ir.Hypergraph, edges: int, sizes: dict[ir.Dim, int], bound_by: BoundBy) -> None:
+def _bind_edges(g: ir.Hypergraph, edges: int, sizes: dict[ir.Extent, int], bound_by: BoundBy) -> None:
     if sizes.setdefault(g.edges, edges) != edges:
         raise DataError(
             f"the graph {g.name!r} has {edges} edges, but {g.edges} is {sizes[g.edges]} from "
@@ -240,9 +240,9 @@ def _bind_edges(g: ir.Hypergraph, edges: int, sizes: dict[ir.Dim, int], bound_by
 def _bind_sizes(
     f: ir.Field,
     shape: tuple[int, ...],
-    sizes: dict[ir.Dim, int],
+    sizes: dict[ir.Extent, int],
     bound_by: BoundBy,
-    may_be_empty: Collection[ir.Dim],
+    may_be_empty: Collection[ir.Extent],
 ) -> None:
     if len(shape) < len(f.dims) or shape[len(f.dims) :] not in _element_shapes(f):
         raise DataError(

@@ -72,7 +72,7 @@ def _check_rows(graph: ir.Hypergraph, value: Any) -> None:
             )
 
 
-def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Dim, int], xp: Any) -> Edges:
+def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Extent, int], xp: Any) -> Edges:
     """The edges, copied.
 
     Args:
@@ -99,7 +99,7 @@ def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Dim, int], x
     return own.astype(np.int32, copy=False)
 
 
-def _bad_index(graph: ir.Hypergraph, raw: Any, limits: Any, sizes: Mapping[ir.Dim, int]) -> DataError:
+def _bad_index(graph: ir.Hypergraph, raw: Any, limits: Any, sizes: Mapping[ir.Extent, int]) -> DataError:
     bad = (raw < 0) | (raw >= limits.astype(raw.dtype if raw.dtype.itemsize == 8 else np.int64))
     row, column = first_true(bad)
     slot = next(s for s in range(len(graph.slots)) if column in graph.columns_of(s))

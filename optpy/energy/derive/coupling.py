@@ -11,7 +11,7 @@ from typing import final
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.vectors import vector
 from optpy.energy.language.naming import shown
-from optpy.ir import Access, Coupling, Dim, EdgeCoupling, Field, FieldChannel, Residual, Uncoupled, slot_read
+from optpy.ir import Access, Coupling, EdgeCoupling, Extent, Field, FieldChannel, Residual, Uncoupled, slot_read
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024
@@ -69,7 +69,7 @@ class _Pattern:
         self.pairs.add((self.number[a.field, a.channel], self.number[b.field, b.channel]))
         return True
 
-    def coupling(self, dims: tuple[Dim, ...]) -> Coupling | Uncoupled:
+    def coupling(self, dims: tuple[Extent, ...]) -> Coupling | Uncoupled:
         apart = [d for d, r in zip(dims, self.reach, strict=True) if r == 0]
         if apart:
             return Uncoupled(f"no term couples neighbours on the grid {_grid(dims)} along {apart[0]}")
@@ -109,5 +109,5 @@ def _text(residual: Residual, access: Access) -> str:
     return shown(Access(access.field, tuple(index), access.channel))
 
 
-def _grid(dims: Sequence[Dim]) -> str:
+def _grid(dims: Sequence[Extent]) -> str:
     return f"({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})" if dims else "no grid"

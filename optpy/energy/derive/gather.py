@@ -18,7 +18,7 @@ from typing import final
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.ir import (
     Access,
-    Dim,
+    Extent,
     FieldChannel,
     InBounds,
     Incidence,
@@ -75,7 +75,7 @@ class LoopNames:
         return f"k{self.count - 1}"
 
 
-def views(source: LinearisedResidual, dims: tuple[Dim, ...], names: LoopNames) -> list[View]:
+def views(source: LinearisedResidual, dims: tuple[Extent, ...], names: LoopNames) -> list[View]:
     """One view for each distinct index at which the residual reads unknowns of the given grid."""
     target = point(canonical_domain(dims))
     indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
@@ -128,11 +128,11 @@ def _index(atom: Atom) -> LoopVariable:
     return atom
 
 
-def _dim(atom: Atom) -> Dim:
+def _dim(atom: Atom) -> Extent:
     return _index(atom).dim
 
 
-def in_bounds(index: Affine, dim: Dim) -> Expr:
+def in_bounds(index: Affine, dim: Extent) -> Expr:
     """The bounds check, 1 where it holds by construction: a loop variable over the same dim."""
     for atom in index.atoms:
         if isinstance(atom, LoopVariable) and atom.dim == dim and index.offset_from(atom) == 0:
@@ -251,7 +251,7 @@ Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr
 element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
 
 
-def gather(sources: Sequence[LinearisedResidual], dims: tuple[Dim, ...], contribution: Contribution) -> GatheredSum:
+def gather(sources: Sequence[LinearisedResidual], dims: tuple[Extent, ...], contribution: Contribution) -> GatheredSum:
     """The sum, over all residuals that read unknowns of a grid, of what each contributes to an element.
 
     Args:

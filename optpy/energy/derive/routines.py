@@ -21,8 +21,8 @@ from optpy.ir import (
     REAL,
     Access,
     Assignment,
-    Dim,
     Domain,
+    Extent,
     Field,
     FieldChannel,
     Group,
@@ -56,9 +56,9 @@ def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
     return groups
 
 
-def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
+def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Extent, ...], list[Field]]:
     """Unknowns on the same grid are computed together."""
-    groups: dict[tuple[Dim, ...], list[Field]] = {}
+    groups: dict[tuple[Extent, ...], list[Field]] = {}
     for u in unknowns:
         groups.setdefault(u.dims, []).append(u)
     return groups
@@ -187,7 +187,7 @@ def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
 
 
 def _gradient_routine(
-    name: str, dims: tuple[Dim, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
+    name: str, dims: tuple[Extent, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
 ) -> Routine:
     domain = canonical_domain(dims)
     outputs = {key: x for u in group for key, x in gradient_outputs(u, blocks).items()}
@@ -263,7 +263,7 @@ def apply_jtj(
 
 
 def _product_routine(
-    name: str, dims: tuple[Dim, ...], elements: Sequence[FieldChannel], values: Sequence[Expr], total: GatheredSum
+    name: str, dims: tuple[Extent, ...], elements: Sequence[FieldChannel], values: Sequence[Expr], total: GatheredSum
 ) -> Routine:
     domain = canonical_domain(dims)
     stores = tuple(Assignment(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
@@ -291,6 +291,6 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     return routines
 
 
-def solved_field(dims: tuple[Dim, ...]) -> Field:
+def solved_field(dims: tuple[Extent, ...]) -> Field:
     """The field in which ``fixed_masks`` stores the points of a grid that are solved for."""
     return Field(f"solved.{'.'.join(map(str, dims))}", dims, 1, "bool", Role.STORED)

@@ -30,7 +30,7 @@ from optpy.energy.derive.routines import (
     times_tangent,
 )
 from optpy.energy.derive.vectors import at, here, vector
-from optpy.ir import Access, Assignment, AtomicAdd, Dim, Field, Group, Reduce, Role, Routine, canonical_domain
+from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
 from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
@@ -130,7 +130,7 @@ def _without_reductions(routine: Routine) -> Routine:
     return replace(routine, reductions=())
 
 
-def _dims(routine: Routine) -> tuple[Dim, ...]:
+def _dims(routine: Routine) -> tuple[Extent, ...]:
     return tuple(i.dim for i in routine.domain)
 
 
@@ -191,7 +191,7 @@ def _additions(
     return {where: e for where, e in sums.items() if e is not ZERO}
 
 
-def _own_views(source: LinearisedResidual, dims: tuple[Dim, ...]) -> list[View]:
+def _own_views(source: LinearisedResidual, dims: tuple[Extent, ...]) -> list[View]:
     """The residual in its own coordinates, once for each index at which it reads unknowns of a grid."""
     indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
     return [View(source, index, Inverse({}, (), ()), (), ONE) for index in indices]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optpy.ir import Access, Dim, InBounds, LoopVariable, entry_dim
+from optpy.ir import Access, Extent, InBounds, LoopVariable, entry_dim
 from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
@@ -21,7 +21,7 @@ def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
     return list(guards)
 
 
-def always_inside(index: Affine, dim: Dim) -> bool:
+def always_inside(index: Affine, dim: Extent) -> bool:
     """Whether ``0 <= index < dim`` holds for all values of its loop variables and for all sizes from 1 on."""
     return _never_negative(index) and _never_negative(Affine.of(dim) - 1 - index)
 
@@ -30,7 +30,7 @@ def _never_negative(index: Affine) -> bool:
     # Every loop variable at its worst end, 0 or D - 1; what is left is affine in the sizes, each of them 1 or more.
     worst = Affine(index.constant)
     for atom, c in index.terms:
-        if isinstance(atom, Dim):
+        if isinstance(atom, Extent):
             worst = worst + Affine.of(atom) * c
         elif isinstance(atom, LoopVariable):
             worst = worst + (Affine.of(atom.dim) - 1) * min(c, 0)

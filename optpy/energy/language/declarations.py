@@ -72,7 +72,7 @@ class GridArray(Symbol):
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
         return Expression((f.channels,) if f.vector else (), components, (f, *ir.graphs_of(index)))
 
-    def _check_axis(self, axis: int, index: Affine, dim: ir.Dim) -> None:
+    def _check_axis(self, axis: int, index: Affine, dim: ir.Extent) -> None:
         if is_outside(index, dim):
             raise EnergyError(
                 f"axis {axis} of '{self.name}' is read at {shown(index)}, which is always outside: the last element is "
@@ -323,12 +323,12 @@ def _dtype_name(name: str, dtype: DTypeLike | None) -> str:
     return found
 
 
-def shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
+def shape_text(field: ir.Field, sizes: dict[ir.Extent, int] | None = None) -> str:
     """``(H, W, 2)``, or ``(H=512, W=512, 2)`` where the sizes are known."""
     return _shape_text(field, sizes, (field.channels,) if field.vector else ())
 
 
-def accepted_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> str:
+def accepted_text(field: ir.Field, sizes: dict[ir.Extent, int] | None = None) -> str:
     """The shapes in which data is taken: ``(V, 4): unit quaternions (x, y, z, w), or (V, 3, 3): matrices``."""
     text = shape_text(field, sizes)
     if not isinstance(field.manifold, Manifold):
@@ -338,7 +338,7 @@ def accepted_text(field: ir.Field, sizes: dict[ir.Dim, int] | None = None) -> st
     return f"{text}: {field.manifold.layout}{matrices}"
 
 
-def _shape_text(field: ir.Field, sizes: dict[ir.Dim, int] | None, own: tuple[int, ...]) -> str:
+def _shape_text(field: ir.Field, sizes: dict[ir.Extent, int] | None, own: tuple[int, ...]) -> str:
     parts = [d.name if sizes is None or d not in sizes else f"{d}={sizes[d]}" for d in field.dims]
     parts += map(str, own)
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -53,7 +53,7 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
 def _check_axes(
     what: str,
     field: ir.Field,
-    dim: ir.Dim,
+    dim: ir.Extent,
     loops: Sequence[DeclaredIndex],
     axes: Sequence[ir.LoopVariable],
     condition: Expression,

@@ -257,7 +257,7 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
     return Expression((), (sym.logical_and(*guards),), ir.graphs_of(affines))
 
 
-def _own_dim(index: Affine) -> ir.Dim:
+def _own_dim(index: Affine) -> ir.Extent:
     dims = {a.dim for a in index.atoms if isinstance(a, DeclaredIndex)}
     dims |= {ir.entry_dim(a) for a in index.atoms if isinstance(a, TableEntry)}
     if len(dims) != 1:

@@ -162,7 +162,7 @@ def _slot_names(graph: ir.Hypergraph) -> str:
     return ", ".join(names) if len(names) > 1 else f"{names},"
 
 
-def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Dim, ...]:
+def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Extent, ...]:
     axes = (slot,) if isinstance(slot, Dim) or not isinstance(slot, Iterable) else tuple(slot)
     for d in axes:
         if not isinstance(d, Dim):
@@ -184,6 +184,6 @@ def slots_text(graph: ir.Hypergraph) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
-def slot_text(slot: tuple[ir.Dim, ...]) -> str:
+def slot_text(slot: tuple[ir.Extent, ...]) -> str:
     """``V``, ``(H, W)``."""
     return str(slot[0]) if len(slot) == 1 else f"({', '.join(map(str, slot))})"

@@ -33,7 +33,7 @@ class DeclaredIndex:
     """A user's index: unique, ordered by declaration. Energies rename them to ``ir.LoopVariable`` term by term."""
 
     serial: int
-    dim: ir.Dim
+    dim: ir.Extent
     name: str = field(compare=False)
     location: Location | None = field(default=None, compare=False)
 
@@ -144,7 +144,7 @@ class Index(IndexExpression):
 
     __slots__ = ("variable",)
 
-    def __init__(self, dim: ir.Dim, name: str, location: Location | None) -> None:
+    def __init__(self, dim: ir.Extent, name: str, location: Location | None) -> None:
         self.variable = DeclaredIndex(next(_serials), dim, name, location)
         super().__init__(Affine.of(self.variable))
 
@@ -157,7 +157,7 @@ class Dim(IndexExpression):
 
     def __init__(self, name: str) -> None:
         check_name(name, "a dim")
-        self.size = ir.Dim(name)
+        self.size = ir.Extent(name)
         super().__init__(Affine.of(self.size))
 
     @property
@@ -226,7 +226,7 @@ def as_affine(value: object, what: str) -> Affine:
     raise EnergyError(f"{what} is indexed by {describe(value)}; {cure}", Location.of_caller())
 
 
-def is_outside(index: Affine, dim: ir.Dim) -> bool:
+def is_outside(index: Affine, dim: ir.Extent) -> bool:
     """Whether an index is below 0 or beyond the last element, ``dim - 1``, whatever its variables and the sizes are."""
     least, most = _extremes(index)
     beyond = least - Affine.of(dim)
@@ -240,7 +240,7 @@ def _extremes(index: Affine) -> tuple[Affine, Affine]:
     """The least and the largest value of an index, in terms of sizes."""
     least = most = Affine(index.constant)
     for atom, c in index.terms:
-        if isinstance(atom, ir.Dim):
+        if isinstance(atom, ir.Extent):
             least, most = least + Affine.of(atom) * c, most + Affine.of(atom) * c
             continue
         dim = atom.dim if isinstance(atom, DeclaredIndex) else ir.entry_dim(atom)  # type: ignore[arg-type]

@@ -159,11 +159,11 @@ def _read(roots: Iterable[Expr]) -> set[Source]:
     return {*declared, *ir.graphs_in(roots)}
 
 
-def _sizes(roots: Iterable[Expr]) -> list[ir.Dim]:
+def _sizes(roots: Iterable[Expr]) -> list[ir.Extent]:
     """The sizes that stand inside indices and bounds checks."""
     found = []
     for v in variables(roots):
-        found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Dim)]
+        found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Extent)]
         if isinstance(v.key, ir.InBounds):
             found.append(v.key.dim)
     return found

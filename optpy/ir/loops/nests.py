@@ -26,7 +26,7 @@ from optpy.ir.loops.statements import (
 )
 from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.loops.whole import Condition, Variable, Whole, all_of
-from optpy.ir.spaces import Dim, Domain, Incidence, LoopVariable
+from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 
 Block = tuple["Statement", ...]
 """Statements, one after the other."""
@@ -110,7 +110,7 @@ class Points:
     @property
     def last(self) -> LoopVariable:
         """The fastest loop variable; of a grid of one point, one that nothing reads."""
-        return self.domain[-1] if self.domain else LoopVariable("only", Dim("1"))
+        return self.domain[-1] if self.domain else LoopVariable("only", Extent("1"))
 
     def __str__(self) -> str:
         margins = ", ".join(f"{i}: {low}, {high}" for i, (low, high) in zip(self.domain, self.margins, strict=True))

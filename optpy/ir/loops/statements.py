@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
 from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, MemoryOperand, Pitch, Whole, all_of
-from optpy.ir.spaces import Dim, Domain, Field
+from optpy.ir.spaces import Domain, Extent, Field
 from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -22,7 +22,7 @@ Update = Literal["=", "+=", "max="]
 class Declare:
     """A name for what the context holds: a size, a pitch, a table, an array, a number given at run time, a mask."""
 
-    what: Dim | Pitch | TablePointer | ChannelPointer | Scalar | Mask
+    what: Extent | Pitch | TablePointer | ChannelPointer | Scalar | Mask
 
     def __str__(self) -> str:
         return f"declare {self.what}"

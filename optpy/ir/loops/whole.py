@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.spaces import Dim, Field, LoopVariable
+from optpy.ir.spaces import Extent, Field, LoopVariable
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 
@@ -29,7 +29,7 @@ class Variable:
 class Pitch:
     """Elements from one row of a grid to the next; an atom of ``Affine``."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
 
     def __str__(self) -> str:
         return f"pitch({', '.join(map(str, self.dims))})"
@@ -40,7 +40,7 @@ class Pitch:
 class Count:
     """The points of a grid: the product of its sizes."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
 
     def __str__(self) -> str:
         return " * ".join(map(str, self.dims)) or "1"
@@ -160,7 +160,7 @@ class Flag:
 class InRow:
     """Whether the element ``at + u`` of a grid is a point, no padding of a row."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
 
     def __str__(self) -> str:
         return "at + u in a row"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Dim, Field, Group, Routine
+from optpy.ir import Extent, Field, Group, Routine
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
@@ -31,7 +31,7 @@ class Numbered:
     symbols: SymbolTable
 
     @property
-    def solved(self) -> dict[tuple[Dim, ...], Field]:
+    def solved(self) -> dict[tuple[Extent, ...], Field]:
         """Of each grid on which not everything is solved for, where it is."""
         stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.assignments]
         return {s.target.field.dims: s.target.field for s in stores}
@@ -60,7 +60,9 @@ class AbstractProgram:
         return self.kernels[kernel].border
 
 
-def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Collection[tuple[Dim, ...]]) -> Numbered:
+def numbered_kernels(
+    groups: Mapping[Group, Sequence[Routine]], interleaved: Collection[tuple[Extent, ...]]
+) -> Numbered:
     """Lower every routine, and give numbers to the kernels and to all that they use.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Coupling, Dim, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import Coupling, Extent, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
@@ -43,7 +43,7 @@ class Program(AbstractProgram):
     dtype: str
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
-    traffic: tuple[tuple[int, tuple[tuple[Dim, ...], ...]], ...]
+    traffic: tuple[tuple[int, tuple[tuple[Extent, ...], ...]], ...]
 
 
 def c_program(
@@ -108,6 +108,6 @@ def _maximum(routine: Routine) -> int:
     return int(any(r.maximum for r in routine.reductions))
 
 
-def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Dim, ...], ...]]:
+def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Extent, ...], ...]]:
     loops = tuple(tuple(i.dim for i in x.loops if isinstance(i, LoopVariable)) for x in routine.locals)
     return len(routine.accesses()) + len(routine.assignments) + len(routine.atomic_adds), loops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optpy.ir import Dim, Field, InBounds, LoopVariable, Scalar, loops
+from optpy.ir import Extent, Field, InBounds, LoopVariable, Scalar, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
@@ -28,11 +28,11 @@ class Spelling:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def size(self, dim: Dim) -> str:
+    def size(self, dim: Extent) -> str:
         plain = dim.name.isascii() and dim.name.isidentifier()
         return f"n_{dim.name}" if plain else f"n{self.conventions.symbols.sizes[dim]}"
 
-    def pitch(self, dims: tuple[Dim, ...]) -> str:
+    def pitch(self, dims: tuple[Extent, ...]) -> str:
         return f"pitch{self.conventions.symbols.grids[dims]}"
 
     def table(self, key: object) -> str:
@@ -89,7 +89,7 @@ class Spelling:
                 return f"optpy_floordiv({self._affine(atom.numerator)}, {atom.denominator})"
             case TableEntry():
                 return self.entries[atom]
-            case Dim():
+            case Extent():
                 return self.size(atom)
             case loops.Pitch():
                 return self.pitch(atom.dims)

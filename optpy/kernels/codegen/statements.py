@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optpy.errors import InternalError
-from optpy.ir import Access, Dim, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
+from optpy.ir import Access, Extent, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
 from optpy.kernels.codegen.body import Body
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
@@ -65,7 +65,7 @@ class StatementPrinter:
     def _declaration(self, what: object) -> str:
         symbols, spell, restrict = self._conventions.symbols, self._spell, self._dialect.restrict
         match what:
-            case Dim():
+            case Extent():
                 return f"{self._int} {spell.size(what)} = c->size[{symbols.sizes[what]}];"
             case loops.Pitch():
                 return f"{self._int} {spell.pitch(what.dims)} = c->pitch[{symbols.grids[what.dims]}];"

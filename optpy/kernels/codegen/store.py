@@ -13,8 +13,8 @@ from typing import final
 from optpy.ir import (
     Access,
     Assignment,
-    Dim,
     Domain,
+    Extent,
     Group,
     InBounds,
     LoopVariable,
@@ -54,7 +54,7 @@ from optpy.symbolic.traverse import map_variables, rebuild, transform
 class ReadPoint:
     """The one point that an expression depends on: the index at which it reads fields on a grid."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Extent, ...]
     index: tuple[Affine, ...]
 
     @property
@@ -163,7 +163,7 @@ def store_values(
 
 def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
     """The routines that compute the stored values: one for each grid."""
-    groups: dict[tuple[Dim, ...], list[Assignment]] = {}
+    groups: dict[tuple[Extent, ...], list[Assignment]] = {}
     for v in values:
         groups.setdefault(v.memory.field.dims, []).append(Assignment(v.memory, v.value))
     return [

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
-from optpy.ir import Access, Dim, Field, Hypergraph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
+from optpy.ir import Access, Extent, Field, Hypergraph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, TableEntry
 
-Dims = tuple[Dim, ...]
+Dims = tuple[Extent, ...]
 _K = TypeVar("_K")
 
 
@@ -31,7 +31,7 @@ class SymbolTable:
     """Numbers are given in the order of first use; the same energy always gives the same numbers."""
 
     fields: dict[Field, int] = field(default_factory=dict)
-    sizes: dict[Dim, int] = field(default_factory=dict)
+    sizes: dict[Extent, int] = field(default_factory=dict)
     grids: dict[Dims, int] = field(default_factory=dict)
     lists: dict[SegmentList, int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class SymbolTable:
         _number(self.grids, dims)
         self._sizes(dims)
 
-    def _sizes(self, dims: Iterable[Dim]) -> None:
+    def _sizes(self, dims: Iterable[Extent]) -> None:
         for d in dims:
             _number(self.sizes, d)
 
@@ -117,5 +117,5 @@ def _number(table: dict[_K, int], key: _K) -> None:
     table.setdefault(key, len(table))
 
 
-def _dims_in(affine: Affine) -> list[Dim]:
-    return [a for a in atoms_of([affine]) if isinstance(a, Dim)]
+def _dims_in(affine: Affine) -> list[Extent]:
+    return [a for a in atoms_of([affine]) if isinstance(a, Extent)]

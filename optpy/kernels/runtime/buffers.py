@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field
+from optpy.ir import Extent, Field
 from optpy.kernels.codegen.layout import CPU, Layout, record_length, storage_dtype
 from optpy.kernels.codegen.symbol_table import Dims, SymbolTable
 
@@ -35,7 +35,7 @@ class Buffers:
     def __init__(
         self,
         symbols: SymbolTable,
-        sizes: Mapping[Dim, int],
+        sizes: Mapping[Extent, int],
         dtype: str,
         xp: Any = np,
         layout: Layout = CPU,
@@ -126,7 +126,7 @@ class Buffers:
 
 
 def planned_bytes(
-    symbols: SymbolTable, sizes: Mapping[Dim, int], dtype: str, layout: Layout = CPU, later: Collection[Field] = ()
+    symbols: SymbolTable, sizes: Mapping[Extent, int], dtype: str, layout: Layout = CPU, later: Collection[Field] = ()
 ) -> int:
     """Bytes that ``Buffers`` of the same arguments allocate, without allocating them."""
     total = 0
@@ -139,13 +139,13 @@ def planned_bytes(
     return total
 
 
-def _plane(f: Field, number: int, sizes: Mapping[Dim, int], dtype: np.dtype[Any], layout: Layout) -> int:
+def _plane(f: Field, number: int, sizes: Mapping[Extent, int], dtype: np.dtype[Any], layout: Layout) -> int:
     """Elements of each channel of a field, padding included."""
     rows, length = _rows_and_length(f.dims, sizes)
     return layout.plane(rows * layout.pitch(rows, length), number, dtype.itemsize)
 
 
-def _rows_and_length(dims: Dims, sizes: Mapping[Dim, int]) -> tuple[int, int]:
+def _rows_and_length(dims: Dims, sizes: Mapping[Extent, int]) -> tuple[int, int]:
     lengths = [sizes[d] for d in dims] or [1]
     return math.prod(lengths[:-1]), lengths[-1]
 

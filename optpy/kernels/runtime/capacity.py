@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Dim
+from optpy.ir import Extent
 
-Needs = Callable[[Mapping[Dim, int], str], int]
+Needs = Callable[[Mapping[Extent, int], str], int]
 """The bytes that a solve takes at some sizes of the dims, in a dtype. More, or as many, at larger sizes."""
 
 _SMALL = 64
 """Dims that are smaller are kernels, channels, control points: what is solved does not become smaller by them."""
 
 
-def memory_error(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int, device: str) -> DeviceMemoryError:
+def memory_error(needs: Needs, sizes: Mapping[Extent, int], dtype: str, free: int, device: str) -> DeviceMemoryError:
     """The error for a solve that needs more memory than is free.
 
     Args:
@@ -64,10 +64,10 @@ def room_for(data: Mapping[str, Any], xp: Any) -> Iterator[None]:
         ) from error
 
 
-def _largest(needs: Needs, sizes: Mapping[Dim, int], dtype: str, free: int) -> dict[Dim, int]:
+def _largest(needs: Needs, sizes: Mapping[Extent, int], dtype: str, free: int) -> dict[Extent, int]:
     """The sizes that change, all by one factor and rounded down to three digits, so that it fits; {} if none do."""
 
-    def scaled(factor: float) -> dict[Dim, int]:
+    def scaled(factor: float) -> dict[Extent, int]:
         return {d: max(_round_down(n * factor), 1) for d, n in sizes.items() if n >= _SMALL}
 
     def fits(factor: float) -> bool:
@@ -87,7 +87,7 @@ def _round_down(size: float) -> int:
     return int(size // unit * unit)
 
 
-def _sizes_text(sizes: Mapping[Dim, int]) -> str:
+def _sizes_text(sizes: Mapping[Extent, int]) -> str:
     """Dims of the same size together: "H = W = 29,600, K = 5"."""
     by_size: dict[int, list[str]] = {}
     for d, n in sizes.items():

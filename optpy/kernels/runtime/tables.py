@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from optpy.ir import Dim, Hypergraph
+from optpy.ir import Extent, Hypergraph
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
 
 Table = Any
@@ -26,14 +26,14 @@ class Connectivity:
         xp: the module of the edges, in which the tables are built: NumPy or CuPy.
     """
 
-    def __init__(self, graph: Hypergraph, edges: Table, sizes: Mapping[Dim, int], xp: Any = np) -> None:
+    def __init__(self, graph: Hypergraph, edges: Table, sizes: Mapping[Extent, int], xp: Any = np) -> None:
         self._xp = xp
         self.graph = graph
         self.edges = edges
         self.shapes = tuple(tuple(sizes[d] for d in slot) for slot in graph.slots)
         self._tables: dict[TableKey, Table] = {}
 
-    def same_as(self, edges: Table, sizes: Mapping[Dim, int]) -> bool:
+    def same_as(self, edges: Table, sizes: Mapping[Extent, int]) -> bool:
         """Whether these are the edges, on grids of these sizes, that the tables have been built for."""
         shapes = tuple(tuple(sizes[d] for d in slot) for slot in self.graph.slots)
         return shapes == self.shapes and (edges is self.edges or bool(self._xp.array_equal(edges, self.edges)))
@@ -75,7 +75,7 @@ class Connectivity:
         return sum(int(a.nbytes) for a in (self.edges, *self._tables.values()))
 
 
-def table_bytes(keys: Iterable[TableKey], sizes: Mapping[Dim, int]) -> int:
+def table_bytes(keys: Iterable[TableKey], sizes: Mapping[Extent, int]) -> int:
     """The memory that tables take at given sizes."""
     numbers = 0
     for key in keys:

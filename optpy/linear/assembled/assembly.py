@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, NormalMatrix, NormalTerm
+from optpy.ir import Extent, Field, NormalMatrix, NormalTerm
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS, normal_rows_header, point_step
 from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.codegen.symbol_table import SymbolTable
@@ -174,7 +174,7 @@ class AssembledMatrix:
         self._memory.append(array)
         return array.ctypes.data
 
-    def _places(self, dims: tuple[Dim, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _places(self, dims: tuple[Extent, ...], points: NDArray[np.int64]) -> NDArray[np.int64]:
         """The positions of points of a grid, counted in C order, in its rows one after the other."""
         length = self._buffers.shape(dims)[1]
         return points // length * self._buffers.pitch[dims] + points % length

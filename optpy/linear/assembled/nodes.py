@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, NormalTerm, slabs
+from optpy.ir import Extent, NormalTerm, slabs
 
 
 @final
@@ -18,12 +18,12 @@ from optpy.ir import Dim, NormalTerm, slabs
 class Places:
     """The indices and conditions that decide which elements a residual reads."""
 
-    sizes: Mapping[Dim, int]
+    sizes: Mapping[Extent, int]
     edges: Mapping[str, NDArray[Any]]
     """Of each graph, by name."""
 
 
-def nodes_read(term: NormalTerm, dims: tuple[Dim, ...], places: Places) -> NDArray[np.int64]:
+def nodes_read(term: NormalTerm, dims: tuple[Extent, ...], places: Places) -> NDArray[np.int64]:
     """The points of the unknowns' grid, counted in C order, that a term reads; -1 outside: (points, reads)."""
     shape = [places.sizes[d] for d in dims]
     parts = []

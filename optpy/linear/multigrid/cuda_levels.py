@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from optpy.ir import Coupling, Dim
+from optpy.ir import Coupling, Extent
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.runtime.cuda.context import PCG
@@ -89,7 +89,7 @@ class LevelSize:
     origin: int
 
 
-def level_sizes(coupling: Coupling, sizes: Mapping[Dim, int]) -> list[LevelSize]:
+def level_sizes(coupling: Coupling, sizes: Mapping[Extent, int]) -> list[LevelSize]:
     """All coarse levels of a problem, the finest of them first."""
     z, y, x = (0, 0, *coupling.coarse_reach)[-3:]
     found = []
@@ -108,7 +108,7 @@ def levels_nbytes(executor: CudaExecutor) -> int:
     return points * sum(_planes(coupling).values()) * np.dtype(executor.dtype).itemsize
 
 
-def _shape(coupling: Coupling, sizes: Mapping[Dim, int]) -> tuple[int, ...]:
+def _shape(coupling: Coupling, sizes: Mapping[Extent, int]) -> tuple[int, ...]:
     """Of the finest grid."""
     return (1, 1, *(sizes[d] for d in coupling.dims))[-3:]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Coupling, Dim, Uncoupled
+from optpy.ir import Coupling, Extent, Uncoupled
 from optpy.linear.method import NoMemory
 from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
 from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_kernel, levels_nbytes
@@ -36,7 +36,7 @@ def applicability(system: System) -> str | None:
     return too_long_edge(coupling, system.graphs) if system.graphs else None
 
 
-def _too_large_for_kernels(coupling: Coupling, sizes: Mapping[Dim, int]) -> str | None:
+def _too_large_for_kernels(coupling: Coupling, sizes: Mapping[Extent, int]) -> str | None:
     if len(coupling.elements) > MOST_CHANNELS:
         return f"there are {len(coupling.elements)} numbers at each point, and {MOST_CHANNELS} at most are served"
     if max(math.prod(sizes[d] for d in coupling.dims), level_sizes(coupling, sizes)[0].plane) >= _MOST_POINTS:

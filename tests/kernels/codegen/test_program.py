@@ -138,7 +138,7 @@ def test_the_dialect_spells_every_operation(dtype: str) -> None:
 
 # -- what later stages rely on ---------------------------------------------------------------------------------------
 
-N_ = ir.Dim("N")
+N_ = ir.Extent("N")
 DOMAIN = ir.canonical_domain([N_])
 FIELD = ir.Field("A", (N_,), 1, ir.REAL, ir.Role.DATA)
 
@@ -188,7 +188,7 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     X = op.Unknown("X", (N,), 2)
     a, b = op.Graph("edges", E, (N, N))[e]
     (at,) = op.Graph("where", E, N)[e]
-    dims = (ir.Dim("N"),)
+    dims = (ir.Extent("N"),)
     assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).symbols.interleaved == {dims}
     assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).symbols.interleaved == set()
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))

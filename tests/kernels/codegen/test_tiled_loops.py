@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optpy.ir import REAL, Access, Dim, Domain, Field, InBounds, LoopVariable, Role, loops
+from optpy.ir import REAL, Access, Domain, Extent, Field, InBounds, LoopVariable, Role, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.native
 
 T = 8
 """Rows and columns of a tile."""
-H, W = Dim("H"), Dim("W")
+H, W = Extent("H"), Extent("W")
 TI, Y, A = (LoopVariable(name, H) for name in ("ti", "i", "a"))
 TJ, X, B = (LoopVariable(name, W) for name in ("tj", "j", "b"))
 IMAGE, BLURRED = Field("image", (H, W), 1, REAL, Role.DATA), Field("blurred", (H, W), 1, REAL, Role.VECTOR)

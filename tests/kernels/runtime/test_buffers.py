@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import at, here
-from optpy.ir import REAL, Assignment, Dim, Field, Role, Routine, canonical_domain
+from optpy.ir import REAL, Assignment, Extent, Field, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import row_pitch, storage_dtype
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.buffers import Buffers
 
-H, W, D = Dim("H"), Dim("W"), Dim("D")
+H, W, D = Extent("H"), Extent("W"), Extent("D")
 DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
 
 
@@ -122,7 +122,7 @@ def test_an_array_of_another_size_is_refused() -> None:
 def test_fields_that_graphs_read_keep_their_channels_side_by_side() -> None:
     f = Field("A", (W,), 3, REAL, Role.DATA)
     values = np.arange(300.0).reshape(100, 3)
-    for interleaved in (set[tuple[Dim, ...]](), {(W,)}):
+    for interleaved in (set[tuple[Extent, ...]](), {(W,)}):
         symbols = symbols_of(f)
         symbols.interleaved |= interleaved
         made = Buffers(symbols, {W: 100}, "float64")

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optpy.ir import Dim, Hypergraph
+from optpy.ir import Extent, Hypergraph
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted
 from optpy.kernels.runtime.tables import Connectivity, sorted_order
 
-V, H, W, E = (Dim(n) for n in "VHWE")
+V, H, W, E = (Extent(n) for n in "VHWE")
 GRAPH = Hypergraph("g", E, ((V,), (H, W), (V,)))
 
 
 def connectivity(edges: Any, **sizes: int) -> Connectivity:
-    dims = {Dim(n): size for n, size in (dict(V=5, H=2, W=3, E=len(edges)) | sizes).items()}
+    dims = {Extent(n): size for n, size in (dict(V=5, H=2, W=3, E=len(edges)) | sizes).items()}
     return Connectivity(GRAPH, np.asarray(edges, np.int32).reshape(-1, 4), dims)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from optpy.ir import Access, Dim, Field, InBounds, IndexCondition, IndexValue, Leaf, Scalar, loops
+from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Scalar, loops
 from optpy.symbolic.affine import Affine, Divides, FloorDiv
 
 
@@ -28,7 +28,7 @@ def declare(function: loops.Function) -> loops.Function:
             case loops.Alloc():
                 local.add(s.field)
     arrays = [loops.ChannelPointer(f, channel, f in written) for f, channel in used.arrays if f not in local]
-    declared = [x for kind in (Dim, loops.Pitch, loops.TablePointer) for x in used.found if isinstance(x, kind)]
+    declared = [x for kind in (Extent, loops.Pitch, loops.TablePointer) for x in used.found if isinstance(x, kind)]
     given = [x for kind in (Scalar, loops.Mask) for x in used.found if isinstance(x, kind)]
     return replace(function, body=(*map(loops.Declare, (*declared, *arrays, *given)), *function.body))
 
@@ -85,7 +85,7 @@ class _Uses:
             case loops.Skip():
                 self._mask(s.mask)
 
-    def _sizes(self, dims: Iterable[Dim]) -> None:
+    def _sizes(self, dims: Iterable[Extent]) -> None:
         self.found |= dict.fromkeys(dims)
 
     def _mask(self, mask: loops.Mask | None) -> None:
@@ -105,7 +105,7 @@ class _Uses:
         match value:
             case Affine():
                 for atom, _ in value.terms:
-                    if isinstance(atom, Dim | loops.Pitch):
+                    if isinstance(atom, Extent | loops.Pitch):
                         self.found[atom] = None
                     elif isinstance(atom, FloorDiv):
                         self._whole(atom.numerator)

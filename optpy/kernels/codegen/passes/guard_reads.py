@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optpy.ir import Access, Dim, Domain, InBounds, LoopVariable, entry_dim, loops
+from optpy.ir import Access, Domain, Extent, InBounds, LoopVariable, entry_dim, loops
 from optpy.kernels.codegen.lower import loop_offset
 from optpy.kernels.codegen.tables import row_is_inside
 from optpy.symbolic.affine import Affine, Atom, TableEntry
@@ -49,7 +49,7 @@ def _guarded(block: loops.Block, domain: Domain, inner: Domain, checked: bool) -
     return tuple(found)
 
 
-def _is_inside(a: Affine, dim: Dim, domain: Domain, inner: Domain, checked: bool) -> bool:
+def _is_inside(a: Affine, dim: Extent, domain: Domain, inner: Domain, checked: bool) -> bool:
     """Whether an index is known to be inside a dim."""
     if any(_is_bound(x, dim) and a.offset_from(x) == 0 for x in a.atoms):
         return True  # checked when the graph was bound
@@ -59,6 +59,6 @@ def _is_inside(a: Affine, dim: Dim, domain: Domain, inner: Domain, checked: bool
     return free is not None and free[0].dim == dim and free[1] == 0
 
 
-def _is_bound(atom: Atom, dim: Dim) -> bool:
+def _is_bound(atom: Atom, dim: Extent) -> bool:
     """Whether an atom is an entry that points into a dim, and is read at an edge for certain."""
     return isinstance(atom, TableEntry) and entry_dim(atom) == dim and row_is_inside(atom)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
+from optpy.ir import Extent, Field, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
@@ -321,7 +321,7 @@ def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
     return max(*elements, *indices, 0, 0)
 
 
-def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
+def _reach(affine: Affine, sizes: Mapping[Extent, int]) -> int:
     """The largest magnitude of an affine index, and of what stands inside it."""
     total = inner = abs(affine.constant)
     for atom, coefficient in affine.terms:
@@ -332,7 +332,7 @@ def _reach(affine: Affine, sizes: Mapping[Dim, int]) -> int:
             largest = sizes[entry_dim(atom)]
             inner = max(inner, _reach(atom.row, sizes))
         else:
-            assert isinstance(atom, LoopVariable | Dim)
+            assert isinstance(atom, LoopVariable | Extent)
             largest = sizes[atom.dim if isinstance(atom, LoopVariable) else atom]
         total += abs(coefficient) * largest
     return max(total, inner)

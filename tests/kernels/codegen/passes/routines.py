@@ -14,7 +14,7 @@ from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, gat
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, add, const, mul, var
 
-H, W, V, E = ir.Dim("H"), ir.Dim("W"), ir.Dim("V"), ir.Dim("E")
+H, W, V, E = ir.Extent("H"), ir.Extent("W"), ir.Extent("V"), ir.Extent("E")
 GRID, VERTICES, EDGES = ir.canonical_domain((H, W)), ir.canonical_domain((V,)), ir.canonical_domain((E,))
 A = ir.Field("A", (H, W), 1, ir.REAL, ir.Role.DATA)
 OUT = ir.Field("out", (H, W), 1, ir.REAL, ir.Role.VECTOR)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import optpy as op
 from optpy.energy.derive.vectors import at, here
-from optpy.ir import REAL, Assignment, Dim, Field, Hypergraph, Role, Routine, canonical_domain
+from optpy.ir import REAL, Assignment, Extent, Field, Hypergraph, Role, Routine, canonical_domain
 from optpy.kernels.codegen.layout import CPU, CUDA, Layout, storage_dtype
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
@@ -23,7 +23,7 @@ from optpy.kernels.runtime.tables import Connectivity, sorted_order
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.emulator.strict_cupy import Array, StrictCupy
 
-H, W, D, V, E = (Dim(n) for n in "HWDVE")
+H, W, D, V, E = (Extent(n) for n in "HWDVE")
 
 
 def symbols_of(*fields: Field) -> SymbolTable:
