@@ -8,7 +8,7 @@ from typing import Any, final
 
 from optpy.errors import Location
 from optpy.ir.spaces import Extent, Field, Hypergraph, LoopVariable
-from optpy.symbolic.affine import Affine, Condition, Divides, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, Divides, FloorDiv, SolutionCondition, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
@@ -53,7 +53,7 @@ class InBounds:
 class IndexCondition:
     """1 where an integer condition on loop variables holds (from inverting strided accesses)."""
 
-    condition: Condition
+    condition: SolutionCondition
     boolean = True
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.errors import InternalError
 from optpy.ir.leaves import Access, LocalName, atoms_of, indices_of
-from optpy.ir.spaces import REAL, Domain, Field, Incidence, Loop, LoopVariable, Role, loop_variable, point
+from optpy.ir.spaces import REAL, Domain, Field, Incidence, LoopVariable, Role, SumLoop, loop_variable, point
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
@@ -51,7 +51,7 @@ class LocalSum:
     """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0."""
 
     names: tuple[str, ...]
-    loops: tuple[Loop, ...]
+    loops: tuple[SumLoop, ...]
     condition: Expr
     values: tuple[Expr, ...]
 
@@ -141,7 +141,7 @@ def _fields_used(routine: Routine) -> tuple[set[Field], set[Field], set[Field]]:
     )
 
 
-def _loops_text(loops: Iterable[Loop]) -> str:
+def _loops_text(loops: Iterable[SumLoop]) -> str:
     return ", ".join(f"{k}: {k.dim}" if isinstance(k, LoopVariable) else str(k) for k in loops)
 
 

@@ -88,11 +88,11 @@ class Incidence:
         return f"{self.edge} in {self.graph}.incident({self.slot}, [{', '.join(map(str, self.at))}])"
 
 
-Loop = LoopVariable | Incidence
+SumLoop = LoopVariable | Incidence
 """A loop of a local sum: over a whole dim, or over the edges at a point."""
 
 
-def loop_variable(loop: Loop) -> LoopVariable:
+def loop_variable(loop: SumLoop) -> LoopVariable:
     """The variable that a loop counts with."""
     return loop.edge if isinstance(loop, Incidence) else loop
 

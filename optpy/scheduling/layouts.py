@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optpy.ir import Access, ChannelOrder, Coupling, Extent, Field, GridLayout, Group, Role, Routine, Task, Uncoupled
-from optpy.kernels.codegen.symbol_table import gathered_fields, gathered_grids
+from optpy.ir import Access, ChannelOrder, Coupling, Field, GridLayout, Group, Role, Routine, Task, Uncoupled
+from optpy.kernels.codegen.symbol_table import Dims, gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
-
-Dims = tuple[Extent, ...]
 
 
 def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tuple[GridLayout, ...]:

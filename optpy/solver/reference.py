@@ -19,6 +19,7 @@ from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearSta
 from optpy.solver.rounding import (
     CAREFUL,
     PROBES,
+    Real,
     cosine,
     largest_changes,
     nearly_undamped,
@@ -28,7 +29,6 @@ from optpy.solver.rounding import (
 )
 from optpy.solver.safe_point import SafePoint
 
-Real: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 
 

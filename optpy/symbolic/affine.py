@@ -208,7 +208,7 @@ class IsZero:
         return self.value.evaluate(value) == 0
 
 
-Condition = Divides | IsZero
+SolutionCondition = Divides | IsZero
 
 
 @final
@@ -224,7 +224,7 @@ class Inverse:
 
     solution: dict[Atom, Affine]
     free: tuple[Atom, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[SolutionCondition, ...]
 
 
 def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequence[Atom]) -> Inverse:
@@ -245,7 +245,7 @@ def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequenc
         inside = any(_is_opaque(a) and a.inner.reads(variables) for a in row.atoms)
         (opaque if inside else pending).append(row - target)
     solved, left = _gauss_jordan(pending, variables)
-    conditions: list[Condition] = [IsZero(row) for row in left]
+    conditions: list[SolutionCondition] = [IsZero(row) for row in left]
     solution: dict[Atom, Affine] = {}
     for v in sorted(solved, key=variables.index):
         a = solved[v].coefficient(v)

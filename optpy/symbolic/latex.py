@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any, Final
 
 from optpy.symbolic.expr import Expr
-from optpy.symbolic.sympy_bridge import Symbol, real_symbol, to_sympy
+from optpy.symbolic.sympy_bridge import SymbolOf, real_symbol, to_sympy
 
 _PRODUCT_LEVEL: Final = 50
 """SymPy's precedence of a product."""
 
 
-def to_latex(expr: Expr, symbol: Symbol = real_symbol, **settings: Any) -> str:
+def to_latex(expr: Expr, symbol: SymbolOf = real_symbol, **settings: Any) -> str:
     """LaTeX of the expression; factors that are conditions are Iverson brackets, 1 where they hold and 0
     elsewhere.
 

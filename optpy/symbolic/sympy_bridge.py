@@ -39,7 +39,7 @@ from optpy.symbolic.expr import (
 from optpy.symbolic.operations import OPERATIONS, absolute, equal, less, less_equal, stop_gradient
 from optpy.symbolic.order import topological
 
-Symbol = Callable[[Any], Any]
+SymbolOf = Callable[[Any], Any]
 """From a leaf's key to the SymPy expression that stands for it: a Symbol or an Indexed."""
 
 _SAME_NAME: Final = (
@@ -62,7 +62,7 @@ def real_symbol(key: Any) -> Any:
 # -- to SymPy ------------------------------------------------------------------------------------------------
 
 
-def to_sympy(expr: Expr, symbol: Symbol = real_symbol) -> Any:
+def to_sympy(expr: Expr, symbol: SymbolOf = real_symbol) -> Any:
     """The expression in SymPy.
 
     Args:
@@ -79,7 +79,7 @@ def to_sympy(expr: Expr, symbol: Symbol = real_symbol) -> Any:
 class _ToSympy:
     """The SymPy forms of the nodes of a DAG, children first: numbers, and conditions for boolean nodes."""
 
-    def __init__(self, symbol: Symbol) -> None:
+    def __init__(self, symbol: SymbolOf) -> None:
         self._symbol = symbol
         self._numbers: dict[Expr, Any] = {}
         self._conditions: dict[Expr, Any] = {}

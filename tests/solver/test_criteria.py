@@ -12,7 +12,8 @@ import pytest
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, LinearSummary, Step
-from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.rounding import Real
 from optpy.solver.termination import Criteria, is_unsolved
 from tests.support.known_problems import ReferenceProblemWith
 

@@ -11,8 +11,9 @@ from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import Precision
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
-from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from optpy.solver.result import Ending
+from optpy.solver.rounding import Real
 from optpy.solver.safe_point import UNDISTURBED
 from tests.support.known_problems import ReferenceProblemWith, scalar
 

@@ -10,8 +10,8 @@ import pytest
 
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import ROUNDINGS, noise_test, rounding_test
-from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
-from optpy.solver.rounding import Everything, left_in, rounding
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.rounding import Everything, Real, left_in, rounding
 from tests.support.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)

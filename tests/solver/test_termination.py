@@ -11,7 +11,8 @@ import pytest
 from optpy.errors import DataError
 from optpy.solver import Minimizer, SolveOptions, Status
 from optpy.solver.protocol import LinearStatus
-from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.rounding import Real
 from tests.support.known_problems import (
     ReferenceProblemWith,
     linear,

@@ -154,7 +154,7 @@ class Interpreter:
             for name, value in zip(x.names, self._evaluate(x.values, inner), strict=True):
                 points.locals[name][n] = value.sum()
 
-    def _loops(self, loops: Sequence[ir.Loop], point: Points) -> Points:
+    def _loops(self, loops: Sequence[ir.SumLoop], point: Points) -> Points:
         ranges = [self._range(k, point) for k in loops]
         combined = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(loops))
         count = len(combined)
@@ -162,7 +162,7 @@ class Interpreter:
         values |= {ir.loop_variable(k): combined[:, n] for n, k in enumerate(loops)}
         return Points(self._bound, values, count)
 
-    def _range(self, loop: ir.Loop, point: Points) -> Whole:
+    def _range(self, loop: ir.SumLoop, point: Points) -> Whole:
         if isinstance(loop, ir.LoopVariable):
             return np.arange(self._bound.sizes[loop.dim])
         columns = self._bound.edges[loop.graph.name][:, list(loop.graph.columns_of(loop.slot))]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from optpy.solver import Minimizer, SolveOptions, Summary
-from optpy.solver.reference import Real, ReferenceProblem, ReferenceTerm
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.rounding import Real
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from optpy import ir
-from optpy.energy.check.diagnosis import Index, Read
+from optpy.energy.check.diagnosis import GridIndex, Read
 from optpy.energy.check.evaluation import LeafValues
 from optpy.energy.data.binding import BoundData
 from optpy.symbolic.expr import Expr
@@ -26,7 +26,7 @@ class AtPoint:
         index: of the point in the domain.
     """
 
-    def __init__(self, domain: ir.Domain, bound: BoundData, index: Index) -> None:
+    def __init__(self, domain: ir.Domain, bound: BoundData, index: GridIndex) -> None:
         sizes = tuple(bound.sizes[i.dim] for i in domain)
         self._slab = ir.Slab(domain, index[0], (1, *sizes[1:])) if index else ir.Slab(domain, 0, ())
         self._at = (0, *index[1:]) if index else ()
@@ -43,7 +43,7 @@ class AtPoint:
         """Of expressions."""
         return [float(v) for v in evaluate(roots, self)]
 
-    def element(self, access: ir.Access) -> Index | None:
+    def element(self, access: ir.Access) -> GridIndex | None:
         """The element that an access reads; None outside."""
         position, inside = self._leaf_values.position(access)
         return tuple(int(self._here(n)) for n in position) if self._here(inside) else None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
-from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, Index, NonFinite
+from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, GridIndex, NonFinite
 from optpy.energy.check.evaluation import Columns, LeafValues, Partials
 from optpy.energy.data.binding import BoundData, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
@@ -192,7 +192,7 @@ class _Finding:
         self._residual = residual
         self._bound = bound
         self._count = self._total = 0
-        self._first: tuple[Index, int, str | None, float] | None = None
+        self._first: tuple[GridIndex, int, str | None, float] | None = None
 
     def look_at_values(self, slab: ir.Slab) -> None:
         values = evaluate(self._residual.components, LeafValues(self._bound, slab))

@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.errors import Location
 
-Index = tuple[int, ...]
+GridIndex = tuple[int, ...]
 
 
 @final
@@ -22,7 +22,7 @@ class Elements:
     count: int
     total: int
     """Elements of the unknown, fixed ones included."""
-    first: tuple[Index, ...]
+    first: tuple[GridIndex, ...]
     """The first few of them, by their index in the unknown's grid."""
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Read:
 
     name: str
     """Of an array, an unknown or a param."""
-    index: Index | None
+    index: GridIndex | None
     """None for a param, and where it reads outside the array."""
     channel: int | None
     """None for scalars."""
@@ -57,7 +57,7 @@ class NonFinite:
 
     residual: str
     """The term, or the entry of a list: "reg[0]"."""
-    index: Index
+    index: GridIndex
     """In the residual's domain."""
     component: int
     unknown: str | None
@@ -130,5 +130,5 @@ def _section(title: str, findings: Sequence[object]) -> list[str]:
     return [f"{title}:", *(f"  {f}" for f in findings)] if findings else []
 
 
-def _listed(indices: Sequence[Index]) -> str:
+def _listed(indices: Sequence[GridIndex]) -> str:
     return ", ".join(f"[{', '.join(map(str, n)) or '()'}]" for n in indices)

@@ -10,10 +10,11 @@ from typing import Any, final
 import numpy as np
 
 from optpy import ir
-from optpy.energy.check.evaluation import Evaluate, Floats, LeafValues, residual_values
+from optpy.energy.check.evaluation import Evaluator, LeafValues, residual_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.stopped import stopped
 from optpy.energy.derive.tangent import moved
+from optpy.energy.language.manifold import Floats
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.interpret import Value, evaluate, rounding
 from optpy.symbolic.traverse import substitute
@@ -88,7 +89,7 @@ class DisplacedResiduals:
             start += n
         return replace(self._bound, arrays=arrays)
 
-    def _evaluated(self, now: BoundData, evaluate: Evaluate) -> Floats:
+    def _evaluated(self, now: BoundData, evaluate: Evaluator) -> Floats:
         def leaf_values(slab: ir.Slab) -> Callable[[Any], Value]:
             return _HoldingLeafValues(self._bound, now, slab)
 

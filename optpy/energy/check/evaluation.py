@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.data.binding import BoundData, bind
+from optpy.energy.language.manifold import Floats
 from optpy.errors import InternalError
+from optpy.ir.points import Integers
 from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import Expr, Var
 from optpy.symbolic.interpret import Value, evaluate, rounding
@@ -24,11 +26,9 @@ from optpy.symbolic.traverse import variables
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 
-Evaluate = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
+Evaluator = Callable[[Sequence[Expr], Callable[[Any], Value]], list[Value]]
 """Evaluates expressions, given the values of the leaves."""
 
 
@@ -59,9 +59,9 @@ class LeafValues:
                 return self._bound.params[key.name]
         raise InternalError(f"no value for the leaf {key}")
 
-    def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Mask]:
+    def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Booleans]:
         """The elements that an access reads, moved inside the array, and a mask of those that truly are inside."""
-        inside: Mask = np.ones((1,) * len(self._slab.shape), np.bool_)
+        inside: Booleans = np.ones((1,) * len(self._slab.shape), np.bool_)
         index = []
         for affine, dim in zip(access.index, access.field.dims, strict=True):
             n = self._bound.sizes[dim]
@@ -88,7 +88,7 @@ def residual_values(
     residual: ir.Residual,
     sizes: Mapping[ir.Extent, int],
     leaf_values: Callable[[ir.Slab], Callable[[Any], Value]],
-    evaluate: Evaluate = evaluate,
+    evaluate: Evaluator = evaluate,
 ) -> Floats:
     """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
     parts = []
@@ -116,7 +116,7 @@ def bound_jacobian(problem: ir.Problem, bound: BoundData) -> csr_matrix:
     return _jacobian(problem, bound, evaluate)
 
 
-def _jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluate) -> csr_matrix:
+def _jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluator) -> csr_matrix:
     from scipy.sparse import coo_matrix
 
     columns_of = Columns.of(problem, bound)
@@ -141,7 +141,7 @@ def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
     return {k: int(n) for k, n in zip(keys, starts, strict=False)}
 
 
-def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) -> Mask:
+def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) -> Booleans:
     """The mask of an unknown's elements that are solved for: (*dims)."""
     shape = tuple(bound.sizes[d] for d in unknown.dims)
     condition = problem.fixed.get(unknown)
@@ -160,7 +160,7 @@ def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) ->
 class Columns:
     """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
 
-    solved: dict[ir.Field, Mask]
+    solved: dict[ir.Field, Booleans]
     """The mask of elements that are solved for: (*dims)."""
     first: dict[ir.Field, int]
     size: int
@@ -200,7 +200,7 @@ class Partials:
         columns_of: Columns,
         first_row: int,
         expressions: Sequence[Expr] | None = None,
-        evaluate: Evaluate = evaluate,
+        evaluate: Evaluator = evaluate,
     ) -> list[tuple[Integers, Integers, Floats]]:
         """The entries of J in a slab, by row, column and value: those of each of the expressions.
 

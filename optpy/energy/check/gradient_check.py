@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.check.displaced import DisplacedResiduals
-from optpy.energy.check.evaluation import Floats, bound_jacobian, jacobian_rounding, solved_elements
+from optpy.energy.check.evaluation import bound_jacobian, jacobian_rounding, solved_elements
 from optpy.energy.check.ridders import Tableau
 from optpy.energy.data.binding import bind
+from optpy.energy.language.manifold import Floats
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_matrix

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
-from optpy.energy.check.diagnosis import Index
+from optpy.energy.check.diagnosis import GridIndex
 from optpy.energy.check.evaluation import Columns, Partials
 from optpy.energy.check.steep import steep_operation
 from optpy.energy.data.binding import BoundData
@@ -81,7 +81,7 @@ class _Slope:
     """The first derivative of a residual that is too large, and how many there are."""
 
     residual: ir.Residual
-    index: Index
+    index: GridIndex
     component: int
     by: Var
     value: float
@@ -165,10 +165,10 @@ def _named(residual: ir.Residual) -> str:
     return f"'{residual.label}'" + (f" (written at {residual.location})" if residual.location else "")
 
 
-def _place(residual: ir.Residual, index: Index, component: int) -> str:
+def _place(residual: ir.Residual, index: GridIndex, component: int) -> str:
     where = ", ".join(f"{i.dim}={n}" for i, n in zip(residual.domain, index, strict=True))
     return f"[{where}], component {component}"
 
 
-def _element(name: str, index: Index, channel: int, channels: int) -> str:
+def _element(name: str, index: GridIndex, channel: int, channels: int) -> str:
     return f"{name}[{', '.join(map(str, index)) or '()'}]" + (f"[{channel}]" if channels > 1 else "")

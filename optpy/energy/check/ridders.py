@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.energy.check.evaluation import Floats
+from optpy.energy.language.manifold import Floats
 
 _ORDERS = 5
 """Of extrapolation, at most."""

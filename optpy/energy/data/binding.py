@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from optpy import ir
 from optpy.energy.data.casting import cast
-from optpy.energy.data.graph_binding import Edges, checked_edges, graph_array
+from optpy.energy.data.graph_binding import EdgeArray, checked_edges, graph_array
 from optpy.energy.data.origin import Origin, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.precision import precision_for, warn_of_lost_values, warn_of_shifted_param
 from optpy.energy.data.scales import check_scales, role_of
@@ -47,7 +47,7 @@ class BoundData:
     arrays: dict[str, Any]
     params: dict[str, float]
     origins: dict[str, Origin]
-    edges: dict[str, Edges]
+    edges: dict[str, EdgeArray]
     shapes: dict[str, tuple[int, ...]]
     dtype: np.dtype[Any]
     as_matrices: dict[str, Manifold] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from optpy.energy.language.graph import slot_text, slots_text
 from optpy.energy.language.index import describe
 from optpy.errors import DataError
 
-Edges = Any
+EdgeArray = Any
 """The slots of every edge: int32 of shape (edges, columns), an array of NumPy or CuPy."""
 
 MOST_POINTS = 2**31 - 1
@@ -72,7 +72,7 @@ def _check_rows(graph: ir.Hypergraph, value: Any) -> None:
             )
 
 
-def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Extent, int], xp: Any) -> Edges:
+def checked_edges(graph: ir.Hypergraph, raw: Any, sizes: Mapping[ir.Extent, int], xp: Any) -> EdgeArray:
     """The edges, copied.
 
     Args:

@@ -26,8 +26,8 @@ from optpy.ir import (
     IndexValue,
     LocalName,
     LocalSum,
-    Loop,
     LoopVariable,
+    SumLoop,
     canonical_domain,
     indices_of,
     loop_variable,
@@ -54,7 +54,7 @@ class View:
     source: LinearisedResidual
     index: MultiIndex
     inverse: Inverse
-    loops: tuple[Loop, ...]
+    loops: tuple[SumLoop, ...]
     guard: Expr
 
     def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
@@ -68,7 +68,7 @@ class LoopNames:
     """Names for the loops of one gather. Views that look along the same edges share their loops."""
 
     count: int = 0
-    shared: dict[Hashable, tuple[Loop, ...]] = field(default_factory=dict)
+    shared: dict[Hashable, tuple[SumLoop, ...]] = field(default_factory=dict)
 
     def next(self) -> str:
         self.count += 1
@@ -184,7 +184,7 @@ class GatheredSum:
     """Adds up contributions to named outputs; those under loops become local sums, one for each nest of loops."""
 
     _outputs: dict[Hashable, list[Expr]] = field(default_factory=dict)
-    _looped: dict[tuple[tuple[Loop, ...], Expr], dict[Hashable, list[Expr]]] = field(default_factory=dict)
+    _looped: dict[tuple[tuple[SumLoop, ...], Expr], dict[Hashable, list[Expr]]] = field(default_factory=dict)
     _locals: list[LocalSum] = field(default_factory=list)
 
     def add(self, view: View, contributions: Mapping[Hashable, Expr]) -> None:
@@ -238,7 +238,7 @@ def _local_name(nest: int, output: int) -> str:
     return f"local{nest}_{output}"
 
 
-def _split_guard(guard: Expr, loops: Iterable[Loop]) -> tuple[Expr, Expr]:
+def _split_guard(guard: Expr, loops: Iterable[SumLoop]) -> tuple[Expr, Expr]:
     """The guard's factors without and with the loop variables."""
     own = set(map(loop_variable, loops))
     factors = [b for b, _ in guard.factors] if isinstance(guard, Product) else [guard]

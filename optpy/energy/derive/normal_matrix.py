@@ -89,13 +89,13 @@ def _term(
     return NormalTerm(domain, reads, stored, blocks), values
 
 
-Columns = list[dict[int, Expr]]
+ColumnPartials = list[dict[int, Expr]]
 """For each component of a residual, its derivatives by the channels of one element."""
 
 
 def _columns(
     source: LinearisedResidual, read: MultiIndex, number: dict[tuple[Field, int], int], fixed: Fixed
-) -> Columns:
+) -> ColumnPartials:
     return [
         {number[a.field, a.channel]: mul(_free(fixed, a), d) for a, d in p.items() if a.index == read}
         for p in source.partials
@@ -111,7 +111,7 @@ def _free(fixed: Fixed, access: Access) -> Expr:
     return condition
 
 
-def _block(rows: Columns, columns: Columns) -> dict[tuple[int, int], Expr]:
+def _block(rows: ColumnPartials, columns: ColumnPartials) -> dict[tuple[int, int], Expr]:
     """J_s^T J_t, without its zeros."""
     parts: dict[tuple[int, int], list[Expr]] = {}
     for row, column in zip(rows, columns, strict=True):

@@ -32,8 +32,8 @@ _PADDING = 16
 """Scalars after the last of L: vectors are read beyond the rows of a panel."""
 MAX_BLOCK = 12
 
-Indices = NDArray[np.int32]
-Offsets = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
 
 
 def cholesky_source(block: int) -> str:
@@ -65,7 +65,7 @@ def _addresses(*arrays: NDArray[Any]) -> list[Any]:
     return [array.ctypes.data_as(c_void_p) for array in arrays]
 
 
-def _minimum_degree(rows: Offsets, columns: Indices, safe_work: SafeWork) -> Indices:
+def _minimum_degree(rows: Int64s, columns: Int32s, safe_work: SafeWork) -> Int32s:
     """order[k] = the node to eliminate as k-th, for little fill: approximate minimum degree.
 
     Args:
@@ -100,10 +100,10 @@ class _Ordered:
         place: place[node] = when it is eliminated.
     """
 
-    rows: Offsets
-    columns: Indices
-    order: Indices
-    place: Indices
+    rows: Int64s
+    columns: Int32s
+    order: Int32s
+    place: Int32s
 
     @property
     def addresses(self) -> list[Any]:
@@ -121,10 +121,10 @@ class _Supernodes:
         above: the parent of each in the tree of supernodes, or -1.
     """
 
-    first: Indices
-    start: Offsets
-    row: Indices
-    above: Indices
+    first: Int32s
+    start: Int64s
+    row: Int32s
+    above: Int32s
 
 
 @final
@@ -151,7 +151,7 @@ class Factorisation:
         MemoryError: there is not enough.
     """
 
-    def __init__(self, rows: Offsets, columns: Indices, block: int, safe_work: SafeWork | None = None) -> None:
+    def __init__(self, rows: Int64s, columns: Int32s, block: int, safe_work: SafeWork | None = None) -> None:
         rows = np.ascontiguousarray(rows, np.int64)
         columns = np.ascontiguousarray(columns, np.int32)
         _check(rows, columns, block)
@@ -176,7 +176,7 @@ class Factorisation:
 
     # -- pattern -------------------------------------------------------------------------------------------------------
 
-    def _analyse(self, rows: Offsets, columns: Indices) -> None:
+    def _analyse(self, rows: Int64s, columns: Int32s) -> None:
         n, library = self.nodes, _library()
         order = _minimum_degree(rows, columns, self._safe_work)
         place, parent, count = (np.empty(n, np.int32) for _ in range(3))
@@ -230,7 +230,7 @@ class Factorisation:
         parent[head + parts - 1] = np.where(supernodes.above >= 0, head[supernodes.above], panels)
         self._measure(first, start, parent)
 
-    def _list_updates(self, A: _Ordered, panel: Indices) -> None:
+    def _list_updates(self, A: _Ordered, panel: Int32s) -> None:
         """Lists the updates of each panel, and the targets of A's blocks; `panel` is that of each column."""
         library, pattern = _library(), self.state.pattern
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
@@ -250,7 +250,7 @@ class Factorisation:
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def _measure(self, first: Indices, start: Offsets, parent: NDArray[np.int64]) -> None:
+    def _measure(self, first: Int32s, start: Int64s, parent: NDArray[np.int64]) -> None:
         """The work of each panel, and its division among threads."""
         width = np.diff(first).astype(np.int64) * self.block
         height = width + np.diff(start) * self.block
@@ -287,7 +287,7 @@ class Factorisation:
             self._allocated = True
 
 
-def _check(rows: Offsets, columns: Indices, block: int) -> None:
+def _check(rows: Int64s, columns: Int32s, block: int) -> None:
     n = len(rows) - 1
     if not 1 <= block <= MAX_BLOCK:
         raise InternalError(f"a block of {block} x {block} cannot be factored: 1 to {MAX_BLOCK}")
@@ -302,13 +302,13 @@ def _check(rows: Offsets, columns: Indices, block: int) -> None:
         raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
 
 
-def _starts(counts: NDArray[Any]) -> Offsets:
+def _starts(counts: NDArray[Any]) -> Int64s:
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
-def _divide(work: NDArray[np.float64], parent: NDArray[np.int64]) -> tuple[Indices, Indices]:
+def _divide(work: NDArray[np.float64], parent: NDArray[np.int64]) -> tuple[Int32s, Int32s]:
     """Ranges of panels that are subtrees of at most a share of the work, and the panels above them all.
 
     Args:
