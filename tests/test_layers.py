@@ -181,6 +181,24 @@ def test_no_function_is_too_long(file: Path) -> None:
             assert function_lines(node) <= MOST_LINES_OF_A_FUNCTION, f"{file}:{node.lineno} {node.name}"
 
 
+def named_types(file: Path) -> Iterator[str]:
+    """The classes of a file, inner ones too, and its aliases of types."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if re.fullmatch(r"_?[A-Z]+[a-z]\w*", name))
+
+
+def test_no_two_types_have_the_same_name() -> None:
+    files: dict[str, list[str]] = {}
+    for file in OPTPY_FILES:
+        for name in named_types(file):
+            files.setdefault(name, []).append(str(file.relative_to(PACKAGE)))
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("file", PROBLEM_FILES, ids=lambda f: f.name)
 def test_problems_use_only_public_names_of_optpy(file: Path) -> None:
     for found in imports_of(file):
