@@ -70,12 +70,12 @@ class CountingDevice:
         return self.inner.load(source)
 
     def launch(
-        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool = False
     ) -> None:
         """Counted."""
         self.counts.launches += 1
-        self.counts.cooperative += together
-        self.inner.launch(kernel, blocks, threads, context, together)
+        self.counts.cooperative += cooperative
+        self.inner.launch(kernel, blocks, threads, context, cooperative)
 
     def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """As the device does."""

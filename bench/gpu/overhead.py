@@ -42,7 +42,7 @@ class Overhead:
     case: str
     size: int
     dtype: str
-    together: bool
+    cooperative: bool
     """Whether all iterations run in one kernel."""
     iteration: float
     direction: float
@@ -80,7 +80,7 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
         case=bench.case.name,
         size=row.size,
         dtype=bench.dtype,
-        together=counts.cooperative > 0,
+        cooperative=counts.cooperative > 0,
         iteration=row.seconds,
         direction=direction,
         apply=apply,

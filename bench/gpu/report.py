@@ -49,7 +49,9 @@ def overhead_table(rows: Sequence[Overhead]) -> Table:
     table = _table(title, (), (*columns, "as"))
     for row in rows:
         times = (row.iteration, row.direction, row.apply, row.update, row.overhead, row.start)
-        table.add_row(f"{row.size}", *(f"{1e6 * t:.2f}" for t in times), "one kernel" if row.together else "launches")
+        table.add_row(
+            f"{row.size}", *(f"{1e6 * t:.2f}" for t in times), "one kernel" if row.cooperative else "launches"
+        )
     return table
 
 

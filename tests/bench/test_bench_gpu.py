@@ -118,7 +118,7 @@ def test_an_iteration_of_small_problems_launches_nothing(device: EmulatedDevice)
         ("pcg", 0, 0),
     ]
     found = overhead.measure(bench, rows[-1], TINY)
-    assert found.together
+    assert found.cooperative
     assert found.overhead == pytest.approx(found.iteration - found.direction - found.apply - found.update)
 
 

@@ -36,11 +36,11 @@ def curved() -> tuple[op.Energy, dict[str, Any]]:
     return energy, dict(X=1 + rng.random(300), A=4 * rng.random(300))
 
 
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
 def test_a_linear_solve_cut_short_by_time_gives_its_step(
-    gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch
+    gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
     data = arap_data(9, 12)
     # Without the limit it would take hours.
     result = op.solve(WARP, data, "cuda", np.float64, max_time=0.05, eta=0, linear_iterations=100_000)

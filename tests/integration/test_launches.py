@@ -34,12 +34,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
 def test_the_host_reads_once_in_a_nonlinear_iteration(
-    emulated: EmulatedDevice, case: str, together: int, monkeypatch: pytest.MonkeyPatch
+    emulated: EmulatedDevice, case: str, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a few times with multigrid."""
-    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
     monkeypatch.setattr(queued, "SLICE", 1e9)  # an emulated GPU is slow
     energy, data, preconditioner, most = CASES[case]
     options: Options = dict(initial_radius=1e16, preconditioner=preconditioner)
@@ -68,15 +68,15 @@ def test_a_rejected_step_costs_no_further_read(emulated: EmulatedDevice, monkeyp
 def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queued, "SLICE", 1e9)
     counts = {}
-    for together in (0, 2**20):
-        monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    for cooperative in (0, 2**20):
+        monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
         options: Options = dict(preconditioner="jacobi", eta=0.0, linear_iterations=25)
         session = op.compile(WARP, "cuda", np.float64).start(arap_data(9, 12), **options)
         session.step()
         before = emulated.launches, emulated.cooperative_launches
         record = session.step()
         assert (record.accepted, record.linear_iterations) == (True, 25)
-        counts[together] = emulated.launches - before[0], emulated.cooperative_launches - before[1]
+        counts[cooperative] = emulated.launches - before[0], emulated.cooperative_launches - before[1]
     others = counts[2**20][0] - 1
     assert counts[2**20][1] == 1
     assert others <= 8  # damping, the model's cost, the step, its cost, the linearisation there

@@ -79,7 +79,7 @@ def test_blocks_that_wait_for_one_another(device: Device) -> None:
     blocks = device.resident_blocks(kernel, 256)
     assert blocks >= device.multiprocessors
     x = device.xp.zeros(1 + blocks)
-    device.launch(kernel, blocks, 256, Context(device.address(x)), together=True)
+    device.launch(kernel, blocks, 256, Context(device.address(x)), cooperative=True)
     np.testing.assert_array_equal(device.to_host(x), np.full(1 + blocks, float(blocks)))
 
 
@@ -88,7 +88,7 @@ def test_more_blocks_than_run_together_are_refused(device: Device) -> None:
     blocks = device.resident_blocks(kernel, 256) + 1
     x = device.xp.zeros(1 + blocks)
     with pytest.raises(device.xp.cuda.driver.CUDADriverError, match="TOO_LARGE"):
-        device.launch(kernel, blocks, 256, Context(device.address(x)), together=True)
+        device.launch(kernel, blocks, 256, Context(device.address(x)), cooperative=True)
 
 
 def test_work_is_in_the_order_of_the_callers_stream(device: Device) -> None:

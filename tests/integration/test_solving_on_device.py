@@ -83,9 +83,9 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi", "auto"])
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
-def test_to_convergence(gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+def test_to_convergence(gpu: Device, preconditioner: Any, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
     data = arap_data(9, 12)
     theirs = op.solve(WARP, data, "cpu", np.float64, preconditioner=preconditioner)
     ours = on_gpu(WARP, data, preconditioner=preconditioner)
@@ -109,9 +109,9 @@ OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
 @pytest.mark.optimised  # the ending is by rounding
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
-def test_rejected_steps(gpu: Device, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+def test_rejected_steps(gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
     options: Options = dict(preconditioner="jacobi", max_iterations=15)
     expected = op.solve(OVERSHOOTING, OVERSHOOTING_DATA, "cpu", np.float64, **options)
     ours = on_gpu(OVERSHOOTING, OVERSHOOTING_DATA, **options)
@@ -253,7 +253,7 @@ REASON = "no NVIDIA driver is installed (libcuda.so.1 cannot be loaded); install
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available, "_obstacle", lambda: REASON)
+    monkeypatch.setattr(available, "_why_unavailable", lambda: REASON)
 
 
 @pytest.mark.native

@@ -60,11 +60,11 @@ def warn_of_lost_values(f: Field, wide: Any, narrow: Any, xp: Any) -> None:
     rounded = narrow.reshape(-1, f.channels)
     first = f.channels - f.manifold.translation if isinstance(f.manifold, Manifold) else 0
     channels = range(first, f.channels)
-    if not _crowded(_bounds(rounded[:: _stride(rounded, SAMPLE)], channels)):
+    if not _coarse(_bounds(rounded[:: _stride(rounded, SAMPLE)], channels)):
         return
     given = wide.reshape(-1, f.channels)
     bounds = _bounds(given, channels)
-    for k in _crowded(bounds):
+    for k in _coarse(bounds):
         name = f"{f.name}[..., {k}]" if f.vector else f.name
         loss = _loss_of_values(repr(name), given[:, k], rounded[:, k], bounds[k], xp)
         if loss:
@@ -84,7 +84,7 @@ def _bounds(a: Any, channels: Sequence[int]) -> dict[int, Bounds]:
     return {k: (float(a[:, k].min()), float(a[:, k].max())) for k in channels}
 
 
-def _crowded(bounds: Mapping[int, Bounds]) -> list[int]:
+def _coarse(bounds: Mapping[int, Bounds]) -> list[int]:
     """The channels whose steps in float32 are large beside what the array varies by."""
     spread = max((high - low for low, high in bounds.values()), default=0.0)
     return [k for k, (low, high) in bounds.items() if spread < FEW_STEPS * _step(low, high)]

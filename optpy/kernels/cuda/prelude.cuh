@@ -48,8 +48,8 @@ OPTPY_FN void optpy_fence() {
 
 /* Launch bounds of conjugate gradients, which most time goes into: memory is waited for less where a multiprocessor has
  * more blocks to go on with. */
-#ifndef OPTPY_CROWD
-#define OPTPY_CROWD OPTPY_THREADS, 4
+#ifndef OPTPY_OCCUPANCY
+#define OPTPY_OCCUPANCY OPTPY_THREADS, 4
 #endif
 
 /* The type of indices: of 32 bits where all fields are small enough, which takes fewer registers and instructions. */

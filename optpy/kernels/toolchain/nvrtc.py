@@ -121,7 +121,7 @@ BOUNDS = "OPTPY_BOUNDS_"
 """With a kernel's name behind it, the macro that a source may have in its ``__launch_bounds__``."""
 
 _LOOSER = ("OPTPY_THREADS,3", "OPTPY_THREADS", "OPTPY_THREADS,1")
-"""Bounds for a kernel that spills registers: OPTPY_CROWD asks for 4 blocks on a multiprocessor, which leaves each
+"""Bounds for a kernel that spills registers: OPTPY_OCCUPANCY asks for 4 blocks on a multiprocessor, which leaves each
 thread 64 registers; with 3 it has 80, then what the compiler thinks best, then all that there are."""
 _FEW = 96
 """Bytes: who spills more than this will not fit into 80 registers either."""
@@ -146,7 +146,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     nvrtc, version = _nvrtc()
     found = choose_architecture(architecture, nvrtc.getSupportedArchs())
     # Of what the driver makes of PTX no spills are seen here, and none are asked for.
-    bounds = ("-DOPTPY_CROWD=OPTPY_THREADS",) if found.form == "ptx" else ()
+    bounds = ("-DOPTPY_OCCUPANCY=OPTPY_THREADS",) if found.form == "ptx" else ()
     compiler = _Compiler(nvrtc, version, (found.option, *_OPTIONS, *bounds), found.form, werror)
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{found.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
@@ -192,14 +192,14 @@ class _Compiler:
 
     def _without_spilling(self, source: str, file_name: str) -> tuple[bytes | None, str]:
         """As `compile`, and again with looser bounds for kernels that keep registers in local memory."""
-        crowded = set(re.findall(rf"#define {BOUNDS}(\w+) OPTPY_CROWD\b", source))
+        high_occupancy = set(re.findall(rf"#define {BOUNDS}(\w+) OPTPY_OCCUPANCY\b", source))
         rungs: dict[str, int] = {}
         while True:
             bounds = tuple(f"-D{BOUNDS}{kernel}={_LOOSER[rung]}" for kernel, rung in rungs.items())
             image, log = self.compile(source, file_name, bounds)
             moved = False
             for name, spilled in self._spilled(image).items():
-                tried = rungs.get(name, -1 if name in crowded else 1)
+                tried = rungs.get(name, -1 if name in high_occupancy else 1)
                 if tried + 1 < len(_LOOSER):
                     rungs[name] = 1 if tried < 0 and spilled > _FEW else tried + 1
                     moved = True

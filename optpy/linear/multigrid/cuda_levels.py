@@ -24,7 +24,7 @@ from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLeve
 
 _ALONE = 2**15
 """Multiplications below which one block does a level faster than a launch begins."""
-_TOGETHER = 2**18
+_COOPERATIVE = 2**18
 """Points up to which a launch costs more than waiting for all blocks; beyond, kernels of their own hold more blocks."""
 MOST_CHANNELS = 128
 """Numbers at a point: what a kernel is told of them is at most 4 KiB."""
@@ -207,9 +207,9 @@ class CudaMultigrid:
         if level >= self._small:
             self._queue("mg_small_levels", 1)
             return
-        if self._points(level) <= _TOGETHER:
+        if self._points(level) <= _COOPERATIVE:
             self.context.first = level
-            self._queue("mg_levels_together", self._points(level), together=True)
+            self._queue("mg_levels_cooperative", self._points(level), cooperative=True)
             return
         self._launch("mg_first_sweep", level)
         self._launch("mg_residual_of_level", level)
@@ -282,6 +282,6 @@ class CudaMultigrid:
             self.context.coarser = self._levels[level + 1]
         self._queue(name, self._points(level) if points is None else points)
 
-    def _queue(self, name: str, points: int, together: bool = False) -> None:
+    def _queue(self, name: str, points: int, cooperative: bool = False) -> None:
         kernel = levels_kernel(self._executor.library, name)
-        self._executor.launch(kernel, points, together=together, context=self.context)
+        self._executor.launch(kernel, points, cooperative=cooperative, context=self.context)

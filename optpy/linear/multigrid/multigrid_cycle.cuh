@@ -43,7 +43,7 @@ MG_KERNEL(mg_small_levels) {
 }
 
 /* The levels from `first` on, by blocks that wait for one another: t ~ A^-1 b of that one. */
-MG_KERNEL(mg_levels_together) {
+MG_KERNEL(mg_levels_cooperative) {
     MG_CONTEXT
     const MgShare share = mg_of_grid();
     for (long long n = c->first; n < c->small; ++n) {

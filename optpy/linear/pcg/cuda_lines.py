@@ -12,7 +12,7 @@ from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 
-TOGETHER = 2**20
+COOPERATIVE = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
 
 
@@ -116,7 +116,7 @@ class CudaLines:
     @property
     def fits_one_kernel(self) -> bool:
         """Whether all iterations run in one kernel, as far as the points go."""
-        return self.multigrid is None and self.executor.points(f"start{self.suffix}") <= TOGETHER
+        return self.multigrid is None and self.executor.points(f"start{self.suffix}") <= COOPERATIVE
 
     @property
     def _products(self) -> tuple[Phase, ...]:

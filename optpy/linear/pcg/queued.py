@@ -119,7 +119,7 @@ class QueuedLoop:
         while True:
             limits.safe_point.poll()
             c.slice = max(int(min(SLICE, limits.safe_point.seconds_left) * 1e9), 1)
-            executor.launch(kernel, lines.points, together=True)
+            executor.launch(kernel, lines.points, cooperative=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
                 ahead()

@@ -52,16 +52,16 @@ def test_machine_code_for_each_architecture(architecture: str) -> None:
     assert compiled.source_path.name == "twice.cu"
 
 
-CROWDED = """
+OCCUPIED = """
 #define OPTPY_THREADS 256
-#ifndef OPTPY_CROWD
-#define OPTPY_CROWD OPTPY_THREADS, 4
+#ifndef OPTPY_OCCUPANCY
+#define OPTPY_OCCUPANCY OPTPY_THREADS, 4
 #endif
 struct Context { double *x; };
 """ + "".join(
     f"""
 #ifndef OPTPY_BOUNDS_keeps_{n}
-#define OPTPY_BOUNDS_keeps_{n} OPTPY_CROWD
+#define OPTPY_BOUNDS_keeps_{n} OPTPY_OCCUPANCY
 #endif
 extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_keeps_{n}) keeps_{n}(const __grid_constant__ Context c) {{
     double kept[{n}];
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_keeps_{n}) keeps_{n}(c
 
 def test_bounds_are_loosened_until_nothing_spills(root: Path) -> None:
     """Kernels that keep so many doubles, of two registers each, at once."""
-    kernels = read_cubin(compile_cuda(CROWDED, "sm_90", werror=True).image)
+    kernels = read_cubin(compile_cuda(OCCUPIED, "sm_90", werror=True).image)
     assert all(k.local_bytes == 0 for k in kernels.values())
     assert kernels["keeps_10"].registers <= 64
     assert 64 < kernels["keeps_32"].registers <= 80

@@ -28,15 +28,15 @@ from tests.support.warping import arap_data, arap_energy
 V, E = op.dims("V E")
 
 
-WAYS = {"launches": (0, 0), "one block": (2**30, 0), "together": (2**9, 2**30)}
+WAYS = {"launches": (0, 0), "one block": (2**30, 0), "cooperative": (2**9, 2**30)}
 
 
 @pytest.fixture(params=WAYS)
 def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each level in launches of its own, all in one block, or the larger ones in blocks that wait for one another."""
-    alone, together = WAYS[request.param]
+    alone, cooperative = WAYS[request.param]
     monkeypatch.setattr(multigrid, "_ALONE", alone)
-    monkeypatch.setattr(multigrid, "_TOGETHER", together)
+    monkeypatch.setattr(multigrid, "_COOPERATIVE", cooperative)
 
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
@@ -91,12 +91,12 @@ def test_iterations_do_not_grow_with_the_picture(gpu: Device, dtype: Any) -> Non
     assert iterations(90, "jacobi", dtype) > 8 * large
 
 
-@pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
 def test_steps_solved_to_the_end_are_those_of_jacobi(
-    gpu: Device, preconditioner: Any, together: int, monkeypatch: pytest.MonkeyPatch
+    gpu: Device, preconditioner: Any, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
     data = arap_data(24, 31)
     data["Mask"][...] = 0
     options: dict[str, Any] = dict(max_iterations=2, eta=0, r_tolerance=1e-10, initial_radius=1e4, dtype=np.float64)

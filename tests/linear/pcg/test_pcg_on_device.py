@@ -36,11 +36,11 @@ Preconditioners = [None, "jacobi", "block_jacobi"]
 X, A, i, j, w = on_cpu.X, on_cpu.A, on_cpu.i, on_cpu.j, on_cpu.w
 
 
-@pytest.fixture(params=["together", "lines"])
+@pytest.fixture(params=["cooperative", "lines"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All iterations in one kernel, or each line of the method in one of its own."""
     if request.param == "lines":
-        monkeypatch.setattr(cuda_lines, "TOGETHER", 0)
+        monkeypatch.setattr(cuda_lines, "COOPERATIVE", 0)
     return str(request.param)
 
 
@@ -299,8 +299,8 @@ def test_a_second_solve_starts_afresh(gpu: Device, way: str) -> None:
 def test_both_ways_come_to_the_same(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = LinearLimits(max_iterations=20, residual_reset_period=7)
     steps = []
-    for together in (0, 2**20):
-        monkeypatch.setattr(cuda_lines, "TOGETHER", together)
+    for cooperative in (0, 2**20):
+        monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
         problem = compiled(on_cpu.energy, on_cpu.data())
         solved(problem, "block_jacobi", DAMPED, limits)
         steps.append(delta_of(problem, on_cpu.energy))
@@ -331,7 +331,7 @@ def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monk
 def test_line_by_line_it_is_three_launches_an_iteration(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "TOGETHER", 0)
+    monkeypatch.setattr(cuda_lines, "COOPERATIVE", 0)
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1 + 3 * 30 + 1, 0, 1)

@@ -180,7 +180,7 @@ class EmulatedDevice:
         return EmulatedModule(library, time.perf_counter() - started, hit)
 
     def launch(
-        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool = False
     ) -> None:
         """Run a kernel; it is done when this returns.
 
@@ -190,18 +190,20 @@ class EmulatedDevice:
         """
         assert isinstance(kernel, EmulatedKernel)
         self._check_current()
-        self._check(kernel, blocks, threads, context, together)
+        self._check(kernel, blocks, threads, context, cooperative)
         order = self.launches if self.shuffled else 0
         self.launches += 1
-        self.cooperative_launches += together
+        self.cooperative_launches += cooperative
         argument = ctypes.byref(context)
         with _running:
-            failure = _emulator().optpy_emulate(kernel.call, kernel.address, argument, blocks, threads, together, order)
+            failure = _emulator().optpy_emulate(
+                kernel.call, kernel.address, argument, blocks, threads, cooperative, order
+            )
         if failure is not None:
             raise RuntimeError(f"kernel {kernel.name}: {failure.decode()}")
 
     def _check(
-        self, kernel: EmulatedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool
+        self, kernel: EmulatedKernel, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool
     ) -> None:
         size = ctypes.sizeof(context)
         if size != kernel.context_bytes:
@@ -210,7 +212,7 @@ class EmulatedDevice:
             raise ValueError(f"a block is of 32, 64, ..., {_THREADS_AT_MOST} threads, not of {threads}")
         if not 1 <= blocks < 2**31:
             raise ValueError(f"a grid is of 1 to 2**31 - 1 blocks, not of {blocks}")
-        if together and blocks > self.resident_blocks(kernel, threads):
+        if cooperative and blocks > self.resident_blocks(kernel, threads):
             raise ValueError(f"{blocks} blocks do not run together; {self.resident_blocks(kernel, threads)} do")
 
     def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:

@@ -42,12 +42,19 @@ class Run:
         self.n, self.rounds = n, rounds
 
     def launch(
-        self, source: str, name: str, blocks: int, threads: int, *, together: bool = False, device: Device | None = None
+        self,
+        source: str,
+        name: str,
+        blocks: int,
+        threads: int,
+        *,
+        cooperative: bool = False,
+        device: Device | None = None,
     ) -> NDArray[np.float32]:
         device = EmulatedDevice() if device is None else device
         pointers = [device.address(array) for array in (self.x, self.y, self.counter)]
         kernel = device.load(PRELUDE + source).kernel(name)
-        device.launch(kernel, blocks, threads, Context(*pointers, self.n, self.rounds), together)
+        device.launch(kernel, blocks, threads, Context(*pointers, self.n, self.rounds), cooperative)
         return self.y
 
 
@@ -87,20 +94,20 @@ def test_every_compiler_runs_a_reduction(compiler: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("blocks", "threads", "n"), [(1, 32, 1), (3, 64, 1000), (7, 256, 1792), (40, 96, 5000)])
-@pytest.mark.parametrize("together", [False, True])
-def test_grid_stride_sum(blocks: int, threads: int, n: int, together: bool) -> None:
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_grid_stride_sum(blocks: int, threads: int, n: int, cooperative: bool) -> None:
     run = Run(RNG.integers(-100, 100, n + 10), n=n)
     device = EmulatedDevice(multiprocessors=20)
-    result = run.launch(SUMS, "add_up", blocks, threads, together=together, device=device)
+    result = run.launch(SUMS, "add_up", blocks, threads, cooperative=cooperative, device=device)
     assert result == run.x[:n].sum()
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_last_block_adds_up_all(together: bool) -> None:
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_last_block_adds_up_all(cooperative: bool) -> None:
     device = EmulatedDevice()
     for _ in range(4):  # four orders of the blocks
         run = Run(RNG.integers(-100, 100, 3000), 7, n=3000)
-        run.launch(SUMS, "last_block", 6, 128, together=together, device=device)
+        run.launch(SUMS, "last_block", 6, 128, cooperative=cooperative, device=device)
         assert run.y[6] == run.x.sum()
         assert run.counter[0] == 6
 
@@ -112,7 +119,7 @@ def test_blocks_together_pass_barriers_of_the_grid(blocks: int, rounds: int) -> 
     for _ in range(3):
         run = Run(y=blocks, rounds=rounds)
         run.y[:] = 10 * np.arange(blocks)
-        run.launch(SUMS, "rounds", blocks, 64, together=True, device=device)
+        run.launch(SUMS, "rounds", blocks, 64, cooperative=True, device=device)
         np.testing.assert_array_equal(run.y, np.roll(10 * np.arange(blocks), -rounds) + rounds)
 
 
@@ -166,9 +173,9 @@ def test_vectors_in_an_array_of_floats_in_shared_memory_are_refused() -> None:
         Run(np.ones(64), 64).launch(MEMORY, "shared_vectors", 1, 64)
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_shared_memory_is_nan_at_first_and_of_one_block(together: bool) -> None:
-    y = Run(y=8).launch(MEMORY, "fresh", 4, 32, together=together)
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_shared_memory_is_nan_at_first_and_of_one_block(cooperative: bool) -> None:
+    y = Run(y=8).launch(MEMORY, "fresh", 4, 32, cooperative=cooperative)
     assert np.isnan(y[:4]).all()
     np.testing.assert_array_equal(y[4:], 100 + np.arange(4))
 
@@ -251,7 +258,7 @@ def test_blocks_that_wait_for_one_another_must_be_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "threads", "together", "message"),
+    ("blocks", "threads", "cooperative", "message"),
     [
         (1, 0, False, "not of 0"),
         (1, 33, False, "not of 33"),
@@ -260,9 +267,9 @@ def test_blocks_that_wait_for_one_another_must_be_together() -> None:
         (7, 32, True, "7 blocks do not run together; 6 do"),
     ],
 )
-def test_launches_that_cuda_refuses(blocks: int, threads: int, together: bool, message: str) -> None:
+def test_launches_that_cuda_refuses(blocks: int, threads: int, cooperative: bool, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Run(n=0).launch(SUMS, "add_up", blocks, threads, together=together)
+        Run(n=0).launch(SUMS, "add_up", blocks, threads, cooperative=cooperative)
 
 
 def test_a_context_of_another_size_is_refused() -> None:
@@ -300,7 +307,7 @@ def test_memory_and_counts() -> None:
     y, address = protocol.shared_with_host((1,), np.dtype(np.float32))
     context = Context(protocol.address(x), address, 0, 32, 0)
     protocol.launch(kernel, 1, 32, context)
-    protocol.launch(kernel, 2, 32, context, together=True)
+    protocol.launch(kernel, 2, 32, context, cooperative=True)
     mark = protocol.mark()
     mark.wait()
     assert y == 64

@@ -105,9 +105,9 @@ class CudaPrinter(StatementPrinter):
             row, last = f"at / {length}", f"at % {length}"
         return [
             f"const int lanes = c->lanes[{s.number}], lane = threadIdx.x % lanes;",
-            f"{self._int} points = {points}, together = OPTPY_THREADS / lanes;",
-            f"for ({self._dialect.index} at = blockIdx.x * together + threadIdx.x / lanes; at < points; "
-            "at += gridDim.x * together) {",
+            f"{self._int} points = {points}, teams = OPTPY_THREADS / lanes;",
+            f"for ({self._dialect.index} at = blockIdx.x * teams + threadIdx.x / lanes; at < points; "
+            "at += gridDim.x * teams) {",
             f"    {self._int} row = {row}, {s.index} = {last};",
             *indent(uses(str(s.index))),
             *self.block(s.body, 1),

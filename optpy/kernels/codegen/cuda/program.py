@@ -193,11 +193,11 @@ def _skips(numbered: Numbered, kernel: int) -> bool:
     return list(numbered.symbols.lists)[numbered.lists[kernel]].solved_only
 
 
-def _launcher(phase: Phase, crowded: bool) -> str:
+def _launcher(phase: Phase, high_occupancy: bool) -> str:
     n = max(len(phase.sums), 1)
     maxima = sum(1 << k for k, (_, maximum) in enumerate(phase.sums) if maximum)
     lines = [
-        *launch_bounds(phase.launch, crowded),
+        *launch_bounds(phase.launch, high_occupancy),
         f'extern "C" __global__ void __launch_bounds__({BOUNDS}{phase.launch}) {phase.launch}'
         "(const __grid_constant__ Context context) {",
         "    const Context *c = &context;",

@@ -29,7 +29,7 @@ def shared_header(path: str) -> str:
     return "\n".join(line for line in native_header(path).splitlines() if not line.startswith("#include"))
 
 
-def launch_bounds(kernel: str, crowded: bool) -> list[str]:
+def launch_bounds(kernel: str, high_occupancy: bool) -> list[str]:
     """The launch bounds of a kernel, which the compiler of the text may replace."""
     macro = BOUNDS + kernel
-    return [f"#ifndef {macro}", f"#define {macro} {'OPTPY_CROWD' if crowded else 'OPTPY_THREADS'}", "#endif"]
+    return [f"#ifndef {macro}", f"#define {macro} {'OPTPY_OCCUPANCY' if high_occupancy else 'OPTPY_THREADS'}", "#endif"]

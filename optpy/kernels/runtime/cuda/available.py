@@ -54,12 +54,12 @@ def cuda_or_reason() -> tuple[Device | None, str]:
 
     The sentence is as "the GPU NVIDIA H200 (sm_90) is there", or "no GPU: CuPy is not installed; ...".
     """
-    reason = _obstacle()
+    reason = _why_unavailable()
     if reason is None:
         try:
-            found = _device_or_obstacle(import_cupy().cuda.runtime.getDevice())
-        except _UnavailableError as obstacle:
-            return None, f"no GPU: {obstacle}"
+            found = _device_or_reason(import_cupy().cuda.runtime.getDevice())
+        except _UnavailableError as error:
+            return None, f"no GPU: {error}"
         if not isinstance(found, str):
             return found, f"the GPU {found.name} ({found.architecture}) is there"
         reason = found
@@ -114,7 +114,7 @@ def _describe_devices(current: Device) -> dict[str, str]:
 
 
 @functools.cache
-def _obstacle() -> str | None:
+def _why_unavailable() -> str | None:
     """The reason why no device at all can be used in this process; None where one can."""
     try:
         known = _check_installed()
@@ -122,13 +122,13 @@ def _obstacle() -> str | None:
         _check_driver(cupy, known)
         _check_devices(cupy)
         nvrtc_version()
-    except (_UnavailableError, CompileError) as obstacle:
-        return str(obstacle)
+    except (_UnavailableError, CompileError) as error:
+        return str(error)
     return None
 
 
 @functools.cache
-def _device_or_obstacle(number: int) -> CupyDevice | str:
+def _device_or_reason(number: int) -> CupyDevice | str:
     """The device, or why it will never do; what may pass, as memory that others hold, is raised and so not kept."""
     from optpy.kernels.runtime.cuda.cupy_device import CupyDevice
 

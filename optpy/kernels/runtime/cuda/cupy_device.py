@@ -179,13 +179,13 @@ class CupyDevice:
         return CupyModule(time.perf_counter() - started, compiled.cache_hit, self, _parameter_bytes(compiled), image)
 
     def launch(
-        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool = False
     ) -> None:
         """Queue a kernel on the current stream of this device.
 
         Raises:
             InternalError: the kernel is of another device, or the structure is not of the size of its argument.
-            cupy.cuda.driver.CUDADriverError: the driver refuses it, as it does more blocks than run ``together``.
+            cupy.cuda.driver.CUDADriverError: the driver refuses it, as it does a cooperative launch of too many blocks.
         """
         own = self._own(kernel)
         if ctypes.sizeof(context) != own.parameter_bytes:  # the driver would read beyond it
@@ -194,16 +194,16 @@ class CupyDevice:
                 f"{type(context).__name__} has {ctypes.sizeof(context)}"
             )
         if self._thread.has_context and self._runtime.getDevice() == self.number:
-            self._queue(own.pointer, blocks, threads, context, together)
+            self._queue(own.pointer, blocks, threads, context, cooperative)
         else:
             with self.current():
-                self._queue(own.pointer, blocks, threads, context, together)
+                self._queue(own.pointer, blocks, threads, context, cooperative)
 
-    def _queue(self, pointer: int, blocks: int, threads: int, context: ctypes.Structure, together: bool) -> None:
+    def _queue(self, pointer: int, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool) -> None:
         stream = self.xp.cuda.get_current_stream().ptr
         parameters = _OneParameter(ctypes.addressof(context))
         where = ctypes.addressof(parameters)
-        if together:
+        if cooperative:
             self.driver.launchCooperativeKernel(pointer, blocks, 1, 1, threads, 1, 1, 0, stream, where)
         else:
             self.driver.launchKernel(pointer, blocks, 1, 1, threads, 1, 1, 0, stream, where, 0)

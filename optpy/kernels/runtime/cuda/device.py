@@ -80,14 +80,14 @@ class Device(Protocol):
         """
 
     def launch(
-        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, together: bool = False
+        self, kernel: LoadedKernel, blocks: int, threads: int, context: ctypes.Structure, cooperative: bool = False
     ) -> None:
         """Queue a kernel, whose one argument is a structure that is passed by value.
 
         Args:
             blocks, threads: blocks, and threads in each; both in one dimension.
             context: copied at the call.
-            together: all blocks run at the same time, so that they may wait for one another (a cooperative launch);
+            cooperative: all blocks run at the same time, so that they may wait for one another;
                 there must be no more than ``resident_blocks``.
         """
 

@@ -212,13 +212,13 @@ class CudaExecutor:
             for kernel, work in kernels:
                 self.launch(kernel, work)
 
-    def launch(self, kernel: LoadedKernel, work: int, *, together: bool = False, context: Any = None) -> None:
+    def launch(self, kernel: LoadedKernel, work: int, *, cooperative: bool = False, context: Any = None) -> None:
         """Queue a kernel with as many blocks as its work takes, or as the device holds.
 
         Args:
             kernel: which.
             work: threads that it could use.
-            together: see ``Device.launch``.
+            cooperative: see ``Device.launch``.
             context: its argument; None: that of the program.
         """
         self._host = None
@@ -227,7 +227,7 @@ class CudaExecutor:
         if blocks is None:
             room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
             blocks = self._blocks[kernel, work] = max(1, min(room, -(-work // THREADS)))
-        self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, together)
+        self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, cooperative)
 
     def launch_on(self, kernel: LoadedKernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
         """Queue a kernel that finds other vectors in the place of its own.

@@ -65,8 +65,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 
 def _forget() -> None:
-    available._obstacle.cache_clear()
-    available._device_or_obstacle.cache_clear()
+    available._why_unavailable.cache_clear()
+    available._device_or_reason.cache_clear()
 
 
 def test_a_healthy_machine(machine: Machine) -> None:

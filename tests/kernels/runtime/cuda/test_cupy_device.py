@@ -119,7 +119,7 @@ def test_launch_passes_a_copy_of_the_structure(fake: RecordingCupy) -> None:
     device.launch(kernel, 20, 256, context)
     assert fake.calls("launchKernel") == [(0, kernel.pointer, 20, 1, 1, 256, 1, 1, 0, 7000, 0)]
     assert fake.launched == [bytes(context)]
-    device.launch(kernel, 4, 128, context, together=True)
+    device.launch(kernel, 4, 128, context, cooperative=True)
     assert fake.calls("launchCooperativeKernel") == [(0, kernel.pointer, 4, 1, 1, 128, 1, 1, 0, 7000)]
     assert len(fake.launched) == 2
 
