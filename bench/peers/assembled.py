@@ -17,7 +17,7 @@ from scipy import sparse
 import optpy as op
 from bench.case import Data
 from optpy import ir
-from optpy.energy.derive.tangent import moved
+from optpy.energy.derive.retraction import moved
 
 Vector = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.search.family import Array, Data, Family
 from optpy import ir
-from optpy.energy.derive.tangent import moved
+from optpy.energy.derive.retraction import moved
 
 ROUNDINGS = 10
 """A residual is the result of several operations, each of which rounds."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.api.executor import Executor, Linear
-from optpy.energy.derive.tangent import magnitudes
+from optpy.energy.derive.retraction import magnitudes
 from optpy.energy.derive.vectors import block_channel, block_channels, vector
 from optpy.ir import Field, tangent
 

@@ -75,10 +75,10 @@ def gather_cost(source: LinearisedResidual, stores_product: bool) -> int:
     """Of one product with J^T J by gathers, in additions for each edge."""
     domain = source.residual.domain
     if not stores_product:
-        return sum(visit([*_column(source, at), *source.tangents], at, domain) for at in _views(source))
+        return sum(visit([*_column(source, at), *source.jvps], at, domain) for at in _views(source))
     stored, _ = store_product(source)
-    first = visit(source.tangents, None, domain) + STREAMED * len(source.tangents)
-    return first + sum(visit([*_column(stored, at), *stored.tangents], at, domain) for at in _views(stored))
+    first = visit(source.jvps, None, domain) + STREAMED * len(source.jvps)
+    return first + sum(visit([*_column(stored, at), *stored.jvps], at, domain) for at in _views(stored))
 
 
 def scatter_cost(source: LinearisedResidual) -> int:
@@ -92,12 +92,9 @@ def _views(source: LinearisedResidual) -> list[MultiIndex]:
 
 
 def _column(source: LinearisedResidual, index: MultiIndex) -> list[Expr]:
-    """J's entries at one vertex times the tangents."""
+    """J's entries at one vertex times J p."""
     return [
-        mul(d, t)
-        for p, t in zip(source.partials, source.tangents, strict=True)
-        for a, d in p.items()
-        if a.index == index
+        mul(d, t) for p, t in zip(source.partials, source.jvps, strict=True) for a, d in p.items() if a.index == index
     ]
 
 

@@ -7,7 +7,7 @@ Read in this order:
 - ``expr``: the operators that build canonical polynomials (``add``, ``mul``, ``power``, ``call``, ``where``).
 - ``operations``: the table of functions, with their partials and simplifications.
 - ``traverse``: iterative rewrites.
-- ``derivative``: partials, tangents (J p) and adjoints (J^T v).
+- ``derivative``: partials, Jacobian-vector products J p and adjoints J^T v.
 - ``factor``, ``count``: fewer operations, and how many.
 - ``affine``: integer index algebra: shifts, floor divisions, inversion.
 - ``interpret``: evaluation with NumPy, the oracle of the tests.

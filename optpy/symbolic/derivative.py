@@ -1,4 +1,4 @@
-"""Derivatives of the DAG: OnePass partials, tangents (J p) and adjoints (J^T v).
+"""Derivatives of the DAG: OnePass partials, Jacobian-vector products J p and adjoints J^T v.
 
 All three take local partials from the table of operations alone.
 
@@ -113,7 +113,7 @@ class Derivative:
             memo[node, variable] = add(*(mul(local[n], memo[node.children[n], variable]) for n in active))
         return memo[root, variable]
 
-    def tangent(self, root: Expr, seeds: Mapping[Var, Expr]) -> Expr:
+    def jvp(self, root: Expr, seeds: Mapping[Var, Expr]) -> Expr:
         """``sum_v d root/d v * seeds[v]`` in one forward sweep (J p for one residual)."""
         mask = 0
         dot: dict[Expr, Expr] = {}

@@ -20,7 +20,7 @@ from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 from bench.peers.assembled import AssembledProblem
 from bench.torus import torus
 from bench.traffic import bytes_per_pixel, explain
-from optpy.energy.derive.tangent import moved
+from optpy.energy.derive.retraction import moved
 from problems.cotangent_smoothing import with_noise
 
 SIZE = 32

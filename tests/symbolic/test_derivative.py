@@ -1,4 +1,4 @@
-"""Partials, tangents and adjoints against each other and against differences."""
+"""Partials, Jacobian-vector products and adjoints against each other and against differences."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_forward_and_backward_sweeps_agree_with_partials(
     assume(all(map(math.isfinite, slopes)))
     tolerance = 1e-8 * record.largest**2 * (1 + max(map(abs, slopes)))
     want = sum(s * k for s, k in zip(slopes, direction, strict=True))
-    assert values([d.tangent(e, seeds)], leaves)[0] == pytest.approx(want, rel=1e-8, abs=tolerance)
+    assert values([d.jvp(e, seeds)], leaves)[0] == pytest.approx(want, rel=1e-8, abs=tolerance)
     got = values([adjoint.get(v, ZERO) for v in WRT], leaves)
     assert got == pytest.approx([2.5 * s for s in slopes], rel=1e-8, abs=tolerance)
     assert set(adjoint) == set(d.variables(e)) or all(
@@ -111,7 +111,7 @@ def test_derivatives_are_memoised_and_canonical() -> None:
     assert d.partial(e, x) is mul(call(OPERATIONS["cos"], mul(x, y)), y, z)
     assert d.partial(e, x) is Derivative([e], [x]).partial(e, x)
     assert d.variables(e) == [x, y, z]
-    assert d.tangent(e, {z: ONE}) is call(OPERATIONS["sin"], mul(x, y))
+    assert d.jvp(e, {z: ONE}) is call(OPERATIONS["sin"], mul(x, y))
 
 
 def test_what_does_not_depend_has_no_derivative() -> None:
@@ -120,9 +120,9 @@ def test_what_does_not_depend_has_no_derivative() -> None:
     assert d.partial(e, y) is ZERO
     assert d.partial(e, z) is ZERO
     assert d.partial(e, x) is ONE
-    assert d.tangent(e, {y: ONE}) is ZERO
+    assert d.jvp(e, {y: ONE}) is ZERO
     assert d.partial(y, y) is ONE
-    assert d.tangent(y, {y: z}) is z
+    assert d.jvp(y, {y: z}) is z
     assert d.adjoint(y, z) == {y: z}
 
 
@@ -130,8 +130,8 @@ def test_tangent_is_linear_in_its_seeds() -> None:
     e = mul(call(OPERATIONS["exp"], x), power(y, 2))
     d = Derivative([e], [x, y])
     p, q = real("p"), real("q")
-    both = d.tangent(e, {x: add(p, q), y: linear(0, [(3, p)])})
-    apart = add(d.tangent(e, {x: p, y: linear(0, [(3, p)])}), d.tangent(e, {x: q}))
+    both = d.jvp(e, {x: add(p, q), y: linear(0, [(3, p)])})
+    apart = add(d.jvp(e, {x: p, y: linear(0, [(3, p)])}), d.jvp(e, {x: q}))
     point = {"x": 0.3, "y": -1.5, "p": 2.0, "q": 0.7}
     assert values([both], point) == pytest.approx(values([apart], point))
 

@@ -99,15 +99,15 @@ def differentiate(e: Expr, sweep: str) -> object:
     match sweep:
         case "partial":
             return d.partial(e, x if x in wrt else wrt[0])
-        case "tangent":
-            return d.tangent(e, {v: real(f"p_{v.key}") for v in wrt})
+        case "jvp":
+            return d.jvp(e, {v: real(f"p_{v.key}") for v in wrt})
         case _:
             return d.adjoint(e, ONE)
 
 
 ACTIONS: dict[str, Callable[[Expr], object]] = {
     "partial": lambda e: differentiate(e, "partial"),
-    "tangent": lambda e: differentiate(e, "tangent"),
+    "jvp": lambda e: differentiate(e, "jvp"),
     "adjoint": lambda e: differentiate(e, "adjoint"),
     "factor": lambda e: factor([e]),
     "substitute": lambda e: substitute([e], {x: add(x, ONE)}),
@@ -146,17 +146,17 @@ def test_deep_expressions_do_not_recurse() -> None:
     assert len(nodes._interned) - before > 100_000
     d = Derivative([e], [x])
     slope_of_e = d.partial(e, x)
-    tangent = d.tangent(e, {x: y})
+    jvp = d.jvp(e, {x: y})
     (factored,) = factor([slope_of_e])
     (replaced,) = substitute([e], {y: const(0.5)})
-    value, slope, again, direction = evaluate([e, slope_of_e, factored, tangent], lambda key: 0.5)
+    value, slope, again, direction = evaluate([e, slope_of_e, factored, jvp], lambda key: 0.5)
     (same,) = evaluate([replaced], lambda key: 0.5)
     assert value == pytest.approx(same)
     assert slope == pytest.approx(again)
     assert direction == pytest.approx(0.5 * slope)
     assert count([e]).function == 50_000
     assert repr(e).endswith("+ x") or repr(e).startswith("t0 = ")
-    del e, d, slope_of_e, tangent, factored, replaced
+    del e, d, slope_of_e, jvp, factored, replaced
     assert len(nodes._interned) <= before + 10
 
 
@@ -191,10 +191,10 @@ def normal_equations(residuals: list[Expr]) -> list[Expr]:
     d = Derivative(residuals, everything)
     rows: list[list[Expr]] = [[] for _ in range(9)]
     for r in residuals:
-        tangent = d.tangent(r, seeds)
+        jvp = d.jvp(r, seeds)
         for n, v in enumerate(wrt):
             slope = d.partial(r, v)
-            for m, part in enumerate((tangent, r, slope)):
+            for m, part in enumerate((jvp, r, slope)):
                 rows[3 * m + n].append(mul(slope, part))
     # The neighbours' residuals are the same with the roles of the two pixels exchanged.
     return [add(*row, *map_variables(row, _from_the_other_side)) for row in rows]

@@ -39,14 +39,14 @@ def values(roots: list[Expr], leaves: Mapping[str, float]) -> list[float]:
 
 
 def value_and_slopes(e: Expr, wrt: list[Var], leaves: Mapping[str, float]) -> list[float]:
-    """The value and the slopes by partials, tangents and adjoints, raw and factored, which must all agree."""
+    """The value and the slopes by partials, forward and backward, raw and factored, which must all agree."""
     d = Derivative([e], wrt)
     partials = [d.partial(e, v) for v in wrt]
-    tangents = [d.tangent(e, {v: ONE}) for v in wrt]
+    jvps = [d.jvp(e, {v: ONE}) for v in wrt]
     adjoint = d.adjoint(e, ONE)
     adjoints = [adjoint.get(v, ZERO) for v in wrt]
     result = values([e, *partials], leaves)
-    for form in ([e, *tangents], [e, *adjoints], factor([e, *partials]), factor([e, *tangents])):
+    for form in ([e, *jvps], [e, *adjoints], factor([e, *partials]), factor([e, *jvps])):
         assert values(form, leaves) == pytest.approx(result, nan_ok=True)
     return result
 

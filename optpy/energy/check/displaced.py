@@ -12,8 +12,8 @@ import numpy as np
 from optpy import ir
 from optpy.energy.check.evaluation import Evaluator, LeafValues, residual_values
 from optpy.energy.data.binding import BoundData
+from optpy.energy.derive.retraction import moved
 from optpy.energy.derive.stopped import stopped
-from optpy.energy.derive.tangent import moved
 from optpy.energy.language.manifold import Floats
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.interpret import Value, evaluate, rounding

@@ -247,7 +247,7 @@ def _split_guard(guard: Expr, loops: Iterable[SumLoop]) -> tuple[Expr, Expr]:
 
 
 Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr, Expr], Mapping[Hashable, Expr]]
-"""``(column, full, value, tangent) -> {output: expression}``: what one residual component adds to the outputs at the
+"""``(column, full, value, jvp) -> {output: expression}``: what one residual component adds to the outputs at the
 element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
 
 
@@ -284,9 +284,9 @@ def contributed(
     partials = _column(view, component)
     if not partials:
         return {}
-    value, tangent, *entries = view.seen([source.values[component], source.tangents[component], *partials.values()])
+    value, jvp, *entries = view.seen([source.values[component], source.jvps[component], *partials.values()])
     column = dict(zip(partials, entries, strict=True))
-    return contribution(column, _whole_entries(view, found, component, column), value, tangent)
+    return contribution(column, _whole_entries(view, found, component, column), value, jvp)
 
 
 def _column(view: View, component: int) -> dict[FieldChannel, Expr]:

@@ -25,7 +25,7 @@ class LinearisedResidual:
     """``residual.linearised`` where the tangents of manifolds are 0, factored."""
     partials: tuple[dict[Access, Expr], ...]
     """For each component, d component / d access for every access to an unknown."""
-    tangents: tuple[Expr, ...]
+    jvps: tuple[Expr, ...]
     """For each component, (J p): the derivative along the vector field ``p``."""
 
     @property
@@ -34,7 +34,7 @@ class LinearisedResidual:
 
 
 def linearise(residual: Residual) -> LinearisedResidual:
-    """Differentiate a residual; the tangents are along the vector field ``p``."""
+    """Differentiate a residual; J p is that of the vector field ``p``."""
     varied = factor(residual.linearised)
     unknowns = [v for v in variables(varied) if is_unknown(v.key)]
     derivative = Derivative(varied, unknowns)
@@ -42,14 +42,14 @@ def linearise(residual: Residual) -> LinearisedResidual:
         dict(zip([v.key for v in vs], at_zero(derivative.partial(e, v) for v in vs), strict=True))
         for e, vs in ((e, derivative.variables(e)) for e in varied)
     )
-    tangents = tuple(_tangent(derivative, e, p) for e, p in zip(varied, partials, strict=True))
-    return LinearisedResidual(residual, tuple(at_zero(varied)), partials, tangents)
+    jvps = tuple(_jvp(derivative, e, p) for e, p in zip(varied, partials, strict=True))
+    return LinearisedResidual(residual, tuple(at_zero(varied)), partials, jvps)
 
 
-def _tangent(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
+def _jvp(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
     """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
     seeds = {var(a): var(along(a, "p")) for a in partials}
-    swept = factor(at_zero([derivative.tangent(e, seeds)]))
+    swept = factor(at_zero([derivative.jvp(e, seeds)]))
     summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
     if swept == summed:
         return swept[0]
@@ -64,6 +64,6 @@ def along(access: Access, direction: str) -> Access:
 
 
 def along_step(source: LinearisedResidual) -> list[Expr]:
-    """The tangents along the step ``delta`` in place of ``p``."""
+    """J delta, of the step ``delta`` in place of ``p``."""
     replacement: dict[Expr, Expr] = {var(along(a, "p")): var(along(a, "delta")) for a in source.accesses}
-    return substitute(source.tangents, replacement)
+    return substitute(source.jvps, replacement)

@@ -1,7 +1,7 @@
 """Residuals over hyper-edges with J, or J p, read from memory; and the passes over the edges that put it there.
 
 The entries of J may be computed in every product, or once at the linearisation point and stored for each edge. The
-tangent J p may be computed anew at each of an edge's vertices, or in a pass over the edges that stores it, followed by
+product J p may be computed anew at each of an edge's vertices, or in a pass over the edges that stores it, followed by
 the pass over the vertices that gathers it. An ``ir.ResidualSchedule`` says which.
 """
 
@@ -40,10 +40,10 @@ def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list
         return mul(const(c), var(accesses[rest])) if rest in accesses else e
 
     partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
-    tangents = factor(add(*(mul(d, var(along(a, "p"))) for a, d in p.items())) for p in partials)
+    jvps = factor(add(*(mul(d, var(along(a, "p"))) for a, d in p.items())) for p in partials)
     values = tuple(map(stored, source.values))
     stores = [Assignment(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
-    return replace(source, values=values, partials=partials, tangents=tuple(tangents)), stores
+    return replace(source, values=values, partials=partials, jvps=tuple(jvps)), stores
 
 
 def _reads_memory(e: Expr) -> bool:
@@ -54,10 +54,10 @@ def store_product(source: LinearisedResidual) -> tuple[LinearisedResidual, list[
     """The residual with J p read from memory, and the stores that put it there."""
     domain = source.residual.domain
     dims = tuple(i.dim for i in domain)
-    memory = Field(f"Jp.{source.residual.label}", dims, len(source.tangents), REAL, Role.VECTOR)
-    targets = [Access(memory, point(domain), n) for n in range(len(source.tangents))]
-    stores = [Assignment(t, e) for t, e in zip(targets, factor(source.tangents), strict=True)]
-    return replace(source, tangents=tuple(map(var, targets))), stores
+    memory = Field(f"Jp.{source.residual.label}", dims, len(source.jvps), REAL, Role.VECTOR)
+    targets = [Access(memory, point(domain), n) for n in range(len(source.jvps))]
+    stores = [Assignment(t, e) for t, e in zip(targets, factor(source.jvps), strict=True)]
+    return replace(source, jvps=tuple(map(var, targets))), stores
 
 
 def passes(name: str, stores: Iterable[tuple[Residual, Sequence[Assignment]]], prepares: bool) -> list[Routine]:

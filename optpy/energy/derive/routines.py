@@ -122,8 +122,8 @@ def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
     for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
         parts = []
         for source in (source_of[r.label] for r in group):
-            for value, tangent in zip(source.values, along_step(source), strict=True):
-                parts.append(mul(tangent, add(value, mul(HALF, tangent))))
+            for value, jvp in zip(source.values, along_step(source), strict=True):
+                parts.append(mul(jvp, add(value, mul(HALF, jvp))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
         routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
     return routines
@@ -217,7 +217,7 @@ def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
 
 
 def product_outputs(unknown: Field) -> dict[Hashable, Output]:
-    """The targets of Ap of an unknown, by the keys of ``times_tangent``."""
+    """The targets of Ap of an unknown, by the keys of ``times_jvp``."""
     return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
 
 
@@ -229,7 +229,7 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
 
 
 def gradient_and_blocks(
-    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, tangent: Expr
+    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
 ) -> dict[Hashable, Expr]:
     """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
     gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
@@ -252,7 +252,7 @@ def apply_jtj(
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
     routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in (Group.PRODUCT, Group.PRODUCT_DAMPED)}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(gathered, dims, times_tangent)
+        total = gather(gathered, dims, times_jvp)
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
         damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
@@ -271,11 +271,11 @@ def _product_routine(
     return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
 
 
-def times_tangent(
-    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, tangent: Expr
+def times_jvp(
+    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
 ) -> dict[Hashable, Expr]:
     """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
-    return {("Ap", u, a): mul(d, tangent) for (u, a), d in column.items()}
+    return {("Ap", u, a): mul(d, jvp) for (u, a), d in column.items()}
 
 
 def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:

@@ -27,7 +27,7 @@ from optpy.energy.derive.routines import (
     gradient_and_blocks,
     gradient_outputs,
     product_outputs,
-    times_tangent,
+    times_jvp,
 )
 from optpy.energy.derive.vectors import at, here, vector
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
@@ -39,7 +39,7 @@ from optpy.symbolic.factor import factor
 def product_of_an_edge(source: LinearisedResidual) -> tuple[list[Expr], list[Expr]]:
     """One edge's part of a product: the numbers of J^T (J p) that it adds, and those whose sum is |J p|^2."""
     outputs = {key: x for u in _unknowns(source) for key, x in product_outputs(u).items()}
-    return list(_additions([source], outputs, times_tangent).values()), _squares(source)
+    return list(_additions([source], outputs, times_jvp).values()), _squares(source)
 
 
 # -- groups of routines ------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def apply_jtj(
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
     for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules).items():
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_tangent, dot=True)
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_jvp, dot=True)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
 
@@ -198,7 +198,7 @@ def _own_views(source: LinearisedResidual, dims: tuple[Extent, ...]) -> list[Vie
 
 
 def _squares(source: LinearisedResidual) -> list[Expr]:
-    return [power(t, 2) for t in source.tangents]
+    return [power(t, 2) for t in source.jvps]
 
 
 def _free(fixed: Fixed, unknown: Field, index: MultiIndex, e: Expr) -> Expr:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from optpy.energy.derive.retraction import retraction
 from optpy.energy.derive.routines import Fixed, by_grid
-from optpy.energy.derive.tangent import retraction
 from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
 from optpy.ir import LINES, Assignment, Field, Group, Reduce, Routine, Scalar, Sweeps, Task, canonical_domain, tangent
 from optpy.symbolic.expr import ZERO, Expr, add, logical_not, mul, negate, power, subtract, var

@@ -41,8 +41,8 @@ def values_of(roots: list[Expr]) -> list[Any]:
 @pytest.mark.parametrize("given", [CHEAP, ARAP, DEAR])
 def test_a_stored_jacobian_holds_the_same_derivatives(given: LinearisedResidual) -> None:
     stored, stores = store_jacobian(given)
-    back: dict[Expr, Expr] = {v: s.value for s in stores for v in _variables([*stored.tangents, *stored.values], s)}
-    for exact, read in ((given.values, stored.values), (given.tangents, stored.tangents)):
+    back: dict[Expr, Expr] = {v: s.value for s in stores for v in _variables([*stored.jvps, *stored.values], s)}
+    for exact, read in ((given.values, stored.values), (given.jvps, stored.jvps)):
         np.testing.assert_allclose(values_of(substitute(read, back)), values_of(list(exact)), rtol=1e-12)
     for partials, entries in zip(given.partials, stored.partials, strict=True):
         assert list(partials) == list(entries)
@@ -66,9 +66,9 @@ def test_entries_are_stored_once_and_numbers_not_at_all() -> None:
 def test_a_stored_product_is_read_in_place_of_the_tangents() -> None:
     stored, stores = store_product(ARAP)
     assert [s.target.field.name for s in stores] == ["Jp.r", "Jp.r"]
-    assert [t.key for t in stored.tangents if isinstance(t, Var)] == [s.target for s in stores]
+    assert [t.key for t in stored.jvps if isinstance(t, Var)] == [s.target for s in stores]
     assert stored.partials == ARAP.partials
-    np.testing.assert_allclose(values_of([s.value for s in stores]), values_of(list(ARAP.tangents)), rtol=1e-12)
+    np.testing.assert_allclose(values_of([s.value for s in stores]), values_of(list(ARAP.jvps)), rtol=1e-12)
 
 
 def test_passes_come_one_for_each_domain() -> None:

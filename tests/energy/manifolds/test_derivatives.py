@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from optpy.energy.derive.tangent import moved
+from optpy.energy.derive.retraction import moved
 from tests.support.manifold_data import (
     Real,
     moved_plane_pose,
