@@ -96,7 +96,7 @@ def measure(bench: Bench, size: int, meter: GpuCopyMeter, budget: Budget) -> Ite
 
 
 def bytes_moved(bench: Bench, routine: str) -> int:
-    """Every array that a routine needs, once: what must be moved, without the padding of rows and records.
+    """Every array that a routine needs, once: what must be moved, without the padding of rows and points.
 
     applyJTJ and pcg are counted as bench/traffic.py does. The cost reads all data, and evalJTF writes the gradient and
     the diagonal of J^T J beside.

@@ -55,17 +55,17 @@ def channel_orders(groups: Mapping[Group, Sequence[Routine]]) -> tuple[ChannelOr
     stored = {f for f in gathered_fields(r for found in groups.values() for r in found) if f.role is Role.STORED}
     together: dict[Field, dict[frozenset[int], bool]] = {f: {} for f in stored}
     for group, found in groups.items():
-        for f, channels in (x for r in found for roots in _bodies(r) for x in _records(roots)):
+        for f, channels in (x for r in found for roots in _bodies(r) for x in _channels_read(roots)):
             if f in stored:
                 together[f][channels] = together[f].get(channels, False) or group.task is Task.PRODUCT
     orders = (_order(f, together[f]) for f in sorted(stored, key=str))
     return tuple(x for x in orders if list(x.positions) != sorted(x.positions))
 
 
-def _order(f: Field, records: Mapping[frozenset[int], bool]) -> ChannelOrder:
-    smallest = min([r for r, product in records.items() if product] or records, key=len, default=frozenset())
+def _order(f: Field, sets: Mapping[frozenset[int], bool]) -> ChannelOrder:
+    smallest = min([r for r, product in sets.items() if product] or sets, key=len, default=frozenset())
     reason = f"vector loads bring the {len(smallest)} channels that are read together first"
-    return ChannelOrder(f, tuple(_positions(f.channels, records)), reason)
+    return ChannelOrder(f, tuple(_positions(f.channels, sets)), reason)
 
 
 def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:
@@ -74,8 +74,8 @@ def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:
     yield [s.value for s in routine.assignments] + [x.value for x in routine.atomic_adds]
 
 
-def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
-    """The channels of each record that are read."""
+def _channels_read(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
+    """The channels of each point that are read."""
     found: dict[tuple[Field, tuple[Affine, ...]], set[int]] = {}
     for v in variables(list(roots)):
         if isinstance(v.key, Access):
@@ -83,16 +83,16 @@ def _records(roots: Iterable[Expr]) -> Iterator[tuple[Field, frozenset[int]]]:
     return ((field, frozenset(channels)) for (field, _), channels in found.items())
 
 
-def _positions(channels: int, records: Mapping[frozenset[int], bool]) -> list[int]:
-    """The position of each channel: those of the smallest records come first, so that no larger one takes them apart.
+def _positions(channels: int, sets: Mapping[frozenset[int], bool]) -> list[int]:
+    """The position of each channel: those of the smallest sets come first, so that no larger one takes them apart.
 
     Args:
         channels: of the field.
-        records: what is read together, and whether a product reads it.
+        sets: what is read together, and whether a product reads it.
     """
     order: dict[int, None] = {}
-    for record, _ in sorted(records.items(), key=lambda item: (not item[1], len(item[0]))):
-        order |= dict.fromkeys(sorted(record))
+    for channels_read, _ in sorted(sets.items(), key=lambda item: (not item[1], len(item[0]))):
+        order |= dict.fromkeys(sorted(channels_read))
     order |= dict.fromkeys(range(channels))
     position = {channel: n for n, channel in enumerate(order)}
     return [position[channel] for channel in range(channels)]

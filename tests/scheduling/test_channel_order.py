@@ -73,14 +73,14 @@ def test_channels_are_exchanged_and_nothing_else_is_changed(name: str) -> None:
 
 
 @given(st.integers(1, 12), st.dictionaries(st.frozensets(st.integers(0, 11), min_size=1), st.booleans(), max_size=5))
-def test_places_are_a_permutation_in_which_the_smallest_record_of_a_product_comes_first(
-    channels: int, records: dict[frozenset[int], bool]
+def test_positions_are_a_permutation_in_which_the_smallest_set_of_a_product_comes_first(
+    channels: int, sets: dict[frozenset[int], bool]
 ) -> None:
-    records = {record: product for record, product in records.items() if max(record) < channels}
-    positions = _positions(channels, records)
+    sets = {channels_read: product for channels_read, product in sets.items() if max(channels_read) < channels}
+    positions = _positions(channels, sets)
     assert sorted(positions) == list(range(channels))
-    if records:
-        smallest = min([r for r, product in records.items() if product] or records, key=len)
+    if sets:
+        smallest = min([r for r, product in sets.items() if product] or sets, key=len)
         assert sorted(positions[c] for c in smallest) == list(range(len(smallest)))
     else:
         assert positions == list(range(channels))

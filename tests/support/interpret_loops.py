@@ -77,7 +77,7 @@ class LoopInterpreter(Interpreter):
                 total = self._whole(value.index[0])
                 for i, extent in zip(value.index[1:], value.extents, strict=True):
                     total = total * self._whole(extent) + self._whole(i)
-                return total * value.record
+                return total * value.stride
             case loops.Count():
                 return math.prod(self._bound.sizes[d] for d in value.dims)
             case loops.Fetch():
@@ -140,7 +140,7 @@ class LoopInterpreter(Interpreter):
         return float(self._names[operand.name][self._lane(operand)])
 
     def _lane(self, lane: loops.Lane) -> int:
-        return lane.lane if lane.record is None else self._names["u"] * lane.record + lane.lane
+        return lane.lane if lane.stride is None else self._names["u"] * lane.stride + lane.lane
 
     def _value_of(self, key: Any, reads: dict[ir.Access, loops.Load]) -> float:
         match key:
@@ -213,7 +213,7 @@ class LoopInterpreter(Interpreter):
                 row = np.append(self.field(s.operand.access.field)[element], np.full(s.width, np.nan))
                 names[s.name] = np.zeros(s.width) if channel is None else row[channel : channel + s.width]
             case loops.Zeros():
-                names[s.name] = np.zeros(s.length * (s.record or 1))
+                names[s.name] = np.zeros(s.length * (s.stride or 1))
             case loops.PackStore():
                 element, channel = self._element(s.operand.access)
                 row = self.field(s.operand.access.field)[element]
@@ -236,14 +236,14 @@ class LoopInterpreter(Interpreter):
     def _point_of_run(self, s: loops.RunLoad | loops.RunStore, u: int) -> Any:
         memory = self.field(s.access.field)
         row = memory[min(self._names["at"] + u, len(memory) - 1)]
-        return np.append(row, np.full(s.record, np.nan))[s.access.channel : s.access.channel + s.record]
+        return np.append(row, np.full(s.stride, np.nan))[s.access.channel : s.access.channel + s.stride]
 
     def _store_run(self, s: loops.RunStore) -> None:
         memory, channel = self.field(s.access.field), s.access.channel
-        for u, row in enumerate(self._names[s.name].reshape(s.width, s.record)):
+        for u, row in enumerate(self._names[s.name].reshape(s.width, s.stride)):
             if self._names["at"] + u < len(memory):
                 target = memory[self._names["at"] + u]
-                target[channel : channel + s.record] = row[: len(target) - channel]
+                target[channel : channel + s.stride] = row[: len(target) - channel]
 
     # -- nests ---------------------------------------------------------------------------------------------------------
 

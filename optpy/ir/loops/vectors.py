@@ -13,7 +13,7 @@ from optpy.ir.spaces import Field
 @final
 @dataclass(frozen=True, slots=True)
 class PackLoad:
-    """``name``: ``width`` numbers from ``operand`` on, neighbours of one record; 0 where a guard fails."""
+    """``name``: ``width`` numbers from ``operand`` on, neighbouring channels of a point; 0 where a guard fails."""
 
     name: str
     operand: MemoryOperand
@@ -32,14 +32,14 @@ class Zeros:
 
     Attributes:
         length: how many.
-        record: numbers of each point where those of several points are taken at a time; else None.
+        stride: numbers of each point where those of several points are taken at a time; else None.
         cleared: whether all must be 0 at first, as padding among them is stored, too.
     """
 
     name: str
     field: Field
     length: int
-    record: int | None = None
+    stride: int | None = None
     cleared: bool = True
 
     def __str__(self) -> str:
@@ -66,18 +66,18 @@ class RunLoad:
 
     Attributes:
         access: the first of them.
-        record: numbers of each point.
+        stride: numbers of each point.
         step: numbers that one instruction brings.
     """
 
     name: str
     access: Access
-    record: int
+    stride: int
     step: int
     width: int
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.width} * {self.record} of {self.access}, {self.step} at a time"
+        return f"{self.name} = {self.width} * {self.stride} of {self.access}, {self.step} at a time"
 
 
 @final
@@ -87,9 +87,9 @@ class RunStore:
 
     name: str
     access: Access
-    record: int
+    stride: int
     step: int
     width: int
 
     def __str__(self) -> str:
-        return f"{self.width} * {self.record} of {self.access} = {self.name}, {self.step} at a time"
+        return f"{self.width} * {self.stride} of {self.access} = {self.name}, {self.step} at a time"

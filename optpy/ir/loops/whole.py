@@ -49,17 +49,17 @@ class Count:
 @final
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """``(... (index[0] * extents[0] + index[1]) * extents[1] + ...) * record``: where a point of a box stands."""
+    """``(... (index[0] * extents[0] + index[1]) * extents[1] + ...) * stride``: where a point of a box stands."""
 
     index: tuple[Whole, ...]
     extents: tuple[Whole, ...] = ()
-    record: int = 1
+    stride: int = 1
 
     def __str__(self) -> str:
         text = str(self.index[0])
         for i, extent in zip(self.index[1:], self.extents, strict=True):
             text = f"({text}) * {extent} + {i}"
-        return text if self.record == 1 else f"({text}) * {self.record}"
+        return text if self.stride == 1 else f"({text}) * {self.stride}"
 
 
 @final
@@ -207,15 +207,15 @@ class MemoryOperand:
 @final
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A number in registers: of a record, or of the ``u``-th of a run of them, each ``record`` long."""
+    """A number in registers: of a point, or of the ``u``-th of a run of points, each ``stride`` long."""
 
     name: str
     field: Field
     lane: int
-    record: int | None = None
+    stride: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}[{self.lane}]" if self.record is None else f"{self.name}[u * {self.record} + {self.lane}]"
+        return f"{self.name}[{self.lane}]" if self.stride is None else f"{self.name}[u * {self.stride} + {self.lane}]"
 
 
 @final

@@ -7,7 +7,7 @@ from typing import final
 
 from optpy.ir import Field
 from optpy.kernels.codegen.dialect import Dialect
-from optpy.kernels.codegen.layout import Layout, record_length, storage_dtype, widest_load
+from optpy.kernels.codegen.layout import Layout, point_stride, storage_dtype, widest_load
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
 
@@ -32,9 +32,9 @@ class Conventions:
         """Whether the channels of a point stand side by side."""
         return field.dims in self.symbols.interleaved and field.channels > 1
 
-    def record(self, field: Field) -> int:
+    def point_stride(self, field: Field) -> int:
         """Numbers from one point to the next where channels stand side by side; else 1."""
-        return record_length(field, self.symbols, self.dialect.dtype, self.layout)
+        return point_stride(field, self.symbols, self.dialect.dtype, self.layout)
 
     def widest(self, field: Field) -> int:
         """Numbers of a field in the widest load."""

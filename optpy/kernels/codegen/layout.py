@@ -1,7 +1,7 @@
 """The layout of fields in memory: rows padded; channels apart, or side by side on grids that graphs point into.
 
-The channels of a point that stand side by side are a record. On GPUs records that graphs read are padded to whole
-vector loads.
+Channels of a point that stand side by side are interleaved. On GPUs those that graphs read are padded to whole vector
+loads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Layout(Protocol):
     def plane(self, points: int, number: int, itemsize: int) -> int:
         """Elements from one channel to the next, or of each channel where they stand side by side."""
 
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
         """Elements from one point to the next where channels stand side by side.
 
         Args:
@@ -73,7 +73,7 @@ class CPULayout:
         line = _LINE // itemsize
         return -(-points // line) * line + line * (1 + number % 7)
 
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
+    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
         return channels
 
     def lead(self, number: int) -> int:
@@ -96,8 +96,8 @@ class CUDALayout:
     def plane(self, points: int, number: int, itemsize: int) -> int:
         return -(-points // 64) * 64
 
-    def record(self, channels: int, itemsize: int, gathered: bool) -> int:
-        # A gather costs its loads, and the sectors of 32 bytes that it touches: records are padded to whole loads, of
+    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
+        # A gather costs its loads, and the sectors of 32 bytes that it touches: points are padded to whole loads, of
         # which none straddles two sectors. A sweep costs bytes: what is only swept over is not padded.
         if not gathered:
             return channels
@@ -116,11 +116,11 @@ def widest_load(itemsize: int) -> int:
     return min(4, 16 // itemsize)
 
 
-def record_length(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> int:
+def point_stride(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> int:
     """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
     if f.dims not in symbols.interleaved:
         return 1
-    return layout.record(f.channels, storage_dtype(f, dtype).itemsize, f in symbols.gathered)
+    return layout.point_stride(f.channels, storage_dtype(f, dtype).itemsize, f in symbols.gathered)
 
 
 CPU = CPULayout()

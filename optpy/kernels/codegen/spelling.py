@@ -100,7 +100,7 @@ class Spelling:
         text = self.whole(value.index[0])
         for i, extent in zip(value.index[1:], value.extents, strict=True):
             text = f"({text}) * {self.whole(extent)} + {self.whole(i)}"
-        return text if value.record == 1 else f"({text}) * {value.record}"
+        return text if value.stride == 1 else f"({text}) * {value.stride}"
 
     # -- conditions --------------------------------------------------------------------------------------------------
 

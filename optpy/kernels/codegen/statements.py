@@ -147,12 +147,12 @@ class StatementPrinter:
     def element(self, operand: loops.MemoryOperand | loops.Lane) -> str:
         """The number that an operand holds."""
         if isinstance(operand, loops.Lane):
-            if operand.record is None:
+            if operand.stride is None:
                 return f"{operand.name}.value[{operand.lane}]"
             return (
                 f"{operand.name}[u]"
-                if operand.record == 1
-                else f"{operand.name}[u * {operand.record} + {operand.lane}]"
+                if operand.stride == 1
+                else f"{operand.name}[u * {operand.stride} + {operand.lane}]"
             )
         assert operand.address is not None
         return (

@@ -17,10 +17,10 @@ template <int W, typename T> OPTPY_FN void optpy_store(T *to, const T *from) {
     *(Pack<T, W> *)to = pack;
 }
 
-/* A record, or what stands at one end of it, by one instruction; zeros where it is outside. */
-template <int W, typename T> OPTPY_FN Pack<T, W> optpy_record(const T *from) { return *(const Pack<T, W> *)from; }
+/* Interleaved channels of a point by one instruction; zeros where it is outside. */
+template <int W, typename T> OPTPY_FN Pack<T, W> optpy_get(const T *from) { return *(const Pack<T, W> *)from; }
 
-template <int W, typename T> OPTPY_FN Pack<T, W> optpy_record(const T *from, bool inside) {
+template <int W, typename T> OPTPY_FN Pack<T, W> optpy_get(const T *from, bool inside) {
     Pack<T, W> pack = {};
     if (inside) pack = *(const Pack<T, W> *)from;
     return pack;

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.ir import Extent, Field
-from optpy.kernels.codegen.layout import CPU, Layout, record_length, storage_dtype
+from optpy.kernels.codegen.layout import CPU, Layout, point_stride, storage_dtype
 from optpy.kernels.codegen.symbol_table import Dims, SymbolTable
 
 
@@ -28,7 +28,7 @@ class Buffers:
 
     Attributes:
         memory: of each field, by their numbers, (channels, plane), in whichever order that stands in memory;
-            where records are padded, (elements of a record, plane).
+            where channels side by side are padded, (elements of a point, plane).
             To exchange fields it is replaced as a whole, see ``swapped``.
     """
 
@@ -73,17 +73,17 @@ class Buffers:
     def _new(self, f: Field, number: int) -> Any:
         dtype, layout = storage_dtype(f, self._dtype), self._layout
         plane = _plane(f, number, self.sizes, dtype, layout)
-        record = self.record(f)
-        size = plane * max(record, f.channels) * dtype.itemsize
+        stride = self.point_stride(f)
+        size = plane * max(stride, f.channels) * dtype.itemsize
         raw = self._xp.zeros(size + layout.spare(number), np.uint8)
         start = -_address(raw) % layout.alignment + layout.lead(number)
         flat = raw[start : start + size].view(dtype)
         side_by_side = f.dims in self._symbols.interleaved
-        return flat.reshape(plane, record).T if side_by_side else flat.reshape(f.channels, plane)
+        return flat.reshape(plane, stride).T if side_by_side else flat.reshape(f.channels, plane)
 
-    def record(self, f: Field) -> int:
-        """See ``record_length``."""
-        return record_length(f, self._symbols, self._dtype, self._layout)
+    def point_stride(self, f: Field) -> int:
+        """See ``point_stride``."""
+        return point_stride(f, self._symbols, self._dtype, self._layout)
 
     def view(self, f: Field) -> NDArray[Any]:
         """The field as (channels, rows, length), without the padding; writable."""
@@ -115,7 +115,7 @@ class Buffers:
         if swapped is pairs and memory is one:
             return other
         if swapped is not pairs or memory is not other:
-            assert all(self.record(a) == self.record(b) for a, b in pairs)
+            assert all(self.point_stride(a) == self.point_stride(b) for a, b in pairs)
             one = {**memory, **{x: memory[y] for a, b in pairs for x, y in ((a, b), (b, a))}}
             self._swapped = pairs, one, memory
         return one
@@ -134,7 +134,7 @@ def planned_bytes(
         if f in later:
             continue
         stored = storage_dtype(f, dtype)
-        numbers = max(record_length(f, symbols, dtype, layout), f.channels)
+        numbers = max(point_stride(f, symbols, dtype, layout), f.channels)
         total += _plane(f, number, sizes, stored, layout) * numbers * stored.itemsize + layout.spare(number)
     return total
 

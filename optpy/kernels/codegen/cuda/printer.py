@@ -38,17 +38,17 @@ class CudaPrinter(StatementPrinter):
                 return [f"{s.name} = optpy_over_lanes({s.name}, lanes);"]
             case loops.PackLoad():
                 inside = f", {self._spell.all_of(s.guards)}" if s.guards else ""
-                load = f"optpy_record<{s.width}>({self._begin(s.operand)}{inside})"
+                load = f"optpy_get<{s.width}>({self._begin(s.operand)}{inside})"
                 field = s.operand.access.field
                 return [f"const {self._pack(field, s.width)} {s.name} = {load};  /* {field.name} */"]
             case loops.PackStore():
                 return [f"optpy_put({self._begin(s.operand)}, {s.name});"]
-            case loops.Zeros(record=None):
+            case loops.Zeros(stride=None):
                 return [f"{self._pack(s.field, s.length)} {s.name} = {{}};  /* {s.field.name} */"]
             case loops.Zeros():
-                return [self._run(s.field, s.name, s.record or 1, " = {}" if s.cleared else "")]
+                return [self._run(s.field, s.name, s.stride or 1, " = {}" if s.cleared else "")]
             case loops.RunLoad():
-                return [self._run(s.access.field, s.name, s.record, ""), *self._moves(s, "load")]
+                return [self._run(s.access.field, s.name, s.stride, ""), *self._moves(s, "load")]
             case loops.RunStore():
                 return self._moves(s, "store")
         return super().statement(s)
@@ -152,14 +152,14 @@ class CudaPrinter(StatementPrinter):
             f"{self._spell.array(operand.access.field, operand.access.channel)} + {self._spell.whole(operand.address)}"
         )
 
-    def _run(self, field: Field, name: str, record: int, value: str) -> str:
-        return f"{self._spell.ctype(field)} {name}[W * {record}]{value};  /* {field.name} */"
+    def _run(self, field: Field, name: str, stride: int, value: str) -> str:
+        return f"{self._spell.ctype(field)} {name}[W * {stride}]{value};  /* {field.name} */"
 
     def _moves(self, s: loops.RunLoad | loops.RunStore, verb: str) -> list[str]:
         """The instructions that load or store a run of numbers."""
         begin = f"{self._spell.array(s.access.field, s.access.channel)} + at"
-        begin += f" * {s.record}" if s.record > 1 else ""
-        ends = ((f"{s.name} + {n}", f"{begin} + {n}") for n in range(0, s.width * s.record, s.step))
+        begin += f" * {s.stride}" if s.stride > 1 else ""
+        ends = ((f"{s.name} + {n}", f"{begin} + {n}") for n in range(0, s.width * s.stride, s.step))
         return [f"optpy_{verb}<{s.step}>({', '.join(e if verb == 'load' else e[::-1])});" for e in ends]
 
     # -- declarations and sums -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from optpy.symbolic.affine import Affine
 
 
 def flatten(function: loops.Function, conventions: Conventions) -> loops.Function:
-    """Give every operand in memory its address: rows ``pitch`` apart, or records, or a box of local memory."""
+    """Give every operand in memory its address: rows a pitch apart, interleaved channels, a box of local memory."""
     local = {s.field: s.extents for s in loops.walk(function.body) if isinstance(s, loops.Alloc)}
 
     def addressed(operand: loops.MemoryOperand | loops.Lane) -> loops.MemoryOperand | loops.Lane:
@@ -41,7 +41,7 @@ def _address(access: Access, local: Mapping[Field, tuple[int, ...]], conventions
         return loops.Flat(access.index, tuple(map(Affine, local[access.field][1:])))
     dims = access.field.dims
     if conventions.interleaved(access.field):
-        return loops.Flat(access.index, tuple(map(Affine.of, dims[1:])), conventions.record(access.field))
+        return loops.Flat(access.index, tuple(map(Affine.of, dims[1:])), conventions.point_stride(access.field))
     if len(dims) == 1:
         return access.index[0]
     return loops.Flat(access.index, (*map(Affine.of, dims[1:-1]), Affine.of(loops.Pitch(dims))))

@@ -76,7 +76,7 @@ def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
 def _width(accesses: Iterable[Access], gathers: bool, conventions: Conventions) -> int:
     """The number of points that a thread takes at a time."""
     fields = [a.field for a in accesses]
-    padding = {f: conventions.record(f) - f.channels for f in fields if conventions.interleaved(f)}
+    padding = {f: conventions.point_stride(f) - f.channels for f in fields if conventions.interleaved(f)}
     numbers = len(fields) + sum(padding.values())
     room = _NUMBERS_BESIDE_GATHERS if gathers else _NUMBERS
     widest = 4 if conventions.dialect.real == "float" else 2
@@ -99,7 +99,7 @@ def _in_registers(s: loops.Statement, conventions: Conventions) -> loops.Block:
 def _lane(prefix: str, access: Access, conventions: Conventions) -> loops.Lane:
     if conventions.interleaved(access.field):
         return loops.Lane(
-            _run(prefix, access, conventions), access.field, access.channel, conventions.record(access.field)
+            _run(prefix, access, conventions), access.field, access.channel, conventions.point_stride(access.field)
         )
     return loops.Lane(_run(prefix, access, conventions), access.field, 0, 1)
 
@@ -116,11 +116,13 @@ def _moves(
     before: list[loops.Statement] = []
     after: list[loops.Statement] = []
     for name, a in _runs("in", reads, conventions).items():
-        before.append(loops.RunLoad(name, a, conventions.record(a.field), _step(a.field, width, conventions), width))
+        before.append(
+            loops.RunLoad(name, a, conventions.point_stride(a.field), _step(a.field, width, conventions), width)
+        )
     for name, a in _runs("out", stores, conventions).items():
-        record = conventions.record(a.field)
-        before.append(loops.Zeros(name, a.field, width, record, cleared=record > a.field.channels))
-        after.append(loops.RunStore(name, a, record, _step(a.field, width, conventions), width))
+        stride = conventions.point_stride(a.field)
+        before.append(loops.Zeros(name, a.field, width, stride, cleared=stride > a.field.channels))
+        after.append(loops.RunStore(name, a, stride, _step(a.field, width, conventions), width))
     return tuple(before), tuple(after)
 
 
@@ -136,5 +138,5 @@ def _runs(prefix: str, accesses: Iterable[Access], conventions: Conventions) -> 
 
 def _step(field: Field, width: int, conventions: Conventions) -> int:
     """Numbers that one instruction brings of those that the points of a thread have in one run."""
-    record = conventions.record(field)
-    return math.gcd(width * record, conventions.widest(field)) if record > field.channels else width
+    stride = conventions.point_stride(field)
+    return math.gcd(width * stride, conventions.widest(field)) if stride > field.channels else width

@@ -240,7 +240,7 @@ class CudaExecutor:
         symbols = self.program.symbols.fields
         context = type(self.context).from_buffer_copy(self.context)  # Ctrl-C could cut in two what puts things back
         for other, field in vectors:
-            assert self.buffers.record(other) == self.buffers.record(field)
+            assert self.buffers.point_stride(other) == self.buffers.point_stride(field)
             context.field[symbols[field]] = self.context.field[symbols[other]]
             context.plane[symbols[field]] = self.context.plane[symbols[other]]
         self.launch(kernel, work, context=context)
@@ -316,7 +316,9 @@ class CudaExecutor:
 
 def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
     """The largest number that addresses and affine indices may come to."""
-    elements = (buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.record(f) for f in program.symbols.fields)
+    elements = (
+        buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.point_stride(f) for f in program.symbols.fields
+    )
     indices = (_reach(a, buffers.sizes) for a in program.affines)
     return max(*elements, *indices, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Addresses: rows a pitch apart, records, boxes of local memory."""
+"""Addresses: rows a pitch apart, interleaved channels, boxes of local memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_rows_are_a_pitch_apart() -> None:
     assert addresses(stencil()) == {f"({i}) * pitch(H, W) + {j}" for i, j in points}
 
 
-def test_records_have_the_length_of_their_target() -> None:
+def test_points_have_the_stride_of_their_target() -> None:
     assert addresses(gather()) == {"(i0) * 3", "(edges[k, 1]) * 3"}
     assert addresses(gather(), cuda=True) == {"(i0) * 3", "(edges[k, 1]) * 4"}  # padded where gathered
 

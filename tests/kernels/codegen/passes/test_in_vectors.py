@@ -25,8 +25,8 @@ def test_each_run_is_one_load_or_store_and_padding_joins_no_sum() -> None:
     (nest,) = in_vectors(guard_reads(build_loops(lower(elementwise()))), where, (0,), None).body
     assert isinstance(nest, loops.Vectors)
     assert nest.width == 4
-    assert [(s.step, s.record) for s in statements(nest.body, loops.RunLoad)] == [(4, 1)]
-    assert [(s.step, s.record) for s in statements(nest.body, loops.RunStore)] == [(4, 1)]
+    assert [(s.step, s.stride) for s in statements(nest.body, loops.RunLoad)] == [(4, 1)]
+    assert [(s.step, s.stride) for s in statements(nest.body, loops.RunStore)] == [(4, 1)]
     (loop,) = statements(nest.body, loops.Loop)
     assert loop.kind == "unrolled"
     (total,) = statements(loop.body, loops.Accumulate)

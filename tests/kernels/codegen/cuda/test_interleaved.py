@@ -1,4 +1,4 @@
-"""Records: how long they are, which vector loads bring them, and that nothing but their channels is ever data."""
+"""Interleaved channels: their padding, the vector loads that bring them, and that padding is never data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from optpy.api.pipeline import derive_cuda
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import Field, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.codegen.layout import CPU, CUDA, record_length, storage_dtype, widest_load
-from optpy.kernels.codegen.passes.pack_records import windows
+from optpy.kernels.codegen.layout import CPU, CUDA, point_stride, storage_dtype, widest_load
+from optpy.kernels.codegen.passes.pack_channels import windows
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import _largest_index
@@ -74,28 +74,28 @@ def program(channels: int, dtype: str, way: Way = None) -> CudaProgram:
 def test_what_graphs_read_is_padded_to_whole_loads_and_nothing_else_is(
     itemsize: int, expected: tuple[int, ...]
 ) -> None:
-    assert tuple(CUDA.record(c, itemsize, True) for c in CHANNELS) == expected
-    assert tuple(CUDA.record(c, itemsize, False) for c in CHANNELS) == CHANNELS
-    assert tuple(CPU.record(c, itemsize, True) for c in CHANNELS) == CHANNELS
+    assert tuple(CUDA.point_stride(c, itemsize, True) for c in CHANNELS) == expected
+    assert tuple(CUDA.point_stride(c, itemsize, False) for c in CHANNELS) == CHANNELS
+    assert tuple(CPU.point_stride(c, itemsize, True) for c in CHANNELS) == CHANNELS
 
 
 @given(st.integers(1, 100), st.sampled_from([1, 4, 8]))
-def test_no_load_of_a_record_straddles_two_sectors(channels: int, itemsize: int) -> None:
-    record = CUDA.record(channels, itemsize, True)
-    assert channels <= record < channels + widest_load(itemsize)
-    for window in windows(range(channels), record, widest_load(itemsize)):
-        begins = {(point * record + window.first) * itemsize for point in range(64)}
+def test_no_load_of_a_point_straddles_two_sectors(channels: int, itemsize: int) -> None:
+    stride = CUDA.point_stride(channels, itemsize, True)
+    assert channels <= stride < channels + widest_load(itemsize)
+    for window in windows(range(channels), stride, widest_load(itemsize)):
+        begins = {(point * stride + window.first) * itemsize for point in range(64)}
         assert all(b % (window.width * itemsize) == 0 and b % 32 + window.width * itemsize <= 32 for b in begins)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_fields_that_exchange_their_memory_have_records_alike(dtype: str) -> None:
+def test_fields_that_exchange_their_memory_have_strides_alike(dtype: str) -> None:
     symbols = program(3, dtype).symbols
     (X,) = chain(3).problem.unknowns
 
     def length(f: Field) -> int:
         assert f in symbols.fields
-        return record_length(f, symbols, dtype, CUDA)
+        return point_stride(f, symbols, dtype, CUDA)
 
     assert {length(f) for f in (X, candidate(X), vector("p", X), vector("delta", X))} == {4}
     # Conjugate gradients sweep over these, and nothing gathers them.
@@ -114,11 +114,11 @@ def test_padding_is_allocated_planned_and_no_part_of_a_field(channels: int, dtyp
     for f, value in values.items():
         made.write(f, value)
     for f, value in values.items():
-        record, memory = record_length(f, symbols, dtype, CUDA), made.memory[f]
+        stride, memory = point_stride(f, symbols, dtype, CUDA), made.memory[f]
         np.testing.assert_array_equal(made.read(f), value)
         assert made.view(f).shape == (f.channels, 1, 70)
-        assert made.view(f).strides[2] == record * storage_dtype(f, dtype).itemsize
-        assert memory.shape == (record, 128)
+        assert made.view(f).strides[2] == stride * storage_dtype(f, dtype).itemsize
+        assert memory.shape == (stride, 128)
         assert not memory[f.channels :].any()
 
 
@@ -134,21 +134,21 @@ def test_padding_counts_where_32_bits_may_not_do(channels: int, largest: int) ->
 
 
 @given(st.sets(st.integers(0, 19)), st.integers(1, 20), st.sampled_from([1, 2, 4]))
-def test_windows_are_aligned_disjoint_and_leave_single_channels_out(used: set[int], record: int, widest: int) -> None:
-    used = {c for c in used if c < record}
-    found = windows(used, record, widest)
+def test_windows_are_aligned_disjoint_and_leave_single_channels_out(used: set[int], stride: int, widest: int) -> None:
+    used = {c for c in used if c < stride}
+    found = windows(used, stride, widest)
     covered: Counter[int] = Counter(c for w in found for c in w.channels)
-    assert all(w.first % w.width == 0 == record % w.width and 2 <= w.width <= widest for w in found)
+    assert all(w.first % w.width == 0 == stride % w.width and 2 <= w.width <= widest for w in found)
     assert max(covered.values(), default=1) == 1
-    assert max(covered, default=0) < record
+    assert max(covered, default=0) < stride
     assert all(len(used.intersection(w.channels)) >= 2 for w in found)
     left = sorted(used - set(covered))
     for pair in pairwise(left):  # no two of them would have fitted into one load
-        assert not windows(pair, record, widest)
+        assert not windows(pair, stride, widest)
 
 
 @pytest.mark.parametrize(
-    ("used", "record", "widest", "expected"),
+    ("used", "stride", "widest", "expected"),
     [
         ((0, 1, 2), 4, 4, [(0, 4)]),
         ((0, 1), 4, 4, [(0, 2)]),
@@ -161,8 +161,8 @@ def test_windows_are_aligned_disjoint_and_leave_single_channels_out(used: set[in
         (range(9), 12, 4, [(0, 4), (4, 4)]),
     ],
 )
-def test_windows_by_hand(used: Any, record: int, widest: int, expected: list[tuple[int, int]]) -> None:
-    assert [(w.first, w.width) for w in windows(used, record, widest)] == expected
+def test_windows_by_hand(used: Any, stride: int, widest: int, expected: list[tuple[int, int]]) -> None:
+    assert [(w.first, w.width) for w in windows(used, stride, widest)] == expected
 
 
 def product_source(name: str, dtype: str) -> str:
@@ -170,16 +170,16 @@ def product_source(name: str, dtype: str) -> str:
     return "\n".join(made.functions[k] for phase in made.phases["applyJTJ_damped"] for k in phase.kernels)
 
 
-def test_a_record_of_three_is_gathered_by_one_load() -> None:
+def test_three_channels_are_gathered_by_one_load() -> None:
     text = product_source("mesh_deformation euler", "float32")
-    records = re.findall(r"optpy_record<(\d)>\(f\d+_\d+(?: - \d)? \+ \(table\w+\) \* (\d+)\)", text)
+    loads = re.findall(r"optpy_get<(\d)>\(f\d+_\d+(?: - \d)? \+ \(table\w+\) \* (\d+)\)", text)
     # UrShape and p.Offset at the other end; those, p.Angle, and six numbers stored, at the end that an edge comes from.
-    assert Counter(records) == {("4", "4"): 5, ("4", "8"): 1, ("2", "8"): 1}
+    assert Counter(loads) == {("4", "4"): 5, ("4", "8"): 1, ("2", "8"): 1}
     assert not re.search(r"f\d+_\d+\[\(table", text)
 
 
-def test_a_record_that_may_be_outside_is_not_loaded_there() -> None:
-    loads = [line for text in program(3, "float32").functions for line in text.split("\n") if "optpy_record<" in line]
+def test_a_point_that_may_be_outside_is_not_loaded_there() -> None:
+    loads = [line for text in program(3, "float32").functions for line in text.split("\n") if "optpy_get<" in line]
     beside = [line for line in loads if re.search(r"\+ \(\w+ [+-] 1\) \* 4", line)]
     assert beside
     assert all(re.search(r", \(optpy_uindex\)\(\w+ [+-] 1\) < \(optpy_uindex\)n_N\)", line) for line in beside)
@@ -213,7 +213,9 @@ def test_the_compiler_keeps_the_vector_loads(dtype: str, wide: str, narrow: str,
 @pytest.mark.parametrize(
     ("dtype", "channels"), [*product(["float32"], (2, 3, 5, 6, 7, 9)), *product(["float64"], (1, 3, 4, 5, 7, 9))]
 )
-def test_records_of_every_length_agree_with_the_dense_jacobian(gpu: Device, dtype: str, channels: int) -> None:
+def test_interleaved_channels_of_every_number_agree_with_the_dense_jacobian(
+    gpu: Device, dtype: str, channels: int
+) -> None:
     epsilon = 5e-5 if dtype == "float32" else 1e-11
     turn = CHANNELS.index(channels) + (dtype == "float64")  # nearly every way in both precisions
     solver = solver_on(gpu, chain(channels), dtype, WAYS[turn % len(WAYS)])
@@ -223,5 +225,5 @@ def test_records_of_every_length_agree_with_the_dense_jacobian(gpu: Device, dtyp
 
 
 @pytest.mark.parametrize("way", [GATHERS[0], GATHERS[-1], *SCATTERS], ids=str)
-def test_padded_records_in_every_form(gpu: Device, way: Way) -> None:
+def test_padded_points_in_every_form(gpu: Device, way: Way) -> None:
     check_everything(chain(3), data_of_chain(3, 20, 50), solver=solver_on(gpu, chain(3), "float64", way))

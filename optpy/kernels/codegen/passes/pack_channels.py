@@ -1,6 +1,6 @@
-"""Records: the channels of a point that stand side by side in memory, loaded and stored by vector instructions.
+"""Interleaved channels of a point, side by side in memory, loaded and stored by vector instructions.
 
-What a gather costs a GPU is its load instructions, since each lane of a warp reads another line: a record of three
+What a gather costs a GPU is its load instructions, since each lane of a warp reads another line: three
 numbers that one instruction of 16 bytes brings is a third of the work of three numbers, one at a time.
 """
 
@@ -19,7 +19,7 @@ from optpy.symbolic.affine import Affine
 @final
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Neighbouring numbers of a record that one instruction loads or stores; the last may be padding."""
+    """Neighbouring channels of a point that one instruction loads or stores; the last may be padding."""
 
     first: int
     width: int
@@ -29,20 +29,20 @@ class Window:
         return range(self.first, self.first + self.width)
 
 
-def windows(channels: Collection[int], record: int, widest: int) -> list[Window]:
-    """Few vector loads that bring some channels of a record: as narrow as can be, each at a multiple of its width.
+def windows(channels: Collection[int], stride: int, widest: int) -> list[Window]:
+    """Few vector loads that bring some channels of a point: as narrow as can be, each at a multiple of its width.
 
     Args:
         channels: that are needed.
-        record: numbers from one record to the next.
+        stride: numbers from one point to the next.
         widest: numbers in the widest load: a power of two.
 
     Returns:
         In order, without those of one number alone, which take no vector load.
     """
-    unit = math.gcd(record, widest)
+    unit = math.gcd(stride, widest)
     found = []
-    for first in range(0, record, unit):
+    for first in range(0, stride, unit):
         window = _narrowest([c for c in channels if first <= c < first + unit], Window(first, unit))
         if window.width > 1:
             found.append(window)
@@ -61,11 +61,11 @@ def _narrowest(used: Collection[int], window: Window) -> Window:
     return window
 
 
-def pack_records(function: loops.Function, conventions: Conventions) -> loops.Function:
-    """Load and store records in as few instructions as can be.
+def pack_channels(function: loops.Function, conventions: Conventions) -> loops.Function:
+    """Load and store interleaved channels in as few instructions as can be.
 
-    Records are loaded before anything is computed, so that no load waits for what another one brings. A record, or a
-    half of one, of which every channel is stored is stored as a whole.
+    They are loaded before anything is computed, so that no load waits for what another one brings. A point, or a half
+    of one, of which every channel is stored is stored as a whole.
     """
     return replace(function, body=_packed(function.body, conventions))
 
@@ -98,7 +98,7 @@ def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
 
 
 def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
-    """The evaluation after the loads of its records."""
+    """The evaluation after the loads of its interleaved channels."""
     guards = {a: load.guards for a, load in s.reads}
     loads: list[loops.Statement] = []
     loaded: dict[Access, loops.Lane] = {}
@@ -112,14 +112,14 @@ def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
 
 def _windows(accesses: Iterable[Access], conventions: Conventions) -> list[tuple[Window, list[Access]]]:
     """The vector loads or stores for some accesses, and which of them each serves."""
-    records: dict[tuple[Field, tuple[Affine, ...]], list[Access]] = {}
+    points: dict[tuple[Field, tuple[Affine, ...]], list[Access]] = {}
     for a in accesses:
         if conventions.interleaved(a.field):
-            records.setdefault((a.field, a.index), []).append(a)
+            points.setdefault((a.field, a.index), []).append(a)
     return [
         (window, [a for a in members if a.channel in window.channels])
-        for (field, _), members in records.items()
-        for window in windows({a.channel for a in members}, conventions.record(field), conventions.widest(field))
+        for (field, _), members in points.items()
+        for window in windows({a.channel for a in members}, conventions.point_stride(field), conventions.widest(field))
     ]
 
 
