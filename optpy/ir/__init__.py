@@ -9,7 +9,7 @@ where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
-from optpy.ir.group import LINES, Group, Sweeps, Task, When
+from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -54,8 +54,8 @@ from optpy.ir.spaces import (
 
 __all__ = [
     "DTYPES",
-    "LINES",
     "REAL",
+    "VECTOR_UPDATES",
     "Access",
     "Assignment",
     "AtomicAdd",
@@ -83,6 +83,7 @@ __all__ = [
     "ManifoldShape",
     "NormalMatrix",
     "NormalTerm",
+    "Preconditioning",
     "Problem",
     "Reduce",
     "Residual",
@@ -96,7 +97,6 @@ __all__ = [
     "Split",
     "StoredValue",
     "SumLoop",
-    "Sweeps",
     "Target",
     "Task",
     "Uncoupled",

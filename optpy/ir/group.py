@@ -23,8 +23,8 @@ class When(Enum):
 
 
 @final
-class Sweeps(StrEnum):
-    """The kinds of sweeps of conjugate gradients, by the way in which z = M r is made; the ending of their names."""
+class Preconditioning(StrEnum):
+    """The way in which conjugate gradients make z = M r; the ending of the names of their vector updates."""
 
     DIAGONAL = ""
     """By the diagonal M, wherever z is read."""
@@ -77,8 +77,8 @@ class Task(Enum):
     RESIDUALS = "evalF", When.ASKED, False
 
 
-LINES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
-"""Of conjugate gradients: the sweeps between two products with A."""
+VECTOR_UPDATES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
+"""Of conjugate gradients: what is computed between two products with A."""
 
 _REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
 
@@ -89,18 +89,20 @@ class Group(StrEnum):
 
     Attributes:
         task: what it computes.
-        sweeps: for which sweeps of conjugate gradients, where that makes a difference.
+        preconditioning: of conjugate gradients, where that makes a difference.
         damped: whether A = J^T J + D, or J^T J alone.
     """
 
     task: Task
-    sweeps: Sweeps
+    preconditioning: Preconditioning
     damped: bool
 
-    def __new__(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL, damped: bool = False) -> Self:
-        text = f"{task.text}{'_damped' if damped else ''}{sweeps.value}"
+    def __new__(
+        cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False
+    ) -> Self:
+        text = f"{task.text}{'_damped' if damped else ''}{preconditioning.value}"
         group = str.__new__(cls, text)
-        group._value_, group.task, group.sweeps, group.damped = text, task, sweeps, damped
+        group._value_, group.task, group.preconditioning, group.damped = text, task, preconditioning, damped
         return group
 
     @property
@@ -111,12 +113,12 @@ class Group(StrEnum):
     @property
     def on_gpu(self) -> bool:
         """Whether GPUs have it: preconditioners on an assembled matrix are native code."""
-        return self.task is not Task.NORMAL and self.sweeps is not Sweeps.STORED
+        return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
 
     @classmethod
-    def of(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL) -> Self:
-        """The undamped group of a task, for some sweeps."""
-        return next(g for g in cls if g.task is task and g.sweeps is sweeps and not g.damped)
+    def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL) -> Self:
+        """The undamped group of a task, with a preconditioning."""
+        return next(g for g in cls if g.task is task and g.preconditioning is preconditioning and not g.damped)
 
     @classmethod
     def named(cls, text: str) -> Self:
@@ -127,12 +129,12 @@ class Group(StrEnum):
     PRECOMPUTE = Task.PRECOMPUTE
     JACOBIAN = Task.JACOBIAN
     GRADIENT = Task.GRADIENT
-    GRADIENT_BLOCKS = Task.GRADIENT, Sweeps.BLOCKS
+    GRADIENT_BLOCKS = Task.GRADIENT, Preconditioning.BLOCKS
     NORMAL = Task.NORMAL
     DAMPING = Task.DAMPING
-    DAMPING_BLOCKS = Task.DAMPING, Sweeps.BLOCKS
+    DAMPING_BLOCKS = Task.DAMPING, Preconditioning.BLOCKS
     PRODUCT = Task.PRODUCT
-    PRODUCT_DAMPED = Task.PRODUCT, Sweeps.DIAGONAL, True
+    PRODUCT_DAMPED = Task.PRODUCT, Preconditioning.DIAGONAL, True
     MODEL_COST = Task.MODEL_COST
     STEP = Task.STEP
     COST = Task.COST
@@ -143,22 +145,22 @@ class Group(StrEnum):
     UPDATE = Task.UPDATE
     FLUSH = Task.FLUSH
     RESTART = Task.RESTART
-    START_BLOCKS = Task.START, Sweeps.BLOCKS
-    DIRECTION_BLOCKS = Task.DIRECTION, Sweeps.BLOCKS
-    UPDATE_BLOCKS = Task.UPDATE, Sweeps.BLOCKS
-    FLUSH_BLOCKS = Task.FLUSH, Sweeps.BLOCKS
-    RESTART_BLOCKS = Task.RESTART, Sweeps.BLOCKS
-    START_MULTIGRID = Task.START, Sweeps.MULTIGRID
-    DIRECTION_MULTIGRID = Task.DIRECTION, Sweeps.MULTIGRID
-    UPDATE_MULTIGRID = Task.UPDATE, Sweeps.MULTIGRID
-    FLUSH_MULTIGRID = Task.FLUSH, Sweeps.MULTIGRID
-    RESTART_MULTIGRID = Task.RESTART, Sweeps.MULTIGRID
-    SMOOTH_MULTIGRID = Task.SMOOTH, Sweeps.MULTIGRID
-    POWER_MULTIGRID = Task.POWER, Sweeps.MULTIGRID
-    NORMS_MULTIGRID = Task.NORMS, Sweeps.MULTIGRID
-    START_STORED = Task.START, Sweeps.STORED
-    DIRECTION_STORED = Task.DIRECTION, Sweeps.STORED
-    UPDATE_STORED = Task.UPDATE, Sweeps.STORED
-    FLUSH_STORED = Task.FLUSH, Sweeps.STORED
-    RESTART_STORED = Task.RESTART, Sweeps.STORED
-    NORMS_STORED = Task.NORMS, Sweeps.STORED
+    START_BLOCKS = Task.START, Preconditioning.BLOCKS
+    DIRECTION_BLOCKS = Task.DIRECTION, Preconditioning.BLOCKS
+    UPDATE_BLOCKS = Task.UPDATE, Preconditioning.BLOCKS
+    FLUSH_BLOCKS = Task.FLUSH, Preconditioning.BLOCKS
+    RESTART_BLOCKS = Task.RESTART, Preconditioning.BLOCKS
+    START_MULTIGRID = Task.START, Preconditioning.MULTIGRID
+    DIRECTION_MULTIGRID = Task.DIRECTION, Preconditioning.MULTIGRID
+    UPDATE_MULTIGRID = Task.UPDATE, Preconditioning.MULTIGRID
+    FLUSH_MULTIGRID = Task.FLUSH, Preconditioning.MULTIGRID
+    RESTART_MULTIGRID = Task.RESTART, Preconditioning.MULTIGRID
+    SMOOTH_MULTIGRID = Task.SMOOTH, Preconditioning.MULTIGRID
+    POWER_MULTIGRID = Task.POWER, Preconditioning.MULTIGRID
+    NORMS_MULTIGRID = Task.NORMS, Preconditioning.MULTIGRID
+    START_STORED = Task.START, Preconditioning.STORED
+    DIRECTION_STORED = Task.DIRECTION, Preconditioning.STORED
+    UPDATE_STORED = Task.UPDATE, Preconditioning.STORED
+    FLUSH_STORED = Task.FLUSH, Preconditioning.STORED
+    RESTART_STORED = Task.RESTART, Preconditioning.STORED
+    NORMS_STORED = Task.NORMS, Preconditioning.STORED

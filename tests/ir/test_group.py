@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from optpy.ir import LINES, Group, Sweeps, Task, When
+from optpy.ir import VECTOR_UPDATES, Group, Preconditioning, Task, When
 
 
 def test_a_name_says_the_task_the_damping_and_the_sweeps() -> None:
     assert str(Group.PRODUCT_DAMPED) == "applyJTJ_damped"
     assert Group.named("start_block") is Group.START_BLOCKS
     for g in Group:
-        assert g == f"{g.task.text}{'_damped' if g.damped else ''}{g.sweeps}"
-    assert len({(g.task, g.sweeps, g.damped) for g in Group}) == len(list(Group))
+        assert g == f"{g.task.text}{'_damped' if g.damped else ''}{g.preconditioning}"
+    assert len({(g.task, g.preconditioning, g.damped) for g in Group}) == len(list(Group))
 
 
 def test_a_group_is_found_by_its_fields() -> None:
     assert Group.of(Task.PRODUCT) is Group.PRODUCT
-    for sweeps in Sweeps:
-        assert [Group.of(task, sweeps) for task in LINES] == [f"{task.text}{sweeps}" for task in LINES]
+    for preconditioning in Preconditioning:
+        assert [Group.of(task, preconditioning) for task in VECTOR_UPDATES] == [
+            f"{task.text}{preconditioning}" for task in VECTOR_UPDATES
+        ]
     with pytest.raises(StopIteration):
-        Group.of(Task.SMOOTH, Sweeps.BLOCKS)
+        Group.of(Task.SMOOTH, Preconditioning.BLOCKS)
 
 
 def test_what_native_code_solves_with_is_not_on_gpus() -> None:

@@ -1,6 +1,6 @@
 """The vector updates of preconditioned conjugate gradients and of the outer step, as routines.
 
-They are the lines of ``solver/pcg.py`` (Nocedal & Wright, algorithm 5.3) between two products with J^T J, each sweep
+They are those of ``solver/pcg.py`` (Nocedal & Wright, algorithm 5.3) between two products with J^T J, each
 fused into one pass over memory. ``alpha``, ``beta`` and the damping come as run-time scalars.
 """
 
@@ -11,7 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from optpy.energy.derive.retraction import retraction
 from optpy.energy.derive.routines import Fixed, by_grid
 from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
-from optpy.ir import LINES, Assignment, Field, Group, Reduce, Routine, Scalar, Sweeps, Task, canonical_domain, tangent
+from optpy.ir import (
+    VECTOR_UPDATES,
+    Assignment,
+    Field,
+    Group,
+    Preconditioning,
+    Reduce,
+    Routine,
+    Scalar,
+    Task,
+    canonical_domain,
+    tangent,
+)
 from optpy.symbolic.expr import ZERO, Expr, add, logical_not, mul, negate, power, subtract, var
 
 SOLVER_SCALARS = (
@@ -32,7 +44,7 @@ ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
 Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
 
 Built = tuple[dict[str, list[Expr]], list[Expr]]
-"""The values that a sweep stores, by vector, and the summands of its dot product."""
+"""The values that a vector update stores, by vector, and the summands of its dot product."""
 
 Builder = Callable[[Field, Preconditioned], Built]
 
@@ -49,14 +61,14 @@ def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
 
 
 def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[Group, list[Routine]]:
-    """The sweeps of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
-    builders = dict(zip(LINES, (_start, _direction, _update, _flush, _restart), strict=True))
+    """The vector updates of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
+    builders = dict(zip(VECTOR_UPDATES, (_start, _direction, _update, _flush, _restart), strict=True))
     precondition = _block_jacobi if blocks else _jacobi
-    return _sweeps(unknowns, builders, precondition, Sweeps.BLOCKS if blocks else Sweeps.DIAGONAL)
+    return _updates(unknowns, builders, precondition, Preconditioning.BLOCKS if blocks else Preconditioning.DIAGONAL)
 
 
 def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
-    """The sweeps of one PCG iteration whose z is stored, and those of multigrid's finest level.
+    """The vector updates of one PCG iteration whose z is stored, and those of multigrid's finest level.
 
     ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
     last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
@@ -72,7 +84,7 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.POWER: _power,
     }
     return {
-        **_sweeps(unknowns, builders, _jacobi, Sweeps.MULTIGRID),
+        **_updates(unknowns, builders, _jacobi, Preconditioning.MULTIGRID),
         Group.NORMS_MULTIGRID: _residual_norms(unknowns, Group.NORMS_MULTIGRID),
     }
 
@@ -87,7 +99,7 @@ def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
 
 
 def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
-    """The sweeps of one PCG iteration whose z comes from elsewhere: from a solver that works on the assembled matrix.
+    """The vector updates of one PCG iteration whose z comes from a solver on the assembled matrix.
 
     ``residual`` is as for multigrid.
     """
@@ -99,15 +111,18 @@ def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.RESTART: _without_dot(_restart),
     }
     return {
-        **_sweeps(unknowns, builders, _jacobi, Sweeps.STORED),
+        **_updates(unknowns, builders, _jacobi, Preconditioning.STORED),
         Group.NORMS_STORED: _residual_norms(unknowns, Group.NORMS_STORED),
     }
 
 
-def _sweeps(
-    unknowns: Sequence[Field], builders: Mapping[Task, Builder], precondition: Preconditioned, sweeps: Sweeps
+def _updates(
+    unknowns: Sequence[Field],
+    builders: Mapping[Task, Builder],
+    precondition: Preconditioned,
+    preconditioning: Preconditioning,
 ) -> dict[Group, list[Routine]]:
-    result: dict[Group, list[Routine]] = {Group.of(task, sweeps): [] for task in builders}
+    result: dict[Group, list[Routine]] = {Group.of(task, preconditioning): [] for task in builders}
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
         for name, build in zip(result, builders.values(), strict=True):
@@ -169,7 +184,7 @@ def _restart(u: Field, precondition: Preconditioned) -> Built:
 
 
 def _first_sweep(build: Builder) -> Builder:
-    """The sweep, and then z = omega M r."""
+    """The update, and then z = omega M r."""
 
     def built(u: Field, precondition: Preconditioned) -> Built:
         values, _ = build(u, precondition)
@@ -179,7 +194,7 @@ def _first_sweep(build: Builder) -> Builder:
 
 
 def _without_dot(build: Builder) -> Builder:
-    """The sweep alone: r.z is computed where z is."""
+    """The update alone: r.z is computed where z is."""
 
     def built(u: Field, precondition: Preconditioned) -> Built:
         return build(u, precondition)[0], []

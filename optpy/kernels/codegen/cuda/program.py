@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import LINES, Coupling, Group, Incidence, Sweeps, Task, Uncoupled, affines_of, in_phases, loops
+from optpy.ir import (
+    VECTOR_UPDATES,
+    Coupling,
+    Group,
+    Incidence,
+    Preconditioning,
+    Task,
+    Uncoupled,
+    affines_of,
+    in_phases,
+    loops,
+)
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
@@ -21,7 +32,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
 
-_MULTIGRID_LINES = (*LINES, Task.SMOOTH, Task.POWER)
+_MULTIGRID_UPDATES = (*VECTOR_UPDATES, Task.SMOOTH, Task.POWER)
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 _JACOBI_KERNELS = (*_KERNELS, "resume", "solve")
 _MULTIGRID_KERNELS = (*_KERNELS, "begin", "smooth_start", "smooth_update", "smooth_resume", "power")
@@ -85,32 +96,32 @@ class CudaProgram(AbstractProgram):
     @property
     def source(self) -> str:
         """The text: the groups' kernels, and conjugate gradients once, without multigrid."""
-        sweeps = Sweeps.BLOCKS if Group.START_BLOCKS in self.phases else Sweeps.DIAGONAL
-        return self.routines_source("int") + "\n" + self.pcg_source(sweeps, True, "int")
+        preconditioning = Preconditioning.BLOCKS if Group.START_BLOCKS in self.phases else Preconditioning.DIAGONAL
+        return self.routines_source("int") + "\n" + self.pcg_source(preconditioning, True, "int")
 
     def routines_source(self, index: str) -> str:
-        """The kernels of all groups but the sweeps of conjugate gradients.
+        """The kernels of all groups but the vector updates of conjugate gradients.
 
         Args:
             index: the type of indices, "int" or "long long".
         """
         groups = {Group.named(name): found for name, found in self.phases.items()}
-        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_LINES}
+        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_UPDATES}
         launchers = [_launcher(p, group.task is Task.PRODUCT) for group, found in groups.items() for p in found]
         return self._text(index, [p for found in groups.values() for p in found], launchers)
 
-    def pcg_source(self, sweeps: str, damped: bool, index: str) -> str:
+    def pcg_source(self, preconditioning: str, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
 
         Args:
-            sweeps: of which kind: one of ``Sweeps``.
+            preconditioning: one of ``Preconditioning``.
             damped: whether A = J^T J + D, or J^T J alone.
             index: the type of indices.
         """
         products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
-        multigrid = sweeps == Sweeps.MULTIGRID
-        tasks = _MULTIGRID_LINES if multigrid else LINES
-        lines = {task.text: self.phases[Group.of(task, Sweeps(sweeps))] for task in tasks}
+        multigrid = preconditioning == Preconditioning.MULTIGRID
+        tasks = _MULTIGRID_UPDATES if multigrid else VECTOR_UPDATES
+        lines = {task.text: self.phases[Group.of(task, Preconditioning(preconditioning))] for task in tasks}
         defined = []
         for name, phases in {**lines, "apply": products}.items():
             assert name == "apply" or len(phases) == 1
