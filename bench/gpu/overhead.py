@@ -1,8 +1,8 @@
 """What an iteration of conjugate gradients takes beside its arithmetic: launches, barriers, sums over blocks, the host.
 
-The work of an iteration is that of its three lines (p = z + beta p; Ap and p.Ap; r -= alpha Ap and r.z). Each is run
+The work of an iteration is that of its three stages (p = z + beta p; Ap and p.Ap; r -= alpha Ap and r.z). Each is run
 over and over within one kernel, by the very device functions of the solver, without launches and barriers between; the
-difference of a long loop and a short one is the line's work. What an iteration takes more than the three is overhead.
+difference of a long loop and a short one is the stage's work. What an iteration takes more than the three is overhead.
 It contains the sums over blocks, too, so that it is an upper bound of what launches and the host cost.
 """
 
@@ -19,13 +19,13 @@ from optpy.kernels.runtime.cuda.device import LoadedKernel
 _SHORT, _LONG = 20, 200
 
 _LOOPS = r"""
-#define OPTPY_WORK(name, line)                                                                                  \
+#define OPTPY_WORK(name, stage)                                                                                 \
     extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) name(const __grid_constant__ Context context) { \
         const Context *c = &context;                                                                            \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                             \
         pcg_scalars(c, scalar, c->eta, c->r_tolerance); /* alpha and beta, both 0 */                            \
         for (long long n = 0; n < c->max_iterations; ++n) {                                                     \
-            line;                                                                                               \
+            stage;                                                                                              \
         }                                                                                                       \
         if (sum[0] == -1.0) c->total[0] = sum[0]; /* never: but the compiler must not know that */              \
     }
@@ -53,7 +53,7 @@ class Overhead:
 
     @property
     def work(self) -> float:
-        """Of the three lines."""
+        """Of the three stages."""
         return self.direction + self.apply + self.update
 
     @property
@@ -73,7 +73,7 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
     module = bench.device.load(source(bench.executor.program, suffix, bench.damped, bench.executor.index))
     points = max(bench.executor.points(group) for group in (f"start{suffix}", "applyJTJ"))
     direction, apply, update = (
-        _work(bench, module.kernel(f"work_{line}"), points, budget) for line in ("direction", "apply", "update")
+        _work(bench, module.kernel(f"work_{stage}"), points, budget) for stage in ("direction", "apply", "update")
     )
     _, _, counts = bench.linear_solve(1)
     return Overhead(

@@ -44,8 +44,8 @@ class PcgLoop(Protocol):
     def trace(self, iterations: int) -> tuple[Any, int]:
         """Memory for the scalars of so many iterations, (iterations, 7), and its address."""
 
-    def lines(self, damped: bool, suffix: str) -> Any:
-        """The lines of an iteration whose preconditioner is part of them.
+    def kernels(self, damped: bool, suffix: str) -> Any:
+        """The kernels of an iteration whose preconditioner is part of them.
 
         Args:
             damped: whether A = J^T J + D, or J^T J alone.
@@ -54,7 +54,7 @@ class PcgLoop(Protocol):
 
     def run(
         self,
-        lines: Any,
+        kernels: Any,
         state: PcgState,
         limits: LinearLimits,
         pause: int | None = None,
@@ -63,7 +63,7 @@ class PcgLoop(Protocol):
         """Iterate until a test of the loop ends it.
 
         Args:
-            lines: of an iteration, in the form that the device has them.
+            kernels: of an iteration, as the device has them.
             state: begins a solve where ``rho_0`` is negative, begins anew from the last delta where ``resume`` is set,
                 and else goes on.
             limits: ``max_iterations`` count from the begin of the solve.

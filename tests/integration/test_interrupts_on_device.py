@@ -11,7 +11,7 @@ import pytest
 import optpy as op
 from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear.pcg import cuda_lines, queued
+from optpy.linear.pcg import cuda_kernels, queued
 from optpy.solver.result import Status
 from tests.support.applications import overshooting
 from tests.support.emulator.emulated_device import EmulatedDevice
@@ -36,11 +36,11 @@ def curved() -> tuple[op.Energy, dict[str, Any]]:
     return energy, dict(X=1 + rng.random(300), A=4 * rng.random(300))
 
 
-@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_a_linear_solve_cut_short_by_time_gives_its_step(
     gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
     data = arap_data(9, 12)
     # Without the limit it would take hours.
     result = op.solve(WARP, data, "cuda", np.float64, max_time=0.05, eta=0, linear_iterations=100_000)

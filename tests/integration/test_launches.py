@@ -12,7 +12,7 @@ import optpy as op
 from optpy.api.pipeline import derive_cuda
 from optpy.ir import Coupling, Target
 from optpy.linear.multigrid.cuda_levels import multigrid_source
-from optpy.linear.pcg import cuda_lines, queued
+from optpy.linear.pcg import cuda_kernels, queued
 from tests.integration.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
 from tests.support.applications import ENERGIES
 from tests.support.emulator.emulated_device import EmulatedDevice
@@ -34,12 +34,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_the_host_reads_once_in_a_nonlinear_iteration(
     emulated: EmulatedDevice, case: str, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a few times with multigrid."""
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
     monkeypatch.setattr(queued, "SLICE", 1e9)  # an emulated GPU is slow
     energy, data, preconditioner, most = CASES[case]
     options: Options = dict(initial_radius=1e16, preconditioner=preconditioner)
@@ -69,7 +69,7 @@ def test_launches_of_a_nonlinear_iteration(emulated: EmulatedDevice, monkeypatch
     monkeypatch.setattr(queued, "SLICE", 1e9)
     counts = {}
     for cooperative in (0, 2**20):
-        monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+        monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
         options: Options = dict(preconditioner="jacobi", eta=0.0, linear_iterations=25)
         session = op.compile(WARP, "cuda", np.float64).start(arap_data(9, 12), **options)
         session.step()

@@ -12,7 +12,7 @@ import pytest
 import optpy as op
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear.pcg import cuda_lines
+from optpy.linear.pcg import cuda_kernels
 from optpy.solver.result import SolveResult, Status
 from tests.support.applications import DATA, ENERGIES, overshooting
 from tests.support.emulator.emulated_device import EmulatedDevice
@@ -83,9 +83,9 @@ def test_applications_in_float32(gpu: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize("preconditioner", [None, "jacobi", "block_jacobi", "auto"])
-@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_to_convergence(gpu: Device, preconditioner: Any, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
     data = arap_data(9, 12)
     theirs = op.solve(WARP, data, "cpu", np.float64, preconditioner=preconditioner)
     ours = on_gpu(WARP, data, preconditioner=preconditioner)
@@ -109,9 +109,9 @@ OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
 @pytest.mark.optimised  # the ending is by rounding
-@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_rejected_steps(gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
     options: Options = dict(preconditioner="jacobi", max_iterations=15)
     expected = op.solve(OVERSHOOTING, OVERSHOOTING_DATA, "cpu", np.float64, **options)
     ours = on_gpu(OVERSHOOTING, OVERSHOOTING_DATA, **options)

@@ -9,5 +9,5 @@ typedef struct Kernel {
     int list;             /* of segments */
     int reduction, reductions; /* the first, and how many */
     int maximum;          /* whether its reductions take the largest, not the sum */
-    int prepares;         /* whether later kernels of the same line read what it stores */
+    int prepares;         /* whether later kernels of the same group read what it stores */
 } Kernel;

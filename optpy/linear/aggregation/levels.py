@@ -15,7 +15,7 @@ from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.assembly import AssembledSolve
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
-from optpy.linear.pcg.native import address, lines
+from optpy.linear.pcg.native import address, pcg_kernels
 from optpy.linear.pcg.state import PcgKernels
 from optpy.linear.safe_work import SafeWork
 
@@ -44,10 +44,10 @@ class AlgebraicMultigrid:
         return self.matrix.nbytes + self._levels.nbytes
 
     def kernels(self, damped: bool) -> PcgKernels:
-        """The lines of conjugate gradients with the levels that were built last."""
+        """The kernels of conjugate gradients with the levels that were built last."""
         executor, matrix, levels = self._assembly.executor, self.matrix, self._levels
         solve = AssembledSolve(ctypes.pointer(matrix.state), ctypes.pointer(levels.state))
-        found = lines(
+        found = pcg_kernels(
             executor,
             self._assembly.unknowns,
             damped,

@@ -17,7 +17,7 @@ from optpy.linear.aggregation.structures import AggregationState
 from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, AssembledState, assembly_source
 from optpy.linear.cholesky.factorisation import cholesky_source
 from optpy.linear.cholesky.structures import FactorState
-from optpy.linear.pcg.native import joined, lines_source
+from optpy.linear.pcg.native import joined, pcg_kernels_source
 
 
 def matrix_solvers(library: CpuLibrary) -> ctypes.CDLL:
@@ -50,7 +50,7 @@ def compiled_solvers(block: int, dtype: str, scalars: Sequence[str]) -> Compiled
 def matrix_solvers_source(block: int, dtype: str, scalars: Sequence[str]) -> str:
     """The whole C source."""
     parts = [
-        *lines_source(scalars),
+        *pcg_kernels_source(scalars),
         precision_source(dtype),
         assembly_source(block),
         aggregation_source(block, c_dialect(dtype)),

@@ -13,7 +13,7 @@ from optpy.solver.protocol import LinearStatus
 
 @final
 class JacobiSolve(LinearMethod):
-    """M = diag(J^T J + D), or its blocks; z = M^-1 r is part of the lines.
+    """M = diag(J^T J + D), or its blocks; z = M^-1 r is part of the kernels.
 
     Args:
         loop: runs them.
@@ -30,9 +30,9 @@ class JacobiSolve(LinearMethod):
         return "block_jacobi" if self._blocks else "jacobi"
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
-        lines = self._loop.lines(request.damped, "_block" if self._blocks else "")
+        kernels = self._loop.kernels(request.damped, "_block" if self._blocks else "")
         limits = replace(request.limits, eta=request.limits.forcing())
-        summary = self._loop.run(lines, state, limits, request.patience, request.ahead)
+        summary = self._loop.run(kernels, state, limits, request.patience, request.ahead)
         if summary is None:
             iterations = state.k
             if self._asked_for_blocks:  # what block-Jacobi gains last says little about what is left

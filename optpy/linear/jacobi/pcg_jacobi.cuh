@@ -1,15 +1,15 @@
-/* Conjugate gradients whose preconditioner is part of the lines: start, update and restart leave r.z. */
+/* Conjugate gradients whose preconditioner is part of the stages: start, update and restart leave r.z. */
 
-PCG_LINE(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
-PCG_LINE(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha,
+PCG_STAGE_SUM(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
+PCG_STAGE_SUM(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha,
          pcg_after_update(c, c->pcg, total[0], true))
-PCG_LINE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, c->pcg, total[0], true))
+PCG_STAGE_SUM(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, c->pcg, total[0], true))
 /* The first residual of a solve that goes on from another preconditioner's delta. */
-PCG_LINE(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_resume(c, c->pcg, total[0]))
+PCG_STAGE_SUM(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_resume(c, c->pcg, total[0]))
 
 /* -- all iterations in one kernel -------------------------------------------------------------------------------- */
 
-/* The total of all blocks, in every thread of every block, if the line leaves a sum: all add the shares in the
+/* The total of all blocks, in every thread of every block, if the stage leaves a sum: all add the shares in the
  * same order. Two rows of shares take turns, since a block may leave its next one while another still adds up these. */
 OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn) {
     double *shares = c->partial + (*turn ? gridDim.x : 0), total = 0;
@@ -26,29 +26,29 @@ OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn
     return total;
 }
 
-enum Line { LINE_START, LINE_DIRECTION, LINE_APPLY, LINE_UPDATE, LINE_FLUSH, LINE_APPLY_DELTA, LINE_RESTART, LINE_END };
+enum Stage { STAGE_START, STAGE_DIRECTION, STAGE_APPLY, STAGE_UPDATE, STAGE_FLUSH, STAGE_APPLY_DELTA, STAGE_RESTART, STAGE_END };
 
-/* Does what follows a line, with the total that it may have left, in one thread of each block; returns the next line. */
-OPTPY_FN Line pcg_after(const Context *c, Pcg *s, Line line, double total, bool halt, bool tells) {
-    switch (line) {
-    case LINE_START:
+/* Does what follows a stage, with the total that it may have left, in one thread of each block; returns the next stage. */
+OPTPY_FN Stage pcg_after(const Context *c, Pcg *s, Stage stage, double total, bool halt, bool tells) {
+    switch (stage) {
+    case STAGE_START:
         pcg_after_start(c, s, total, tells);
-        return s->status ? LINE_END : LINE_DIRECTION;
-    case LINE_DIRECTION:
-        return LINE_APPLY;
-    case LINE_APPLY:
+        return s->status ? STAGE_END : STAGE_DIRECTION;
+    case STAGE_DIRECTION:
+        return STAGE_APPLY;
+    case STAGE_APPLY:
         pcg_after_apply(c, s, total, tells);
-        if (s->status) return LINE_END;
-        return c->reset_period && s->k % c->reset_period == 0 ? LINE_FLUSH : LINE_UPDATE;
-    case LINE_FLUSH:
+        if (s->status) return STAGE_END;
+        return c->reset_period && s->k % c->reset_period == 0 ? STAGE_FLUSH : STAGE_UPDATE;
+    case STAGE_FLUSH:
         s->pending = 0;
-        return s->status ? LINE_END : LINE_APPLY_DELTA;
-    case LINE_APPLY_DELTA:
-        return LINE_RESTART;
+        return s->status ? STAGE_END : STAGE_APPLY_DELTA;
+    case STAGE_APPLY_DELTA:
+        return STAGE_RESTART;
     default:
         pcg_after_update(c, s, total, tells);
-        if (s->status) return s->pending != 0 ? LINE_FLUSH : LINE_END;
-        return halt || s->k == c->pause ? LINE_END : LINE_DIRECTION;
+        if (s->status) return s->pending != 0 ? STAGE_FLUSH : STAGE_END;
+        return halt || s->k == c->pause ? STAGE_END : STAGE_DIRECTION;
     }
 }
 
@@ -56,10 +56,10 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
     pcg_solve(const __grid_constant__ Context context) {
     const Context *c = &context;
     OPTPY_SHARED(Pcg, state, 1);
-    OPTPY_SHARED(Line, shared_line, 1);
+    OPTPY_SHARED(Stage, shared_stage, 1);
     Pcg *s = state;
-    /* Volatile, or else the compiler makes a copy of what follows for each line, in more registers. */
-    volatile Line *next = shared_line;
+    /* Volatile, or else the compiler makes a copy of what follows for each stage, in more registers. */
+    volatile Stage *next = shared_stage;
     const bool tells = blockIdx.x == 0 && threadIdx.x == 0;
     const long long began = optpy_nanoseconds();
     double sum[1] = {0};
@@ -67,26 +67,26 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
     if (threadIdx.x == 0) {
         /* If the method goes on, it is running: no block ends, and writes c->pcg, before all have read it. */
         *s = c->fresh ? Pcg() : *c->pcg;
-        *next = c->fresh ? LINE_START : LINE_DIRECTION;
+        *next = c->fresh ? STAGE_START : STAGE_DIRECTION;
     }
     __syncthreads();
-    while (*next != LINE_END) {
-        const Line line = *next;
+    while (*next != STAGE_END) {
+        const Stage stage = *next;
         double scalar[OPTPY_SCALARS];
-        pcg_scalars(c, scalar, line == LINE_UPDATE ? s->alpha : s->pending, s->beta);
-        switch (line) {
-        case LINE_START: phase_start(c, scalar, sum, false); break;         /* r = b;  r.z */
-        case LINE_DIRECTION: phase_direction(c, scalar, sum, false); break; /* delta += alpha p;  p = z + beta p */
-        case LINE_UPDATE: phase_update(c, scalar, sum, false); break;       /* r -= alpha Ap;  r.z */
-        case LINE_FLUSH: phase_flush(c, scalar, sum, false); break;         /* delta += alpha p */
-        case LINE_RESTART: phase_restart(c, scalar, sum, false); break;     /* r = b - A delta;  r.z */
-        default: pcg_products(c, scalar, sum, line == LINE_APPLY_DELTA)     /* A p;  p.Ap;  or A delta */
+        pcg_scalars(c, scalar, stage == STAGE_UPDATE ? s->alpha : s->pending, s->beta);
+        switch (stage) {
+        case STAGE_START: phase_start(c, scalar, sum, false); break;         /* r = b;  r.z */
+        case STAGE_DIRECTION: phase_direction(c, scalar, sum, false); break; /* delta += alpha p;  p = z + beta p */
+        case STAGE_UPDATE: phase_update(c, scalar, sum, false); break;       /* r -= alpha Ap;  r.z */
+        case STAGE_FLUSH: phase_flush(c, scalar, sum, false); break;         /* delta += alpha p */
+        case STAGE_RESTART: phase_restart(c, scalar, sum, false); break;     /* r = b - A delta;  r.z */
+        default: pcg_products(c, scalar, sum, stage == STAGE_APPLY_DELTA)     /* A p;  p.Ap;  or A delta */
         }
-        const Line done = *next;
-        /* One block's clock decides for all; they have read it when two more lines have been waited for. */
-        if (tells && (done == LINE_UPDATE || done == LINE_RESTART))
+        const Stage done = *next;
+        /* One block's clock decides for all; they have read it when two more stages have been waited for. */
+        if (tells && (done == STAGE_UPDATE || done == STAGE_RESTART))
             c->sync->halt = c->slice > 0 && optpy_nanoseconds() - began > c->slice;
-        const double total = pcg_total(c, sum, done != LINE_DIRECTION && done != LINE_FLUSH, &turn);
+        const double total = pcg_total(c, sum, done != STAGE_DIRECTION && done != STAGE_FLUSH, &turn);
         if (threadIdx.x == 0) *next = pcg_after(c, s, done, total, *(volatile unsigned *)&c->sync->halt, tells);
         __syncthreads();
     }

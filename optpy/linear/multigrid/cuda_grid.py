@@ -9,7 +9,7 @@ from optpy.energy.derive.vectors import vector
 from optpy.ir import Field
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
-from optpy.linear.pcg.cuda_lines import CudaLines
+from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
 from optpy.linear.safe_work import SafeWork
 
 
@@ -35,26 +35,26 @@ class CudaGridMultigrid:
     def nbytes(self) -> int:
         return self.levels.nbytes
 
-    def kernels(self, damped: bool) -> CudaLines:
-        """The lines of conjugate gradients with the levels that were built last."""
-        return CudaLines(self._executor, self._unknowns, "_multigrid", damped, self.levels)
+    def kernels(self, damped: bool) -> CudaPcgKernels:
+        """The kernels of conjugate gradients with the levels that were built last."""
+        return CudaPcgKernels(self._executor, self._unknowns, "_multigrid", damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
-        lines, levels, c = self.kernels(damped), self.levels, self._executor.context
+        kernels, levels, c = self.kernels(damped), self.levels, self._executor.context
         c.omega = levels.finest_omega
-        lines.go_on()  # what is queued does nothing where a solve has ended
+        kernels.go_on()  # what is queued does nothing where a solve has ended
         for colour, point in levels.probes():
             safe_work.check()
             levels.put_probe(colour, point)
-            lines.product("z")
+            kernels.product("z")
             levels.take_probe(colour, point)
         levels.build_levels()
         levels.begin_finest_estimate()
         for n in range(POWER_ITERATIONS):
-            lines.product("z")
+            kernels.product("z")
             c.factor = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
-            lines.queue("pcg_power")
+            kernels.queue("pcg_power")
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""

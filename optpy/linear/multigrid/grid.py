@@ -13,7 +13,7 @@ from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.multigrid.levels import Multigrid, places
 from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.structures import MultigridState
-from optpy.linear.pcg.native import address, ints, lines
+from optpy.linear.pcg.native import address, ints, pcg_kernels
 from optpy.linear.pcg.state import PcgKernels
 from optpy.linear.safe_work import SafeWork
 
@@ -46,14 +46,14 @@ class GridMultigrid:
         return self.levels.nbytes
 
     def kernels(self, damped: bool) -> PcgKernels:
-        """The lines of conjugate gradients with the levels that were built last."""
+        """The kernels of conjugate gradients with the levels that were built last."""
         if damped not in self._kernels:
-            self._kernels[damped] = self._lines(damped)
+            self._kernels[damped] = self._with_levels(damped)
         return self._kernels[damped]
 
-    def _lines(self, damped: bool) -> PcgKernels:
+    def _with_levels(self, damped: bool) -> PcgKernels:
         state = ctypes.addressof(self.levels.state)
-        return lines(
+        return pcg_kernels(
             self._executor,
             self._unknowns,
             damped,
@@ -66,11 +66,11 @@ class GridMultigrid:
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for J^T J (+ D) as it now is."""
         executor, state = self._executor, self.levels.state
-        build, lines = grid_multigrid(executor.library).optpy_multigrid, self.kernels(damped)
+        build, kernels = grid_multigrid(executor.library).optpy_multigrid, self.kernels(damped)
 
         def work(safe: int) -> None:
             state.safe = safe
-            build(byref(executor.context), byref(lines), byref(state), executor.no_scalars, executor.product_threads)
+            build(byref(executor.context), byref(kernels), byref(state), executor.no_scalars, executor.product_threads)
 
         safe_work.finish(work)
 

@@ -30,7 +30,7 @@ _TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_fi
 
 
 def multigrid_source(coupling: Coupling) -> str:
-    """The code for a coupling; goes after prelude.h, team.h, kernel.h, lines.h and ``precision_source``."""
+    """The code for a coupling; goes after prelude.h, team.h, kernel.h, pcg_kernels.h and ``precision_source``."""
     lines = coupling_tables(coupling, "static const int", _TABLES)
     headers = (
         native_header(f"linear/multigrid/{name}") for name in ("multigrid.h", "multigrid_build.h", "multigrid_solve.h")

@@ -1,16 +1,16 @@
 /* The part of multigrid.h that conjugate gradients call: all levels for a matrix that is known by its products, and a cycle, whose sweeps
- * on the finest level are lines of the energy's own. */
+ * on the finest level are kernels of the energy's own. */
 
 typedef struct {
     const Context *context;
-    const PcgKernels *lines;
+    const PcgKernels *kernels;
     Multigrid *multigrid;
     const double *scalar;
 } MgCall;
 
 /* The first coarse matrix, one probe after another. */
 static void mg_probe_all(const MgCall *call, const Context *on_z, Team *team, int thread) {
-    const PcgKernels *m = call->lines;
+    const PcgKernels *m = call->kernels;
     const Multigrid *g = call->multigrid;
     const MgLevel *l = &g->level[0];
     MgChannel z[MG_CHANNELS], Ap[MG_CHANNELS];
@@ -23,7 +23,7 @@ static void mg_probe_all(const MgCall *call, const Context *on_z, Team *team, in
         team_barrier(team);
         mg_interpolate(l, l->x, z, 0, team, thread);
         team_barrier(team);
-        pcg_line(on_z, m->apply, m->applied, call->scalar, team, thread);
+        pcg_stage(on_z, m->apply, m->applied, call->scalar, team, thread);
         mg_restrict(l, Ap, team, thread);
         mg_collect(l, (int)(n % MG_COLOURS), point, team, thread); /* what this thread has restricted itself */
     }
@@ -32,7 +32,7 @@ static void mg_probe_all(const MgCall *call, const Context *on_z, Team *team, in
 
 /* omega of the finest level, as mg_estimate for the others. */
 static void mg_estimate_finest(const MgCall *call, const Context *on_z, Team *team, int thread) {
-    const PcgKernels *m = call->lines;
+    const PcgKernels *m = call->kernels;
     const Context *c = call->context;
     Multigrid *g = call->multigrid;
     MgChannel z[MG_CHANNELS];
@@ -49,9 +49,9 @@ static void mg_estimate_finest(const MgCall *call, const Context *on_z, Team *te
     double scalar[OPTPY_SCALARS], norm = 1;
     memcpy(scalar, call->scalar, sizeof scalar);
     for (int n = 0; n < MG_POWER_ITERATIONS; n++) {
-        pcg_line(on_z, m->apply, m->applied, scalar, team, thread);
+        pcg_stage(on_z, m->apply, m->applied, scalar, team, thread);
         scalar[OMEGA] = 1 / norm;
-        norm = sqrt(pcg_line(c, g->power, m->grids, scalar, team, thread)); /* z = omega D^-1 A z;  z.z */
+        norm = sqrt(pcg_stage(c, g->power, m->grids, scalar, team, thread)); /* z = omega D^-1 A z;  z.z */
         if (!(norm > 0 && optpy_isfinite(norm))) break;
     }
     if (thread == 0) g->omega = norm > 0 && optpy_isfinite(norm) ? MG_DAMPING / norm : 0;
@@ -63,7 +63,7 @@ static void mg_build_body(void *argument, Team *team, int thread) {
     Multigrid *g = call->multigrid;
     void *field[call->context->fields];
     int64_t plane[call->context->fields];
-    const Context on_z = in_place_of_p(call->context, call->lines, g->z_of, field, plane);
+    const Context on_z = in_place_of_p(call->context, call->kernels, g->z_of, field, plane);
     mg_probe_all(call, &on_z, team, thread);
     for (int64_t l = 0; l < g->levels - 1; l++) {
         if (safe_point_of_team(g->safe, team, thread)) return;
@@ -93,7 +93,7 @@ OPTPY_EXPORT double optpy_apply_multigrid(void *preconditioner, const Context *c
     void *field[c->fields];
     int64_t plane[c->fields];
     const Context on_z = in_place_of_p(c, m, g->z_of, field, plane);
-    pcg_line(&on_z, m->apply, m->applied, scalar, team, thread); /* A z */
+    pcg_stage(&on_z, m->apply, m->applied, scalar, team, thread); /* A z */
     mg_fine(c, g, g->r, g->Ap, NULL, channels);
     mg_restrict(&g->level[0], channels, team, thread);                 /* P^T (r - A z) */
     team_barrier(team);
@@ -101,6 +101,6 @@ OPTPY_EXPORT double optpy_apply_multigrid(void *preconditioner, const Context *c
     mg_fine(c, g, g->z, NULL, g->C, channels);
     mg_interpolate(&g->level[0], g->level[0].t, channels, 1, team, thread);
     team_barrier(team);
-    pcg_line(&on_z, m->apply, m->applied, scalar, team, thread);
-    return pcg_line(c, g->smooth, m->grids, scalar, team, thread);     /* z += omega D^-1 (r - A z);  r.z */
+    pcg_stage(&on_z, m->apply, m->applied, scalar, team, thread);
+    return pcg_stage(c, g->smooth, m->grids, scalar, team, thread);     /* z += omega D^-1 (r - A z);  r.z */
 }

@@ -12,7 +12,7 @@ from optpy.kernels.runtime.cpu import CpuLibrary, precision_source
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.linear.multigrid.levels import multigrid_source
 from optpy.linear.multigrid.structures import MultigridState
-from optpy.linear.pcg.native import joined, lines_source
+from optpy.linear.pcg.native import joined, pcg_kernels_source
 from optpy.linear.pcg.state import PcgKernels
 
 
@@ -39,4 +39,4 @@ def grid_multigrid(library: CpuLibrary) -> ctypes.CDLL:
 
 def grid_multigrid_source(coupling: Coupling, dtype: str, scalars: Sequence[str]) -> str:
     """The whole C source; see multigrid_solve.h."""
-    return joined([*lines_source(scalars), precision_source(dtype), multigrid_source(coupling)])
+    return joined([*pcg_kernels_source(scalars), precision_source(dtype), multigrid_source(coupling)])

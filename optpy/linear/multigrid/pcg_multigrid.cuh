@@ -7,19 +7,19 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_begin) pcg_begin(c
     if (blockIdx.x == 0 && threadIdx.x == 0) *context.pcg = Pcg();
 }
 
-PCG_SWEEP(pcg_start, PCG_STATUS, phase_start(c, scalar, sum, false), 0)
-PCG_SWEEP(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha)
-PCG_SWEEP(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0)
+PCG_STAGE(pcg_start, PCG_STATUS, phase_start(c, scalar, sum, false), 0)
+PCG_STAGE(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha)
+PCG_STAGE(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0)
 
 /* z += omega D^-1 (r - A z);  r.z;  by what has been made before it, of start, update or restart. */
-PCG_LINE(pcg_smooth_start, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
-PCG_LINE(pcg_smooth_update, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0,
+PCG_STAGE_SUM(pcg_smooth_start, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
+PCG_STAGE_SUM(pcg_smooth_update, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0,
          pcg_after_update(c, c->pcg, total[0], true))
-PCG_LINE(pcg_smooth_resume, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0,
+PCG_STAGE_SUM(pcg_smooth_resume, PCG_STATUS, phase_smooth(c, scalar, sum, false), 0,
          pcg_after_resume(c, c->pcg, total[0]))
 
 /* -- the damping of the finest level ------------------------------------------------------------------------------- */
 
 /* z = omega D^-1 A z;  omega = 1 / ||z||, times what the host asks for at the last step */
-PCG_LINE(pcg_power, PCG_STATUS, phase_power(c, scalar, sum, false), 0,
+PCG_STAGE_SUM(pcg_power, PCG_STATUS, phase_power(c, scalar, sum, false), 0,
          *c->omega = c->factor * optpy_inverse_norm(total[0]))

@@ -31,7 +31,7 @@ class Levels(Protocol):
     def nbytes(self) -> int: ...
 
     def kernels(self, damped: bool) -> Any:
-        """The lines of conjugate gradients with the levels that were built last, for the loop that runs them."""
+        """The kernels of conjugate gradients with the levels that were built last, for the loop that runs them."""
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Levels for A = J^T J (+ D) as it now is.
@@ -119,8 +119,8 @@ class MultigridSolve(LinearMethod):
         self._loop.follow(request.ahead)
         return Solved(summary, outcome, summary.iterations)
 
-    def _iterate(self, lines: Any, state: PcgState, limits: LinearLimits) -> LinearSummary:
-        summary = self._loop.run(lines, state, limits)
+    def _iterate(self, kernels: Any, state: PcgState, limits: LinearLimits) -> LinearSummary:
+        summary = self._loop.run(kernels, state, limits)
         assert summary is not None  # it has no pause
         return summary
 

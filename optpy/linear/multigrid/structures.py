@@ -42,7 +42,7 @@ MULTIGRID = Structure(
     const int (*r)[2], (*z)[2], (*Ap)[2], (*C)[2];
     const int *z_of;          /* the field z of each unknown */
     SafePoint *safe;          /* while all levels are computed; or null */
-    const int *smooth, *power; /* lines: z += omega D^-1 (r - A z), and z = omega D^-1 A z */
+    const int *smooth, *power; /* kernels: z += omega D^-1 (r - A z), and z = omega D^-1 A z */
 """,
     {"MgLevel": MultigridLevel},
 )

@@ -45,12 +45,12 @@ def conjugate_gradients_source(scalars: Sequence[str]) -> str:
     """The whole C source."""
     run = native_header("kernels/c/run.h")
     loop = [pcg_status_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
-    return joined([*lines_source(scalars), run, *loop])
+    return joined([*pcg_kernels_source(scalars), run, *loop])
 
 
-def lines_source(scalars: Sequence[str]) -> list[str]:
-    """The C text that runs the lines of conjugate gradients: a preconditioner's library starts with it."""
-    return [*team_source(scalars), safe_work_source(), PCG_KERNELS.text, native_header("linear/pcg/lines.h")]
+def pcg_kernels_source(scalars: Sequence[str]) -> list[str]:
+    """The C text that runs the kernels of conjugate gradients: a preconditioner's library starts with it."""
+    return [*team_source(scalars), safe_work_source(), PCG_KERNELS.text, native_header("linear/pcg/pcg_kernels.h")]
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -58,17 +58,17 @@ def joined(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def lines(
+def pcg_kernels(
     executor: CpuExecutor, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
 ) -> PcgKernels:
-    """The kernels of each line of an iteration.
+    """The kernels of an iteration.
 
     Args:
         executor: the energy's program with its memory.
         unknowns: of the energy, in order.
         damped: whether A = J^T J + D, or J^T J alone.
         suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
-        preconditioner: further members of ``PcgKernels``: what makes z where the lines do not.
+        preconditioner: further members of ``PcgKernels``: what makes z where the kernels do not.
     """
     groups, fields = executor.program.groups, executor.program.symbols.fields
     names = ("start", "direction", "update", "flush", "restart")
@@ -112,7 +112,7 @@ class NativeLoop:
         self.executor = executor
         self.unknowns = unknowns
         self.safe_work = SafeWork()
-        self._lines: dict[tuple[bool, str], PcgKernels] = {}
+        self._kernels: dict[tuple[bool, str], PcgKernels] = {}
         self._precision = float(np.finfo(executor.program.dtype).eps)
 
     @property
@@ -124,15 +124,15 @@ class NativeLoop:
         rows = np.zeros((iterations, 7))
         return rows, rows.ctypes.data
 
-    def lines(self, damped: bool, suffix: str) -> PcgKernels:
-        """See ``PcgLoop.lines``."""
-        found = self._lines.get((damped, suffix))
+    def kernels(self, damped: bool, suffix: str) -> PcgKernels:
+        """See ``PcgLoop.kernels``."""
+        found = self._kernels.get((damped, suffix))
         if found is None:
-            found = self._lines[damped, suffix] = lines(self.executor, self.unknowns, damped, suffix)
+            found = self._kernels[damped, suffix] = pcg_kernels(self.executor, self.unknowns, damped, suffix)
         return found
 
     def run(
-        self, lines: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
+        self, kernels: PcgKernels, state: PcgState, limits: LinearLimits, pause: int | None = None, ahead: object = None
     ) -> LinearSummary | None:
         """See ``PcgLoop.run``: the native loop, with a safe point after each iteration."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
@@ -140,17 +140,17 @@ class NativeLoop:
         state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
         state.precision = self._precision
         if state.status == 0:
-            self.safe_work.run(partial(self._call, lines, state))
+            self.safe_work.run(partial(self._call, kernels, state))
         if state.status == PcgStatus.LIMIT and state.k < limits.max_iterations and pause is not None:
             state.status = 0
             return None
         return linear_summary(state, limits)
 
-    def _call(self, lines: PcgKernels, state: PcgState, safe_work: int) -> None:
+    def _call(self, kernels: PcgKernels, state: PcgState, safe_work: int) -> None:
         state.safe = safe_work
         context, threads = byref(self.executor.context), self.executor.product_threads
         pcg = self.executor.library.loops.optpy_pcg
-        pcg(context, byref(lines), byref(state), self.executor.no_scalars, threads)
+        pcg(context, byref(kernels), byref(state), self.executor.no_scalars, threads)
 
     def follow(self, ahead: object) -> None:
         """Nothing need be done ahead."""

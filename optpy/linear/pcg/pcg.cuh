@@ -1,12 +1,12 @@
 /* The preconditioned conjugate gradient method on the device: solver/pcg.py line for line (Nocedal & Wright, algorithm
  * 5.3), with r = b - A delta here, so p = z + beta p. No number crosses to the host.
  *
- * Either one kernel for each line (pcg_start, pcg_direction, pcg_apply, pcg_update, ...), which does nothing once the
- * method has ended: all scalars live in c->pcg, and the block that arrives last at the end of a line computes them. Or
+ * Either one kernel for each stage (pcg_start, pcg_direction, pcg_apply, pcg_update, ...), which does nothing once the
+ * method has ended: all scalars live in c->pcg, and the block that arrives last at the end of a stage computes them. Or
  * pcg_solve, all iterations in one kernel whose blocks wait for one another: then each block has the scalars for itself,
  * and computes them from the shares of all.
  *
- * This is what both have, whatever the preconditioner; pcg_jacobi.cuh and pcg_multigrid.cuh are the rest. The lines are
+ * This is what both have, whatever the preconditioner; pcg_jacobi.cuh and pcg_multigrid.cuh are the rest. The stages are
  * phase_start, phase_direction, phase_update, phase_flush, phase_restart, and phase_apply_0, ... for A p, which may take
  * several; their last argument puts delta in the place of p. */
 
@@ -14,7 +14,7 @@
 #define PCG_NOW(member) (*(volatile double *)&c->pcg->member)
 #define PCG_STATUS (*(volatile long long *)&c->pcg->status)
 
-/* -- what follows each line, in one thread, or in one of each block, of which one tells others ------------------ */
+/* -- what follows each stage, in one thread, or in one of each block, of which one tells others ------------------ */
 
 OPTPY_FN void pcg_tell(const Context *c, const Pcg *s) {
     if (c->progress) *(volatile long long *)c->progress = s->status ? -1 : s->k;
@@ -37,7 +37,7 @@ OPTPY_FN void pcg_after_start(const Context *c, Pcg *s, double rho, bool tells) 
 
 OPTPY_FN void pcg_after_apply(const Context *c, Pcg *s, double pAp, bool tells) {
     s->pAp = pAp;
-    s->pending = 0; /* the direction's line has taken the last step */
+    s->pending = 0; /* the direction's stage has taken the last step */
     if (!(optpy_isfinite(pAp) && pAp > 0 && optpy_isfinite(s->rho / pAp))) {
         s->status = PCG_NO_CURVATURE;
         if (tells) pcg_tell(c, s);
@@ -93,9 +93,9 @@ OPTPY_FN void pcg_after_resume(const Context *c, Pcg *s, double rho) {
     pcg_tell(c, s);
 }
 
-/* -- one kernel for each line ----------------------------------------------------------------------------------- */
+/* -- one kernel for each stage ----------------------------------------------------------------------------------- */
 
-/* The solver's scalars for a line, with those that live on the device. */
+/* The solver's scalars for a stage, with those that live on the device. */
 OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double beta) {
 #pragma unroll
     for (int n = 0; n < OPTPY_SCALARS; ++n) scalar[n] = c->scalar[n];
@@ -104,40 +104,40 @@ OPTPY_FN void pcg_scalars(const Context *c, double *scalar, double alpha, double
     scalar[OMEGA] = c->omega ? *(volatile double *)c->omega : 0;
 }
 
-/* The kernel of a line, and what comes after it in every thread. */
-#define PCG_KERNEL(name, done, line, step, ending)                                                         \
+/* The kernel of a stage, and what comes after it in every thread. */
+#define PCG_KERNEL(name, done, stage, step, ending)                                                        \
     extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_##name)                                      \
         name(const __grid_constant__ Context context) {                                                    \
         const Context *c = &context;                                                                       \
         if (done) return;                                                                                  \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                        \
         pcg_scalars(c, scalar, step, c->pcg->beta);                                                        \
-        line;                                                                                              \
+        stage;                                                                                             \
         ending                                                                                             \
     }
 
-/* A line that leaves a sum, and what the block that arrives last makes of it. */
-#define PCG_LINE(name, done, line, step, after)                                                            \
-    PCG_KERNEL(name, done, line, step,                                                                     \
+/* A stage that leaves a sum, and what the block that arrives last makes of it. */
+#define PCG_STAGE_SUM(name, done, stage, step, after)                                                      \
+    PCG_KERNEL(name, done, stage, step,                                                                    \
         if (!optpy_arrive<1>(c, sum, 0)) return;                                                           \
         double total[1];                                                                                   \
         optpy_totals<1>(c, total, 0);                                                                      \
         if (threadIdx.x == 0) { after; })
 
-/* A line that leaves none. */
-#define PCG_SWEEP(name, done, line, step) PCG_KERNEL(name, done, line, step, )
+/* A stage that leaves none. */
+#define PCG_STAGE(name, done, stage, step) PCG_KERNEL(name, done, stage, step, )
 
 /* A solve that has ended, or been left by another preconditioner, goes on. */
 extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_go_on) pcg_go_on(const __grid_constant__ Context context) {
     if (blockIdx.x == 0 && threadIdx.x == 0) context.pcg->status = PCG_RUNNING;
 }
 
-PCG_SWEEP(pcg_direction, PCG_STATUS, phase_direction(c, scalar, sum, false), PCG_NOW(pending))
+PCG_STAGE(pcg_direction, PCG_STATUS, phase_direction(c, scalar, sum, false), PCG_NOW(pending))
 /* After the end too: the last step may still have to be taken. */
-PCG_LINE(pcg_flush, PCG_NOW(pending) == 0, phase_flush(c, scalar, sum, false), PCG_NOW(pending), c->pcg->pending = 0)
+PCG_STAGE_SUM(pcg_flush, PCG_NOW(pending) == 0, phase_flush(c, scalar, sum, false), PCG_NOW(pending), c->pcg->pending = 0)
 
 /* A p: whatever comes before the last pass, and that. A product with another vector is of no consequence. */
 PCG_PREPARE
-PCG_LINE(pcg_apply, PCG_STATUS, PCG_LAST_APPLY(c, scalar, sum, false), 0,
+PCG_STAGE_SUM(pcg_apply, PCG_STATUS, PCG_LAST_APPLY(c, scalar, sum, false), 0,
          pcg_after_apply(c, c->pcg, total[0] + (PCG_PREPARES_SUM ? PCG_NOW(prepared) : 0), true))
-PCG_LINE(pcg_product, PCG_STATUS, PCG_LAST_APPLY(c, scalar, sum, false), 0, (void)total)
+PCG_STAGE_SUM(pcg_product, PCG_STATUS, PCG_LAST_APPLY(c, scalar, sum, false), 0, (void)total)

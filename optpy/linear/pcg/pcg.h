@@ -37,16 +37,16 @@ OPTPY_FN int64_t pcg_ending(PcgState *s, double rho_next) {
     return PCG_RUNNING;
 }
 
-/* A line that makes a new residual, and its z; r.z. */
-OPTPY_FN double pcg_residual(const Context *c, const PcgKernels *m, const int *line, double *scalar, Team *team, int thread) {
-    const double rho = pcg_line(c, line, m->grids, scalar, team, thread);
+/* A stage that makes a new residual, and its z; r.z. */
+OPTPY_FN double pcg_residual(const Context *c, const PcgKernels *m, const int *stage, double *scalar, Team *team, int thread) {
+    const double rho = pcg_stage(c, stage, m->grids, scalar, team, thread);
     return m->precondition ? m->precondition(m->preconditioner, c, m, scalar, team, thread) : rho;
 }
 
 /* r = b - A delta; r.z */
 OPTPY_FN double pcg_fresh_residual(const Context *c, const Context *on_delta, const PcgKernels *m, double *scalar,
                                    Team *team, int thread) {
-    pcg_line(on_delta, m->apply, m->applied, scalar, team, thread);
+    pcg_stage(on_delta, m->apply, m->applied, scalar, team, thread);
     return pcg_residual(c, m, m->restart, scalar, team, thread);
 }
 
@@ -81,9 +81,9 @@ static void pcg_body(void *argument, Team *team, int thread) {
     while (s.status == PCG_RUNNING) {
         scalar[ALPHA] = s.alpha;
         scalar[BETA] = s.beta;
-        pcg_line(c, m->direction, m->grids, scalar, team, thread);      /* delta += alpha p;  p = z + beta p */
+        pcg_stage(c, m->direction, m->grids, scalar, team, thread);      /* delta += alpha p;  p = z + beta p */
         s.alpha = 0;
-        s.pAp = pcg_line(c, m->apply, m->applied, scalar, team, thread); /* A p;  p.Ap */
+        s.pAp = pcg_stage(c, m->apply, m->applied, scalar, team, thread); /* A p;  p.Ap */
         if (!(optpy_isfinite(s.pAp) && s.pAp > 0 && optpy_isfinite(s.rho / s.pAp))) {
             s.status = PCG_NO_CURVATURE;
             break;
@@ -94,7 +94,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
         double rho_next;
         const double alpha = s.alpha;
         if (s.reset_period && s.k % s.reset_period == 0) {
-            pcg_line(c, m->flush, m->grids, scalar, team, thread);              /* delta += alpha p */
+            pcg_stage(c, m->flush, m->grids, scalar, team, thread);              /* delta += alpha p */
             s.alpha = 0;
             rho_next = pcg_fresh_residual(c, &on_delta, m, scalar, team, thread);
         } else {
@@ -116,7 +116,7 @@ static void pcg_body(void *argument, Team *team, int thread) {
     }
     if (s.status != PCG_RUNNING && s.alpha != 0) {
         scalar[ALPHA] = s.alpha;
-        pcg_line(c, m->flush, m->grids, scalar, team, thread); /* delta += alpha p */
+        pcg_stage(c, m->flush, m->grids, scalar, team, thread); /* delta += alpha p */
         s.alpha = 0;
     }
     team_barrier(team);

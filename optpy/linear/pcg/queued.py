@@ -13,7 +13,7 @@ from optpy.ir import Field
 from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
-from optpy.linear.pcg.cuda_lines import CudaLines
+from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg.summary import linear_summary
 from optpy.linear.safe_work import SafeWork
@@ -34,7 +34,7 @@ class QueuedLoop:
     nothing until the method has ended, and then in one copy with what is queued after it.
 
     With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones, and with multigrid,
-    each line of the method is a kernel: three to an iteration with Jacobi.
+    each stage of the method is a kernel: three to an iteration with Jacobi.
 
     Args:
         executor: the energy's program with its memory.
@@ -63,9 +63,9 @@ class QueuedLoop:
         rows = self.executor.xp.zeros((iterations, 7), np.float64)
         return rows, self.executor.device.address(rows)
 
-    def lines(self, damped: bool, suffix: str) -> CudaLines:
-        """See ``PcgLoop.lines``."""
-        return CudaLines(self.executor, self.unknowns, suffix, damped)
+    def kernels(self, damped: bool, suffix: str) -> CudaPcgKernels:
+        """See ``PcgLoop.kernels``."""
+        return CudaPcgKernels(self.executor, self.unknowns, suffix, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
         """Queue it."""
@@ -73,7 +73,7 @@ class QueuedLoop:
 
     def run(
         self,
-        lines: CudaLines,
+        kernels: CudaPcgKernels,
         state: PcgState,
         limits: LinearLimits,
         pause: int | None = None,
@@ -82,19 +82,24 @@ class QueuedLoop:
         """See ``PcgLoop.run``."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
         self._begin(state, limits, limits.max_iterations if pause is None else pause)
-        if ahead is not None and lines.fits_one_kernel and not state.resume:
-            paused = self._in_one_kernel(lines, state, limits, most, ahead)
+        if ahead is not None and kernels.fits_one_kernel and not state.resume:
+            paused = self._in_one_kernel(kernels, state, limits, most, ahead)
         else:
-            paused = self._line_by_line(lines, state, limits, most, ahead)
+            paused = self._kernel_by_kernel(kernels, state, limits, most, ahead)
         return None if paused else linear_summary(state, limits)
 
-    def _line_by_line(
-        self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None] | None
+    def _kernel_by_kernel(
+        self,
+        kernels: CudaPcgKernels,
+        state: PcgState,
+        limits: LinearLimits,
+        most: int,
+        ahead: Callable[[], None] | None,
     ) -> bool:
-        """Queue each line of up to ``most`` iterations; whether there is a pause after them."""
+        """Queue each kernel of up to ``most`` iterations; whether there is a pause after them."""
         c = self.executor.context
-        queued = self._queue_lines(lines, state, limits, most)
-        lines.queue("pcg_flush")
+        queued = self._queue_iterations(kernels, state, limits, most)
+        kernels.queue("pcg_flush")
         if ahead is not None:
             try:
                 c.ahead = int(queued >= most < limits.max_iterations)  # nothing is done if the method has not ended
@@ -110,16 +115,16 @@ class QueuedLoop:
         return False
 
     def _in_one_kernel(
-        self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None]
+        self, kernels: CudaPcgKernels, state: PcgState, limits: LinearLimits, most: int, ahead: Callable[[], None]
     ) -> bool:
         """The same with all iterations in one kernel, from delta = 0."""
         executor, c = self.executor, self.executor.context
-        kernel = lines.kernel("pcg_solve")
+        kernel = kernels.kernel("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
             limits.safe_point.poll()
             c.slice = max(int(min(SLICE, limits.safe_point.seconds_left) * 1e9), 1)
-            executor.launch(kernel, lines.points, cooperative=True)
+            executor.launch(kernel, kernels.points, cooperative=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
                 ahead()
@@ -129,10 +134,10 @@ class QueuedLoop:
             if state.status:
                 return False
             if state.k >= most < limits.max_iterations:
-                lines.queue("pcg_flush")
+                kernels.queue("pcg_flush")
                 return True
             if limits.safe_point.is_late:
-                lines.queue("pcg_flush")  # the last step, which a further slice would have taken
+                kernels.queue("pcg_flush")  # the last step, which a further slice would have taken
                 ahead()
                 _end_by_time(state, limits)
                 return False
@@ -150,25 +155,25 @@ class QueuedLoop:
         c.reduced = state.rho / state.rho_0 if state.resume else 1.0
         c.trace = state.trace
 
-    def _queue_lines(self, lines: CudaLines, state: PcgState, limits: LinearLimits, most: int) -> int:
+    def _queue_iterations(self, kernels: CudaPcgKernels, state: PcgState, limits: LinearLimits, most: int) -> int:
         """Queue iterations until the device tells that it has ended; returns how many there are now at most."""
         executor, c = self.executor, self.executor.context
         self._progress[0] = 0
         c.progress, c.slice = self._progress_address, 0
         if state.resume:
-            lines.resume()
+            kernels.resume()
         elif state.rho_0 < 0:
-            lines.start()
+            kernels.start()
         else:
-            lines.go_on()
+            kernels.go_on()
         marks: list[Mark] = []
         k, batch = int(state.k), 0
-        batches = _BATCHES if lines.multigrid is None else _BATCHES_OF_CYCLES
+        batches = _BATCHES if kernels.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
         while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
-                lines.iterate(reset=bool(period) and k % period == 0)
+                kernels.iterate(reset=bool(period) and k % period == 0)
             batch += 1
             marks.append(executor.device.mark())
             if len(marks) > _AHEAD:

@@ -6,7 +6,7 @@ import ctypes
 
 from optpy.kernels.codegen.structures import Structure
 
-# The kernels of each line, one for each grid of unknowns; those of apply may have others before them.
+# The kernels of each stage of an iteration, one for each grid of unknowns; those of apply may have others before them.
 PCG_KERNELS = Structure(
     "PcgKernels",
     """
@@ -15,12 +15,12 @@ PCG_KERNELS = Structure(
     /* Fields p and delta of each unknown: the residual is computed afresh by applying A to delta in the place of p. */
     int64_t unknowns;
     const int *p, *delta;
-    /* What makes z = M^-1 r where the lines do not, and returns r.z: a function of the library of its preconditioner,
-     * which all threads of the team call when r is there. Null: the lines do. */
+    /* What makes z = M^-1 r where the kernels do not, and returns r.z: a function of the library of its preconditioner,
+     * which all threads of the team call when r is there. Null: the kernels do. */
     double (*precondition)(void *preconditioner, const Context *c, const struct PcgKernels *m, const double *scalar,
                            Team *team, int thread);
     void *preconditioner;
-    const double *omega;      /* of the sweep that is part of the lines, or null */
+    const double *omega;      /* of the sweep that is part of the kernels, or null */
 """,
 )
 PCG_STATE = Structure(
@@ -44,7 +44,7 @@ PCG_STATE = Structure(
 
 
 class PcgKernels(ctypes.Structure):
-    """The lines of an iteration."""
+    """The kernels of an iteration."""
 
     keeps: object
     """Alive: what ``preconditioner`` and ``omega`` point at."""

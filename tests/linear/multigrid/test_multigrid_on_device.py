@@ -17,7 +17,7 @@ from optpy.linear.multigrid import cuda_levels as multigrid
 from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
 from optpy.linear.multigrid.record import MULTIGRID, PATIENCE
 from optpy.linear.multigrid.solve import MultigridSolve
-from optpy.linear.pcg import cuda_lines
+from optpy.linear.pcg import cuda_kernels
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.support.emulator.emulated_device import EmulatedDevice
@@ -91,12 +91,12 @@ def test_iterations_do_not_grow_with_the_picture(gpu: Device, dtype: Any) -> Non
     assert iterations(90, "jacobi", dtype) > 8 * large
 
 
-@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["lines", "cooperative"])
+@pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
 def test_steps_solved_to_the_end_are_those_of_jacobi(
     gpu: Device, preconditioner: Any, cooperative: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
     data = arap_data(24, 31)
     data["Mask"][...] = 0
     options: dict[str, Any] = dict(max_iterations=2, eta=0, r_tolerance=1e-10, initial_radius=1e4, dtype=np.float64)

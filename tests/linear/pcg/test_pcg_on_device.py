@@ -1,4 +1,4 @@
-"""The device's conjugate gradients against the textbook's, iteration by iteration: in one kernel, and line by line."""
+"""The device's conjugate gradients against the textbook's, iteration by iteration: in one kernel, and by stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from optpy.energy.derive.vectors import vector
 from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
-from optpy.linear.pcg import cuda_lines, queued
+from optpy.linear.pcg import cuda_kernels, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -36,11 +36,11 @@ Preconditioners = [None, "jacobi", "block_jacobi"]
 X, A, i, j, w = on_cpu.X, on_cpu.A, on_cpu.i, on_cpu.j, on_cpu.w
 
 
-@pytest.fixture(params=["cooperative", "lines"])
+@pytest.fixture(params=["cooperative", "stages"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All iterations in one kernel, or each line of the method in one of its own."""
-    if request.param == "lines":
-        monkeypatch.setattr(cuda_lines, "COOPERATIVE", 0)
+    """All iterations in one kernel, or each stage of the method in one of its own."""
+    if request.param == "stages":
+        monkeypatch.setattr(cuda_kernels, "COOPERATIVE", 0)
     return str(request.param)
 
 
@@ -300,7 +300,7 @@ def test_both_ways_come_to_the_same(gpu: Device, monkeypatch: pytest.MonkeyPatch
     limits = LinearLimits(max_iterations=20, residual_reset_period=7)
     steps = []
     for cooperative in (0, 2**20):
-        monkeypatch.setattr(cuda_lines, "COOPERATIVE", cooperative)
+        monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
         problem = compiled(on_cpu.energy, on_cpu.data())
         solved(problem, "block_jacobi", DAMPED, limits)
         steps.append(delta_of(problem, on_cpu.energy))
@@ -331,7 +331,7 @@ def test_a_small_solve_is_one_launch_and_one_read(emulated: EmulatedDevice, monk
 def test_line_by_line_it_is_three_launches_an_iteration(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_lines, "COOPERATIVE", 0)
+    monkeypatch.setattr(cuda_kernels, "COOPERATIVE", 0)
     problem = compiled(on_cpu.energy, on_cpu.data())
     problem.trace = None
     assert launches(problem, 30, emulated) == (1 + 3 * 30 + 1, 0, 1)

@@ -121,9 +121,9 @@ class CudaProgram(AbstractProgram):
         products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
         multigrid = preconditioning == Preconditioning.MULTIGRID
         tasks = _MULTIGRID_UPDATES if multigrid else VECTOR_UPDATES
-        lines = {task.text: self.phases[Group.of(task, Preconditioning(preconditioning))] for task in tasks}
+        updates = {task.text: self.phases[Group.of(task, Preconditioning(preconditioning))] for task in tasks}
         defined = []
-        for name, phases in {**lines, "apply": products}.items():
+        for name, phases in {**updates, "apply": products}.items():
             assert name == "apply" or len(phases) == 1
             defined += [
                 f"#define phase_{name}{f'_{n}' if name == 'apply' else ''} {p.name}" for n, p in enumerate(phases)
@@ -139,7 +139,7 @@ class CudaProgram(AbstractProgram):
             if multigrid
             else _products(len(products)) + native_header("linear/jacobi/pcg_jacobi.cuh"),
         ]
-        return self._text(index, [*(p for ps in lines.values() for p in ps), *products], text)
+        return self._text(index, [*(p for ps in updates.values() for p in ps), *products], text)
 
     def _text(self, index: str, phases: Sequence[Phase], parts: Sequence[str]) -> str:
         numbers = dict.fromkeys(n for p in phases for n in p.kernels)
@@ -232,7 +232,7 @@ def _passes(products: Sequence[Phase]) -> list[str]:
         call = f"PCG_STATUS, phase_apply_{n}(c, scalar, sum, false), 0"
         after = f"c->pcg->prepared = total[0] + {'PCG_NOW(prepared)' if n else '0'}"
         kernels.append(
-            f"PCG_LINE(pcg_prepare_{n}, {call}, {after})" if summed else f"PCG_SWEEP(pcg_prepare_{n}, {call})"
+            f"PCG_STAGE_SUM(pcg_prepare_{n}, {call}, {after})" if summed else f"PCG_STAGE(pcg_prepare_{n}, {call})"
         )
     return [
         f"#define PCG_PREPARE {' '.join(kernels)}",

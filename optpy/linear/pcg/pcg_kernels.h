@@ -1,7 +1,7 @@
-/* The lines of conjugate gradients, which are kernels of an energy's library, as pcg.h and what preconditions it run them. */
+/* The stages of conjugate gradients, which are kernels of an energy's library, as pcg.h and what preconditions it run them. */
 
-/* A line of conjugate gradients on every grid; returns the sum of its first reduction, if it has one. */
-OPTPY_FN double pcg_line(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
+/* A stage of conjugate gradients on every grid; returns the sum of its first reduction, if it has one. */
+OPTPY_FN double pcg_stage(const Context *c, const int *kernels, int64_t count, const double *scalar, Team *team, int thread) {
     for (int64_t g = 0; g < count; g++) {
         const Kernel *k = &c->kernels[kernels[g]];
         kernel_run(k, c, scalar, thread, team->threads);

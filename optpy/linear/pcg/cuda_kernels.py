@@ -1,4 +1,4 @@
-"""The lines of conjugate gradients on a GPU, each a kernel or several, for the host to queue."""
+"""The kernels of conjugate gradients on a GPU, for the host to queue."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CoarseLevels(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class CudaLines:
-    """The lines of an iteration, with one preconditioner.
+class CudaPcgKernels:
+    """The kernels of an iteration, with one preconditioner.
 
     Attributes:
         executor: the energy's program with its memory.
@@ -43,7 +43,7 @@ class CudaLines:
     multigrid: CoarseLevels | None = None
 
     def queue(self, name: str) -> None:
-        """Queue one line; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
+        """Queue one kernel; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
         self.executor.launch(self.kernel(name), self.points)
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class CudaLines:
         self._queue_on("pcg_product", kind)
 
     def _precondition(self, after: str) -> None:
-        """The rest of the cycle, whose first sweep has been part of the line before: z = M^-1 r, and r.z."""
+        """The rest of the cycle, whose first sweep has been part of the kernel before: z = M^-1 r, and r.z."""
         assert self.multigrid is not None
         self.product("z")
         self.multigrid.correct()
@@ -124,5 +124,5 @@ class CudaLines:
 
     @property
     def points(self) -> int:
-        """Threads that a line could use."""
+        """Threads that a kernel could use."""
         return max(map(self.executor.points, ("applyJTJ", f"start{self.suffix}")))
