@@ -15,7 +15,7 @@ import optpy as op
 from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
 from optpy.ir import Group
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.integration.test_operators import COMPILERS
 from tests.support.kernel_flags import Flags, checked, compiled_with
@@ -36,7 +36,7 @@ i, j = op.indices(H, W)
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
         yield
 
 

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 import optpy as op
 from optpy.api.plan import build
 from optpy.kernels.codegen.tables import TableKey
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.kernels.runtime.tables import Connectivity
 from tests.support.meshes import mesh_arap_data, mesh_arap_energy
 from tests.support.schedules import GATHERS, Way, by_hand
@@ -151,7 +151,7 @@ def test_the_residual_may_be_computed_afresh_in_every_form(
     way: Way, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A is applied to delta in the place of p: also in the passes that store J p."""
-    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
     d = data(40, 120)
     found = build(SMOOTHING, "float64", by_hand(SMOOTHING, way)).solve(
         d, residual_reset_period=2, threads=threads, **TIGHT

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 import optpy as op
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.support.kernel_flags import Flags, checked, compiled_with
@@ -30,7 +30,7 @@ EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
         yield
 
 

@@ -12,7 +12,7 @@ import trimesh
 import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.aggregation.record import AGGREGATION
 from optpy.linear.assembled import applicability
@@ -35,7 +35,7 @@ KINDS = ["multigrid", "cholesky"]
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
         patch.setattr(cholesky, "_SHARED_BUILD", 0)
         patch.setattr(cholesky, "_SHARED_SOLVE", 0)
         yield

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.record import MULTIGRID
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.native, pytest.mark.optimised]
 def test_every_iteration_is_that_of_the_reference(
     case: str, damping: Damping, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
     build, sizes = CASES[case]
     energy, limits = build(), LinearLimits(max_iterations=8, residual_reset_period=3)
     values = values_of(energy, sizes)
@@ -115,7 +115,7 @@ def minimum(energy: op.Energy, data: dict[str, Any]) -> float:
 
 
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
     data = arap_data(90, 130)
     one, two = (op.solve(arap_energy(), data, preconditioner="multigrid", max_iterations=6, threads=t) for t in (1, 2))
     for name in one.x:

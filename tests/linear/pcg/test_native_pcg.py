@@ -20,7 +20,7 @@ from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.kernels.codegen.pcg_status import PcgStatus
-from optpy.kernels.runtime import library
+from optpy.kernels.runtime import executor
 from optpy.linear import safe_work
 from optpy.linear.pcg.native import conjugate_gradients_source
 from optpy.linear.pcg.summary import _SUMMARIES
@@ -56,7 +56,7 @@ UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 @pytest.fixture(autouse=True, params=[1, 2], ids=["1 thread", "2 threads"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(library, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
     return int(request.param)
 
 
