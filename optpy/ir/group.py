@@ -19,7 +19,7 @@ class When(Enum):
     PRODUCT = "in every product with J^T J"
     ITERATION = "between two products of conjugate gradients"
     CANDIDATE = "once for each candidate step"
-    ASKED = "when it is asked for"
+    REQUEST = "when it is asked for"
 
 
 @final
@@ -69,12 +69,12 @@ class Task(Enum):
     RESTART = "restart", When.ITERATION, True
     SMOOTH = "smooth", When.ITERATION, True
     POWER = "power", When.ITERATION, True
-    NORMS = "residual", When.ASKED, True
+    NORMS = "residual", When.REQUEST, True
     MODEL_COST = "modelcost", When.CANDIDATE, False
     STEP = "step", When.CANDIDATE, True
     COST = "cost", When.CANDIDATE, False
     COST_OF_STEP = "cost_of_step", When.CANDIDATE, False
-    RESIDUALS = "evalF", When.ASKED, False
+    RESIDUALS = "evalF", When.REQUEST, False
 
 
 VECTOR_UPDATES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)

@@ -80,15 +80,15 @@ class LoopInterpreter(Interpreter):
                 return total * value.stride
             case loops.Count():
                 return math.prod(self._bound.sizes[d] for d in value.dims)
-            case loops.Fetch():
+            case loops.TableLoad():
                 table = self._tables[value.table.graph.name].table(value.table)
                 position = self._whole(value.position)
                 assert 0 <= position < len(table)
                 return int(table[position])
-            case loops.Extreme():
+            case loops.MinMax():
                 pair = self._whole(value.left), self._whole(value.right)
                 return min(pair) if value.which == "min" else max(pair)
-            case loops.Choose():
+            case loops.Select():
                 return self._whole(value.then if self._all(value.conditions) else value.otherwise)
             case loops.VectorStart():
                 return value.margin
@@ -261,8 +261,10 @@ class LoopInterpreter(Interpreter):
                 only = list(self._program.symbols.lists)[s.number].solved_only
                 for row, begin, end in self._segments(dims, only):
                     self._step(dict(row=row, begin=begin, end=end), s.body)
-            case loops.Tiles() | loops.Teams() | loops.Line():
-                domain = s.domain if not isinstance(s, loops.Line) else (s.index,) if s.index.name != "only" else ()
+            case loops.Tiles() | loops.ThreadGroups() | loops.GridStride():
+                domain = (
+                    s.domain if not isinstance(s, loops.GridStride) else (s.index,) if s.index.name != "only" else ()
+                )
                 length = self._bound.sizes[domain[-1].dim] if domain else 1
                 last = str(domain[-1]) if domain else "only"
                 for at in range(math.prod(self._bound.sizes[i.dim] for i in domain)):

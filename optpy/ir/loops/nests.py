@@ -150,7 +150,7 @@ class Tiles:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Line:
+class GridStride:
     """On a GPU: ``body`` at every point of a grid of one dim or none, a thread a point."""
 
     index: LoopVariable
@@ -163,7 +163,7 @@ class Line:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Teams:
+class ThreadGroups:
     """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lanes[number]``)."""
 
     number: int
@@ -172,7 +172,7 @@ class Teams:
     body: Block
 
     def __str__(self) -> str:
-        return f"for row, {self.index} in points (teams of lanes[{self.number}])"
+        return f"for row, {self.index} in points (groups of lanes[{self.number}])"
 
 
 @final
@@ -189,7 +189,7 @@ class Vectors:
         return f"for at in vectors of {self.width}{f' where {self.mask}' if self.mask else ''}"
 
 
-Nest = Loop | If | Edges | Fold | Points | Segments | Tiles | Line | Teams | Vectors
+Nest = Loop | If | Edges | Fold | Points | Segments | Tiles | GridStride | ThreadGroups | Vectors
 
 Statement = (
     Nest
@@ -218,7 +218,7 @@ Statement = (
 _BLOCKS: dict[type, tuple[str, ...]] = {
     If: ("then", "otherwise"),
     Points: ("interior", "border"),
-    **dict.fromkeys((Loop, Edges, Fold, Segments, Tiles, Line, Teams, Vectors), ("body",)),
+    **dict.fromkeys((Loop, Edges, Fold, Segments, Tiles, GridStride, ThreadGroups, Vectors), ("body",)),
 }
 
 
@@ -230,12 +230,12 @@ class Function:
     Attributes:
         name: of the function.
         body: what it does.
-        apart: whether it is kept out of its callers.
+        noinline: whether it is kept out of its callers.
     """
 
     name: str
     body: Block
-    apart: bool = False
+    noinline: bool = False
 
     def __str__(self) -> str:
         return "\n".join([self.name, *text(self.body, 1)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
-from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, MemoryOperand, Pitch, Whole, all_of
+from optpy.ir.loops.whole import Condition, Flag, Lane, Load, MemoryOperand, Pitch, TableLoad, Whole, all_of
 from optpy.ir.spaces import Domain, Extent, Field
 from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
@@ -126,7 +126,7 @@ class Lookup:
 
     entry: TableEntry
     name: str
-    value: Fetch
+    value: TableLoad
     guard: InBounds | None
 
     def __str__(self) -> str:

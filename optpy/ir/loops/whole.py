@@ -64,7 +64,7 @@ class Flat:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class TableLoad:
     """A number of a table of whole numbers; ``table`` is a key of ``kernels/runtime/tables``."""
 
     table: Any
@@ -76,7 +76,7 @@ class Fetch:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class MinMax:
     """The smaller, or the larger, of two whole numbers."""
 
     which: Literal["min", "max"]
@@ -89,7 +89,7 @@ class Extreme:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choose:
+class Select:
     """One of two whole numbers: the first where all conditions hold."""
 
     conditions: tuple[Condition, ...]
@@ -112,7 +112,7 @@ class VectorStart:
         return f"vector_start({self.margin}, {self.length})"
 
 
-Whole = Affine | Count | Flat | Fetch | Extreme | Choose | VectorStart
+Whole = Affine | Count | Flat | TableLoad | MinMax | Select | VectorStart
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ class CPrinter(StatementPrinter):
 
     def function(self, f: loops.Function) -> str:
         """A function that visits the segments [first, last)."""
-        attribute = "__attribute__((noinline)) " if f.apart else ""
+        attribute = "__attribute__((noinline)) " if f.noinline else ""
         arguments = "const Context *c, const double *scalar, int64_t first, int64_t last"
         unused = indent(uses("scalar", "first", "last"))
         return "\n".join([f"static {attribute}void {f.name}({arguments}) {{", *self.block(f.body, 1), *unused, "}"])

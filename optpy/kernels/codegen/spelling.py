@@ -58,16 +58,16 @@ class Spelling:
                 return " * ".join(map(self.size, value.dims)) or "1"
             case loops.Flat():
                 return self._flat(value)
-            case loops.Fetch():
+            case loops.TableLoad():
                 return f"{self.table(value.table)}[{self.whole(value.position)}]"
-            case loops.Extreme():
+            case loops.MinMax():
                 left, right, sign = (
                     self.whole(value.left),
                     self.whole(value.right),
                     "<" if value.which == "min" else ">",
                 )
                 return f"{left} {sign} {right} ? {left} : {right}"
-            case loops.Choose():
+            case loops.Select():
                 then, otherwise = self.whole(value.then), self.whole(value.otherwise)
                 return f"{self.all_of(value.conditions)} ? {then} : {otherwise}"
             case loops.VectorStart():

@@ -80,7 +80,7 @@ def tiled_blur() -> loops.Function:
         loops.Store(loops.MemoryOperand(at(SUMS, Y)), result, "+="),
         loops.Store(loops.MemoryOperand(at(LARGEST, X)), result, "max="),
     )
-    ends = [loops.Extreme("min", Affine.of(t) + T, Affine.of(t.dim)) for t in (TI, TJ)]
+    ends = [loops.MinMax("min", Affine.of(t) + T, Affine.of(t.dim)) for t in (TI, TJ)]
     inside = (loops.Loop(X, Affine.of(TJ), Affine.of(loops.Variable("right")), blur),)
     tile = (
         loops.Alloc(TILE, (T + 2, T + 2)),

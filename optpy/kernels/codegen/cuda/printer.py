@@ -26,10 +26,10 @@ class CudaPrinter(StatementPrinter):
         match s:
             case loops.Tiles():
                 return self._tiles(s)
-            case loops.Line():
-                return self._line(s)
-            case loops.Teams():
-                return self._teams(s)
+            case loops.GridStride():
+                return self._grid_stride(s)
+            case loops.ThreadGroups():
+                return self._thread_groups(s)
             case loops.Vectors():
                 return self._vectors(s)
             case loops.Skip():
@@ -85,7 +85,7 @@ class CudaPrinter(StatementPrinter):
             ["const uint8_t here = next;", f"next = {self._solved(s.domain, below)};", "if (!here) continue;"],
         )
 
-    def _line(self, s: loops.Line) -> list[str]:
+    def _grid_stride(self, s: loops.GridStride) -> list[str]:
         first, stride = _STRIDE
         count = self._spell.whole(s.count)
         return [
@@ -97,7 +97,7 @@ class CudaPrinter(StatementPrinter):
             *uses("row"),
         ]
 
-    def _teams(self, s: loops.Teams) -> list[str]:
+    def _thread_groups(self, s: loops.ThreadGroups) -> list[str]:
         points = self._spell.whole(loops.Count(tuple(i.dim for i in s.domain)))
         row, last = "0", "at"
         if len(s.domain) > 1:
@@ -105,9 +105,9 @@ class CudaPrinter(StatementPrinter):
             row, last = f"at / {length}", f"at % {length}"
         return [
             f"const int lanes = c->lanes[{s.number}], lane = threadIdx.x % lanes;",
-            f"{self._int} points = {points}, teams = OPTPY_THREADS / lanes;",
-            f"for ({self._dialect.index} at = blockIdx.x * teams + threadIdx.x / lanes; at < points; "
-            "at += gridDim.x * teams) {",
+            f"{self._int} points = {points}, groups = OPTPY_THREADS / lanes;",
+            f"for ({self._dialect.index} at = blockIdx.x * groups + threadIdx.x / lanes; at < points; "
+            "at += gridDim.x * groups) {",
             f"    {self._int} row = {row}, {s.index} = {last};",
             *indent(uses(str(s.index))),
             *self.block(s.body, 1),

@@ -72,9 +72,9 @@ class _Uses:
                 self._whole(s.high)
             case loops.Unravel():
                 self._sizes(i.dim for i in s.domain[1:])
-            case loops.Line():
+            case loops.GridStride():
                 self._whole(s.count)
-            case loops.Tiles() | loops.Teams():
+            case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
                 self._mask(s.mask if isinstance(s, loops.Tiles) else None)
             case loops.Vectors():
@@ -112,15 +112,15 @@ class _Uses:
             case loops.Flat():
                 for part in (*value.index, *value.extents):
                     self._whole(part)
-            case loops.Fetch():
+            case loops.TableLoad():
                 self.found[loops.TablePointer(value.table)] = None
                 self._whole(value.position)
             case loops.Count():
                 self._sizes(value.dims)
-            case loops.Extreme():
+            case loops.MinMax():
                 self._whole(value.left)
                 self._whole(value.right)
-            case loops.Choose():
+            case loops.Select():
                 self._conditions(value.conditions)
                 self._whole(value.then)
                 self._whole(value.otherwise)

@@ -26,9 +26,9 @@ def _positions(loop: Incidence, body: loops.Block) -> loops.Block:
     number: loops.Block = ()
     leaves = [key for s in loops.walk(body) if isinstance(s, loops.Evaluate) for key in s.leaves]
     if needs_number(leaves, loop):
-        fetched = loops.Fetch(Sorted(loop.graph, loop.slot, None), Affine.of(position))
+        fetched = loops.TableLoad(Sorted(loop.graph, loop.slot, None), Affine.of(position))
         number = (loops.Let(str(loop.edge), fetched),)
     return (
         loops.Let(at, loops.Flat(loop.at, extents)),
-        loops.Loop(position, loops.Fetch(offsets, begin), loops.Fetch(offsets, begin + 1), (*number, *body)),
+        loops.Loop(position, loops.TableLoad(offsets, begin), loops.TableLoad(offsets, begin + 1), (*number, *body)),
     )

@@ -37,7 +37,7 @@ class _Names:
             name = f"table{self.symbols.tables[key]}_{row}"
         position = Affine.of(loops.Variable(f"{row}_q")) if isinstance(key, Sorted) else e.row
         guard = None if row_is_inside(e) else InBounds(e.row, e.table.edges)
-        return loops.Lookup(e, name, loops.Fetch(key, position), guard)
+        return loops.Lookup(e, name, loops.TableLoad(key, position), guard)
 
 
 def _defined(

@@ -1,4 +1,4 @@
-"""The nests of the GPU that take one point at a time: tiles, a line, or teams of threads where there are local sums."""
+"""The nests of the GPU that take one point at a time: tiles, grid-stride loops, or thread groups for local sums."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from optpy.ir import loops
 def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: loops.Mask | None) -> loops.Function:
     """The function that visits its points together with all other threads of the grid.
 
-    - In teams, where there are local sums: each point is the work of one thread, one warp or one block, whichever fits
-      the length of its loops.
+    - In thread groups, where there are local sums: each point is the work of one thread, one warp or one block,
+      whichever fits the length of its loops.
     - In tiles, down the columns of a grid, so that a stencil finds its neighbours in the cache.
-    - Along a line, on a grid of one dim or of none.
+    - In a grid-stride loop, on a grid of one dim or of none.
 
     Args:
         function: one nest ``Points``.
@@ -29,11 +29,11 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
     skip = () if mask is None else (loops.Skip(mask, domain),)
     nest: loops.Statement
     if any(isinstance(s, loops.OverLanes) for s in loops.walk(points.interior)):
-        nest = loops.Teams(number, domain, last, (*skip, *body))
+        nest = loops.ThreadGroups(number, domain, last, (*skip, *body))
     elif len(domain) > 1:
         nest = loops.Tiles(domain, mask, body)
     else:
-        nest = loops.Line(last, loops.Count(tuple(i.dim for i in domain)), (*skip, *body))
+        nest = loops.GridStride(last, loops.Count(tuple(i.dim for i in domain)), (*skip, *body))
     return replace(function, body=(nest,))
 
 

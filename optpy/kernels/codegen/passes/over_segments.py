@@ -43,7 +43,7 @@ def over_segments(function: loops.Function, segments: int, reduction: int) -> tu
     if not points.border:
         return (replace(function, body=(visit(_row(points, points.interior, "begin", "end"), join=False),)),)
     border = loops.Function(
-        f"{function.name}_border", (visit(*_limits(points), _ends(points), join=False),), apart=True
+        f"{function.name}_border", (visit(*_limits(points), _ends(points), join=False),), noinline=True
     )
     interior = visit(*_limits(points), _row(points, points.interior, "low", "high"), join=True)
     return border, replace(function, body=(loops.FunctionCall(border.name), interior))
@@ -65,8 +65,8 @@ def _row(points: loops.Points, body: loops.Block, low: str, high: str) -> loops.
 def _ends(points: loops.Points) -> loops.Loop:
     """Both ends of a segment, around its interior."""
 
-    def either(first: str, second: str) -> loops.Choose:
-        return loops.Choose((loops.Flag("part"),), Affine.of(_V(second)), Affine.of(_V(first)))
+    def either(first: str, second: str) -> loops.Select:
+        return loops.Select((loops.Flag("part"),), Affine.of(_V(second)), Affine.of(_V(first)))
 
     return loops.Loop(
         _V("part"),
@@ -91,8 +91,8 @@ def _limits(points: loops.Points) -> loops.Block:
         loops.LetFlag("inside", tuple(loops.Within(i, *m) for i, m in outer if m != (0, 0))),
         # Rows and segments begin on cache lines: from there, few loads straddle two of them.
         loops.Let("first_inside", loops.VectorStart(low, length)),
-        loops.Let("from", loops.Extreme("max", begin, Affine.of(_V("first_inside")))),
-        loops.Let("to", loops.Extreme("min", end, length + -high)),
-        loops.Let("low", loops.Choose(some, start, end)),
-        loops.Let("high", loops.Choose(some, stop, end)),
+        loops.Let("from", loops.MinMax("max", begin, Affine.of(_V("first_inside")))),
+        loops.Let("to", loops.MinMax("min", end, length + -high)),
+        loops.Let("low", loops.Select(some, start, end)),
+        loops.Let("high", loops.Select(some, stop, end)),
     )

@@ -20,7 +20,7 @@ def test_the_loop_runs_between_neighbouring_offsets() -> None:
     (loop,) = statements(body, loops.Loop)
     assert not statements(body, loops.Edges)
     at = Affine.of(loops.Variable("k_at"))
-    assert (loop.low, loop.high) == (loops.Fetch(Offsets(GRAPH, 0), at), loops.Fetch(Offsets(GRAPH, 0), at + 1))
+    assert (loop.low, loop.high) == (loops.TableLoad(Offsets(GRAPH, 0), at), loops.TableLoad(Offsets(GRAPH, 0), at + 1))
     assert [s.name for s in statements(body, loops.Let)] == ["k_at"]  # nothing asks for the edge's own number
 
 
@@ -32,4 +32,4 @@ def test_the_edge_s_own_number_is_fetched_where_something_asks_for_it() -> None:
     (loop,) = statements(follow_edges(build_loops(lower(asking))).body, loops.Loop)
     first = loop.body[0]
     assert isinstance(first, loops.Let)
-    assert first.value == loops.Fetch(Sorted(GRAPH, 0, None), Affine.of(loops.Variable("k_q")))
+    assert first.value == loops.TableLoad(Sorted(GRAPH, 0, None), Affine.of(loops.Variable("k_q")))

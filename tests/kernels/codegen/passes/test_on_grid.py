@@ -1,4 +1,4 @@
-"""GPUs: teams where there are local sums, tiles on grids, lines elsewhere; sums go where the launch has them."""
+"""GPUs: thread groups for local sums, tiles on grids, else grid-stride loops; sums go where the launch has them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_a_stencil_runs_in_tiles_its_interior_with_fewer_checks() -> None:
 
 
 def test_local_sums_are_the_work_of_teams_and_edges_a_line() -> None:
-    teams = nest(gather())
-    assert isinstance(teams, loops.Teams)
-    assert teams.number == 7
-    assert isinstance(nest(scatter()), loops.Line)
+    groups = nest(gather())
+    assert isinstance(groups, loops.ThreadGroups)
+    assert groups.number == 7
+    assert isinstance(nest(scatter()), loops.GridStride)
     masked = nest(gather(), MASK)
-    assert isinstance(masked, loops.Teams)
+    assert isinstance(masked, loops.ThreadGroups)
     assert isinstance(masked.body[0], loops.Skip)

@@ -14,7 +14,7 @@ from tests.kernels.codegen.passes.routines import elementwise, scatter, statemen
 
 def test_border_and_interior_are_functions_of_their_own() -> None:
     border, interior = over_segments(build_loops(lower(stencil())), segments=3, reduction=5)
-    assert border.apart
+    assert border.noinline
     assert interior.body[0] == loops.FunctionCall(border.name)
     (partial,) = statements(border.body, loops.Partial)
     (joined,) = statements(interior.body, loops.Partial)
