@@ -67,29 +67,29 @@ class LoopInterpreter(Interpreter):
             sums = list(phase.sums)
             yield from ((r.name, r.maximum, self._names[f"sum[{sums.index((r.name, r.maximum))}]"]) for r in reductions)
 
-    # -- whole numbers and conditions ----------------------------------------------------------------------------------
+    # -- integers and conditions ---------------------------------------------------------------------------------------
 
-    def _whole(self, value: loops.Whole) -> int:
+    def _integer(self, value: loops.Integer) -> int:
         match value:
             case Affine():
                 return value.constant + sum(c * self._atom(atom) for atom, c in value.terms)
             case loops.Flat():
-                total = self._whole(value.index[0])
+                total = self._integer(value.index[0])
                 for i, extent in zip(value.index[1:], value.extents, strict=True):
-                    total = total * self._whole(extent) + self._whole(i)
+                    total = total * self._integer(extent) + self._integer(i)
                 return total * value.stride
             case loops.Count():
                 return math.prod(self._bound.sizes[d] for d in value.dims)
             case loops.TableLoad():
                 table = self._tables[value.table.graph.name].table(value.table)
-                position = self._whole(value.position)
+                position = self._integer(value.position)
                 assert 0 <= position < len(table)
                 return int(table[position])
             case loops.MinMax():
-                pair = self._whole(value.left), self._whole(value.right)
+                pair = self._integer(value.left), self._integer(value.right)
                 return min(pair) if value.which == "min" else max(pair)
             case loops.Select():
-                return self._whole(value.then if self._all(value.conditions) else value.otherwise)
+                return self._integer(value.then if self._all(value.conditions) else value.otherwise)
             case loops.VectorStart():
                 return value.margin
 
@@ -98,7 +98,7 @@ class LoopInterpreter(Interpreter):
             case ir.Extent():
                 return self._bound.sizes[atom]
             case FloorDiv():
-                return self._whole(atom.numerator) // atom.denominator
+                return self._integer(atom.numerator) // atom.denominator
             case TableEntry():
                 return self._entries[atom]
             case loops.Pitch():
@@ -111,11 +111,11 @@ class LoopInterpreter(Interpreter):
     def _condition(self, c: loops.Condition) -> bool:
         match c:
             case ir.InBounds():
-                return 0 <= self._whole(c.index) < self._bound.sizes[c.dim]
+                return 0 <= self._integer(c.index) < self._bound.sizes[c.dim]
             case loops.Within():
                 return c.low <= int(self._names[str(c.index)]) < self._bound.sizes[c.index.dim] - c.high
             case loops.Less():
-                return self._whole(c.left) < self._whole(c.right)
+                return self._integer(c.left) < self._integer(c.right)
             case loops.Flag():
                 return bool(self._names[c.name]) is c.value
             case loops.InRow():
@@ -129,7 +129,7 @@ class LoopInterpreter(Interpreter):
     def _element(self, access: ir.Access) -> tuple[int, int]:
         flat = 0
         for affine, dim in zip(access.index, access.field.dims, strict=True):
-            index, size = self._whole(affine), self._bound.sizes[dim]
+            index, size = self._integer(affine), self._bound.sizes[dim]
             assert 0 <= index < size, f"{access} is read or stored outside"
             flat = flat * size + index
         return flat, access.channel
@@ -151,14 +151,14 @@ class LoopInterpreter(Interpreter):
             case ir.Scalar():
                 return float(self._bound.params[key.name])
             case ir.IndexValue():
-                return float(self._whole(key.index))
+                return float(self._integer(key.index))
             case ir.InBounds():
                 return float(self._condition(key))
             case ir.IndexCondition():
                 c = key.condition
                 if isinstance(c, Divides):
-                    return float(self._whole(c.numerator) % c.denominator == 0)
-                return float(self._whole(c.value) == 0)
+                    return float(self._integer(c.numerator) % c.denominator == 0)
+                return float(self._integer(c.value) == 0)
         raise AssertionError(f"no value for {key}")
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ class LoopInterpreter(Interpreter):
             case loops.FunctionCall():
                 self._block(self._functions[s.name].body)
             case loops.Let():
-                names[s.name] = self._whole(s.value)
+                names[s.name] = self._integer(s.value)
             case loops.LetFlag():
                 names[s.name] = self._all(s.conditions)
             case loops.Lookup():
-                self._entries[s.entry] = self._whole(s.value) if s.guard is None or self._condition(s.guard) else -1
+                self._entries[s.entry] = self._integer(s.value) if s.guard is None or self._condition(s.guard) else -1
             case loops.Unravel():
                 self._unravel(s.domain, names[s.number])
             case loops.Evaluate():
@@ -252,7 +252,7 @@ class LoopInterpreter(Interpreter):
         match s:
             case loops.Loop():
                 names |= {"lane": 0}
-                for value in range(self._whole(s.low), self._whole(s.high), s.step):
+                for value in range(self._integer(s.low), self._integer(s.high), s.step):
                     self._step({str(s.variable): value}, s.body)
             case loops.If():
                 self._block(s.then if self._all(s.conditions) else s.otherwise)

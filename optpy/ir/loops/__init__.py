@@ -4,10 +4,30 @@ A ``Routine`` says which values every point of its domain gets; a ``Function`` s
 order, and where each number is read and written. Passes (``kernels/codegen/passes``) take a function from its first
 form, one nest ``Points`` around the routine's values, to its last, in which every record has one spelling in C or CUDA.
 
-How to read it, in order: ``whole`` (whole numbers, conditions, operands), ``statements``, ``vectors`` (several numbers
+How to read it, in order: ``integers`` (integers, conditions, operands), ``statements``, ``vectors`` (several numbers
 by one instruction), ``nests`` (loops, branches, who visits which point; walks).
 """
 
+from optpy.ir.loops.integers import (
+    Condition,
+    Count,
+    Flag,
+    Flat,
+    Holds,
+    InRow,
+    Integer,
+    Lane,
+    Less,
+    Load,
+    MemoryOperand,
+    MinMax,
+    Pitch,
+    Select,
+    TableLoad,
+    Variable,
+    VectorStart,
+    Within,
+)
 from optpy.ir.loops.nests import (
     Block,
     Edges,
@@ -59,26 +79,6 @@ from optpy.ir.loops.vectors import (
     RunStore,
     Zeros,
 )
-from optpy.ir.loops.whole import (
-    Condition,
-    Count,
-    Flag,
-    Flat,
-    Holds,
-    InRow,
-    Lane,
-    Less,
-    Load,
-    MemoryOperand,
-    MinMax,
-    Pitch,
-    Select,
-    TableLoad,
-    Variable,
-    VectorStart,
-    Whole,
-    Within,
-)
 
 __all__ = [
     "Accumulate",
@@ -100,6 +100,7 @@ __all__ = [
     "Holds",
     "If",
     "InRow",
+    "Integer",
     "Lane",
     "Less",
     "Let",
@@ -135,7 +136,6 @@ __all__ = [
     "Variable",
     "VectorStart",
     "Vectors",
-    "Whole",
     "Within",
     "Zeros",
     "blocks_of",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
+from optpy.ir.loops.integers import Condition, Integer, Variable, all_of
 from optpy.ir.loops.statements import (
     Accumulate,
     Accumulator,
@@ -25,7 +26,6 @@ from optpy.ir.loops.statements import (
     Unravel,
 )
 from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
-from optpy.ir.loops.whole import Condition, Variable, Whole, all_of
 from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 
 Block = tuple["Statement", ...]
@@ -42,8 +42,8 @@ class Loop:
     """``body`` for every ``variable`` from ``low`` below ``high``, ``step`` apart."""
 
     variable: LoopVariable | Variable
-    low: Whole
-    high: Whole
+    low: Integer
+    high: Integer
     body: Block
     kind: LoopKind = "serial"
     step: int = 1
@@ -154,7 +154,7 @@ class GridStride:
     """On a GPU: ``body`` at every point of a grid of one dim or none, a thread a point."""
 
     index: LoopVariable
-    count: Whole
+    count: Integer
     body: Block
 
     def __str__(self) -> str:

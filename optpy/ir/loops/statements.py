@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
-from optpy.ir.loops.whole import Condition, Flag, Lane, Load, MemoryOperand, Pitch, TableLoad, Whole, all_of
+from optpy.ir.loops.integers import Condition, Flag, Integer, Lane, Load, MemoryOperand, Pitch, TableLoad, all_of
 from optpy.ir.spaces import Domain, Extent, Field
 from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
@@ -31,7 +31,7 @@ class Declare:
 @final
 @dataclass(frozen=True, slots=True)
 class TablePointer:
-    """A pointer to a table of whole numbers."""
+    """A pointer to a table of integers."""
 
     key: Any
 
@@ -86,10 +86,10 @@ class Alloc:
 @final
 @dataclass(frozen=True, slots=True)
 class Let:
-    """``name = value``, a whole number."""
+    """``name = value``, an integer."""
 
     name: str
-    value: Whole
+    value: Integer
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value}"

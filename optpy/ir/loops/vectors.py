@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.loops.whole import MemoryOperand, all_of
+from optpy.ir.loops.integers import MemoryOperand, all_of
 from optpy.ir.spaces import Field
 
 

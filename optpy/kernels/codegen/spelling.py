@@ -1,4 +1,4 @@
-"""Names, whole numbers and conditions of the loop IR in the C family."""
+"""Names, integers and conditions of the loop IR in the C family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Spelling:
         self.entries: dict[TableEntry, str] = {}
         self.values: dict[Expr, str] = {}
 
-    # -- names -------------------------------------------------------------------------------------------------------
+    # -- names ---------------------------------------------------------------------------------------------------------
 
     def size(self, dim: Extent) -> str:
         plain = dim.name.isascii() and dim.name.isidentifier()
@@ -48,9 +48,9 @@ class Spelling:
     def ctype(self, field: Field) -> str:
         return self.conventions.dialect.types[field.dtype]
 
-    # -- whole numbers -----------------------------------------------------------------------------------------------
+    # -- integers ------------------------------------------------------------------------------------------------------
 
-    def whole(self, value: loops.Whole) -> str:
+    def integer(self, value: loops.Integer) -> str:
         match value:
             case Affine():
                 return self._affine(value)
@@ -59,16 +59,16 @@ class Spelling:
             case loops.Flat():
                 return self._flat(value)
             case loops.TableLoad():
-                return f"{self.table(value.table)}[{self.whole(value.position)}]"
+                return f"{self.table(value.table)}[{self.integer(value.position)}]"
             case loops.MinMax():
                 left, right, sign = (
-                    self.whole(value.left),
-                    self.whole(value.right),
+                    self.integer(value.left),
+                    self.integer(value.right),
                     "<" if value.which == "min" else ">",
                 )
                 return f"{left} {sign} {right} ? {left} : {right}"
             case loops.Select():
-                then, otherwise = self.whole(value.then), self.whole(value.otherwise)
+                then, otherwise = self.integer(value.then), self.integer(value.otherwise)
                 return f"{self.all_of(value.conditions)} ? {then} : {otherwise}"
             case loops.VectorStart():
                 return f"optpy_whole_vectors({value.margin}, {self._affine(value.length)})"
@@ -97,12 +97,12 @@ class Spelling:
         return atom.name
 
     def _flat(self, value: loops.Flat) -> str:
-        text = self.whole(value.index[0])
+        text = self.integer(value.index[0])
         for i, extent in zip(value.index[1:], value.extents, strict=True):
-            text = f"({text}) * {self.whole(extent)} + {self.whole(i)}"
+            text = f"({text}) * {self.integer(extent)} + {self.integer(i)}"
         return text if value.stride == 1 else f"({text}) * {value.stride}"
 
-    # -- conditions --------------------------------------------------------------------------------------------------
+    # -- conditions ----------------------------------------------------------------------------------------------------
 
     def all_of(self, conditions: Iterable[loops.Condition]) -> str:
         return " && ".join(map(self.condition, conditions)) or "1"

@@ -34,7 +34,7 @@ class StatementPrinter:
             case loops.Declare():
                 return [self._declaration(s.what)]
             case loops.Let():
-                return [f"{self._int} {s.name} = {spell.whole(s.value)};"]
+                return [f"{self._int} {s.name} = {spell.integer(s.value)};"]
             case loops.LetFlag():
                 return [f"const int {s.name} = {spell.all_of(s.conditions)};"]
             case loops.Unravel():
@@ -93,7 +93,7 @@ class StatementPrinter:
             return f"scalar[{self._conventions.scalars.index(key.name.partition('.')[2])}]"
         return f"c->param[{self._conventions.symbols.params[key.name]}]"
 
-    # -- whole numbers -------------------------------------------------------------------------------------------------
+    # -- integers ------------------------------------------------------------------------------------------------------
 
     def _unravel(self, s: loops.Unravel) -> list[str]:
         lines, rest = [], s.number
@@ -107,7 +107,7 @@ class StatementPrinter:
         return lines + uses(*map(str, s.domain))
 
     def _lookup(self, s: loops.Lookup) -> str:
-        load = self._spell.whole(s.value)
+        load = self._spell.integer(s.value)
         if s.guard is not None:  # -1 is outside of every grid, so that a check refuses it
             load = f"{self._spell.condition(s.guard)} ? {load} : -1"
         self._spell.entries[s.entry] = s.name
@@ -136,12 +136,12 @@ class StatementPrinter:
             case InBounds():
                 return "int", spell.condition(key)
             case IndexValue():
-                return self._dialect.index, spell.whole(key.index)
+                return self._dialect.index, spell.integer(key.index)
             case IndexCondition():
                 c = key.condition
                 if isinstance(c, Divides):
-                    return "int", f"({spell.whole(c.numerator)}) % {c.denominator} == 0"
-                return "int", f"({spell.whole(c.value)}) == 0"
+                    return "int", f"({spell.integer(c.numerator)}) % {c.denominator} == 0"
+                return "int", f"({spell.integer(c.value)}) == 0"
         raise InternalError(f"no text for the leaf {key}")
 
     def element(self, operand: loops.MemoryOperand | loops.Lane) -> str:
@@ -156,7 +156,7 @@ class StatementPrinter:
             )
         assert operand.address is not None
         return (
-            f"{self._spell.array(operand.access.field, operand.access.channel)}[{self._spell.whole(operand.address)}]"
+            f"{self._spell.array(operand.access.field, operand.access.channel)}[{self._spell.integer(operand.address)}]"
         )
 
     def _store(self, s: loops.Store) -> str:
@@ -182,7 +182,7 @@ class StatementPrinter:
 
     def _loop(self, s: loops.Loop) -> list[str]:
         name, step = str(s.variable), f"++{s.variable}" if s.step == 1 else f"{s.variable} += {s.step}"
-        low, high = self._spell.whole(s.low), self._spell.whole(s.high)
+        low, high = self._spell.integer(s.low), self._spell.integer(s.high)
         before = {"independent": ["OPTPY_INDEPENDENT"], "unrolled": ["#pragma unroll"]}.get(s.kind, [])
         start = f"{low} + lane" if s.kind == "lanes" else low
         step = f"{name} += lanes" if s.kind == "lanes" else step

@@ -49,7 +49,7 @@ def compute(value: Expr, reads: Iterable[Access], prefix: str, guarded: bool = F
     return replace(loops.evaluate([value], prefix), reads=tuple((a, load(a)) for a in reads))
 
 
-def every(domain: Domain, extents: tuple[loops.Whole, ...], body: loops.Block, step: int = 1) -> loops.Block:
+def every(domain: Domain, extents: tuple[loops.Integer, ...], body: loops.Block, step: int = 1) -> loops.Block:
     """Loops from 0 below the extents, the last one innermost."""
     for i, high in reversed(list(zip(domain, extents, strict=True))):
         body = (loops.Loop(i, Affine(0), high, body, step=step),)

@@ -57,7 +57,9 @@ class CudaPrinter(StatementPrinter):
 
     def _tiles(self, s: loops.Tiles) -> list[str]:
         last, index = str(s.domain[-1]), self._dialect.index
-        rows, length = (self._spell.whole(loops.Count(tuple(i.dim for i in d))) for d in (s.domain[:-1], s.domain[-1:]))
+        rows, length = (
+            self._spell.integer(loops.Count(tuple(i.dim for i in d))) for d in (s.domain[:-1], s.domain[-1:])
+        )
         ahead, skip = self._skip_ahead(s) if s.mask is not None else ([], [])
         return [
             f"{self._int} rows = {rows};",
@@ -87,7 +89,7 @@ class CudaPrinter(StatementPrinter):
 
     def _grid_stride(self, s: loops.GridStride) -> list[str]:
         first, stride = _STRIDE
-        count = self._spell.whole(s.count)
+        count = self._spell.integer(s.count)
         return [
             f"{self._int} row = 0;",
             f"for ({self._dialect.index} {s.index} = {first}; {s.index} < {count}; {s.index} += {stride}) {{",
@@ -98,7 +100,7 @@ class CudaPrinter(StatementPrinter):
         ]
 
     def _thread_groups(self, s: loops.ThreadGroups) -> list[str]:
-        points = self._spell.whole(loops.Count(tuple(i.dim for i in s.domain)))
+        points = self._spell.integer(loops.Count(tuple(i.dim for i in s.domain)))
         row, last = "0", "at"
         if len(s.domain) > 1:
             length = self._spell.size(s.domain[-1].dim)
@@ -123,7 +125,7 @@ class CudaPrinter(StatementPrinter):
             "optpy_load<W>(visited, solved + at);",
             f"if (!({' | '.join(f'visited[{u}]' for u in range(s.width))})) continue;",
         ]
-        elements = f"{self._spell.whole(loops.Count(dims[:-1]))} * {self._spell.pitch(dims)}"
+        elements = f"{self._spell.integer(loops.Count(dims[:-1]))} * {self._spell.pitch(dims)}"
         return [
             f"enum {{ W = {s.width} }};",
             f"{self._int} vectors = ({elements} + W - 1) / W;",
@@ -148,9 +150,8 @@ class CudaPrinter(StatementPrinter):
 
     def _begin(self, operand: loops.MemoryOperand) -> str:
         assert operand.address is not None
-        return (
-            f"{self._spell.array(operand.access.field, operand.access.channel)} + {self._spell.whole(operand.address)}"
-        )
+        access = operand.access
+        return f"{self._spell.array(access.field, access.channel)} + {self._spell.integer(operand.address)}"
 
     def _run(self, field: Field, name: str, stride: int, value: str) -> str:
         return f"{self._spell.ctype(field)} {name}[W * {stride}]{value};  /* {field.name} */"

@@ -61,19 +61,19 @@ class _Uses:
             case loops.RunLoad() | loops.RunStore():
                 self.arrays[s.access.field, s.access.channel] = None
             case loops.Let():
-                self._whole(s.value)
+                self._integer(s.value)
             case loops.LetFlag() | loops.If():
                 self._conditions(s.conditions)
             case loops.Lookup():
-                self._whole(s.value)
+                self._integer(s.value)
                 self._conditions(() if s.guard is None else (s.guard,))
             case loops.Loop():
-                self._whole(s.low)
-                self._whole(s.high)
+                self._integer(s.low)
+                self._integer(s.high)
             case loops.Unravel():
                 self._sizes(i.dim for i in s.domain[1:])
             case loops.GridStride():
-                self._whole(s.count)
+                self._integer(s.count)
             case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
                 self._mask(s.mask if isinstance(s, loops.Tiles) else None)
@@ -99,45 +99,45 @@ class _Uses:
             assert isinstance(operand.access, Access)
             assert operand.address is not None
             self.arrays[operand.access.field, operand.access.channel] = None
-            self._whole(operand.address)
+            self._integer(operand.address)
 
-    def _whole(self, value: loops.Whole) -> None:
+    def _integer(self, value: loops.Integer) -> None:
         match value:
             case Affine():
                 for atom, _ in value.terms:
                     if isinstance(atom, Extent | loops.Pitch):
                         self.found[atom] = None
                     elif isinstance(atom, FloorDiv):
-                        self._whole(atom.numerator)
+                        self._integer(atom.numerator)
             case loops.Flat():
                 for part in (*value.index, *value.extents):
-                    self._whole(part)
+                    self._integer(part)
             case loops.TableLoad():
                 self.found[loops.TablePointer(value.table)] = None
-                self._whole(value.position)
+                self._integer(value.position)
             case loops.Count():
                 self._sizes(value.dims)
             case loops.MinMax():
-                self._whole(value.left)
-                self._whole(value.right)
+                self._integer(value.left)
+                self._integer(value.right)
             case loops.Select():
                 self._conditions(value.conditions)
-                self._whole(value.then)
-                self._whole(value.otherwise)
+                self._integer(value.then)
+                self._integer(value.otherwise)
             case loops.VectorStart():
-                self._whole(value.length)
+                self._integer(value.length)
 
     def _conditions(self, conditions: Iterable[loops.Condition]) -> None:
         for c in conditions:
             match c:
                 case InBounds():
-                    self._whole(c.index)
+                    self._integer(c.index)
                     self.found[c.dim] = None
                 case loops.Within():
                     self.found[c.index.dim] = None
                 case loops.Less():
-                    self._whole(c.left)
-                    self._whole(c.right)
+                    self._integer(c.left)
+                    self._integer(c.right)
                 case loops.InRow():
                     self._sizes(c.dims[-1:])
                     self.found[loops.Pitch(c.dims)] = None
@@ -150,7 +150,7 @@ class _Uses:
                 case InBounds():
                     self._conditions((key,))
                 case IndexValue():
-                    self._whole(key.index)
+                    self._integer(key.index)
                 case IndexCondition():
                     c = key.condition
-                    self._whole(c.numerator if isinstance(c, Divides) else c.value)
+                    self._integer(c.numerator if isinstance(c, Divides) else c.value)

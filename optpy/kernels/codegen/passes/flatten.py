@@ -34,7 +34,7 @@ def flatten(function: loops.Function, conventions: Conventions) -> loops.Functio
     return replace(function, body=loops.rewrite(function.body, rule))
 
 
-def _address(access: Access, local: Mapping[Field, tuple[int, ...]], conventions: Conventions) -> loops.Whole:
+def _address(access: Access, local: Mapping[Field, tuple[int, ...]], conventions: Conventions) -> loops.Integer:
     if not access.index:
         return Affine(0)
     if access.field in local:

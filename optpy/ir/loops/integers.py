@@ -1,4 +1,4 @@
-"""Whole numbers, conditions and operands of the loop IR."""
+"""Integers, conditions and operands of the loop IR."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from optpy.ir.spaces import Extent, Field, LoopVariable
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 
-# -- whole numbers -----------------------------------------------------------------------------------------------------
+# -- integers ----------------------------------------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A whole number that a statement has defined; an atom of ``Affine``."""
+    """An integer that a statement has defined; an atom of ``Affine``."""
 
     name: str
 
@@ -51,8 +51,8 @@ class Count:
 class Flat:
     """``(... (index[0] * extents[0] + index[1]) * extents[1] + ...) * stride``: where a point of a box stands."""
 
-    index: tuple[Whole, ...]
-    extents: tuple[Whole, ...] = ()
+    index: tuple[Integer, ...]
+    extents: tuple[Integer, ...] = ()
     stride: int = 1
 
     def __str__(self) -> str:
@@ -65,10 +65,10 @@ class Flat:
 @final
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """A number of a table of whole numbers; ``table`` is a key of ``kernels/runtime/tables``."""
+    """A number of a table of integers; ``table`` is a key of ``kernels/runtime/tables``."""
 
     table: Any
-    position: Whole
+    position: Integer
 
     def __str__(self) -> str:
         return f"{self.table}[{self.position}]"
@@ -77,11 +77,11 @@ class TableLoad:
 @final
 @dataclass(frozen=True, slots=True)
 class MinMax:
-    """The smaller, or the larger, of two whole numbers."""
+    """The smaller, or the larger, of two integers."""
 
     which: Literal["min", "max"]
-    left: Whole
-    right: Whole
+    left: Integer
+    right: Integer
 
     def __str__(self) -> str:
         return f"{self.which}({self.left}, {self.right})"
@@ -90,11 +90,11 @@ class MinMax:
 @final
 @dataclass(frozen=True, slots=True)
 class Select:
-    """One of two whole numbers: the first where all conditions hold."""
+    """One of two integers: the first where all conditions hold."""
 
     conditions: tuple[Condition, ...]
-    then: Whole
-    otherwise: Whole
+    then: Integer
+    otherwise: Integer
 
     def __str__(self) -> str:
         return f"{self.then} if {all_of(self.conditions)} else {self.otherwise}"
@@ -112,7 +112,7 @@ class VectorStart:
         return f"vector_start({self.margin}, {self.length})"
 
 
-Whole = Affine | Count | Flat | TableLoad | MinMax | Select | VectorStart
+Integer = Affine | Count | Flat | TableLoad | MinMax | Select | VectorStart
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class MemoryOperand:
     """An element in memory; ``address`` counts elements of the field's channel, once it is known."""
 
     access: Access
-    address: Whole | None = None
+    address: Integer | None = None
 
     @property
     def field(self) -> Field:
