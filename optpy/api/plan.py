@@ -21,7 +21,7 @@ from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
 from optpy.ir import Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
-from optpy.kernels.toolchain.progress import telling
+from optpy.kernels.toolchain.progress import reporting
 from optpy.scheduling.schedule import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
@@ -161,7 +161,7 @@ class Solver:
         return self._start(self._request(data, options))
 
     def _start(self, request: _Request) -> Session:
-        with telling(request.options.verbose > 0):
+        with reporting(request.options.verbose > 0):
             self.compiled.backend(request.bound.dtype)  # now: compiling is no part of binding
         return Session(self.compiled, request.bound, request.options, request.seconds)
 

@@ -19,7 +19,7 @@ from optpy.errors import DataError, OptionError, OptpyError
 from optpy.ir import Problem
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.threads import thread_count
-from optpy.kernels.toolchain.progress import telling
+from optpy.kernels.toolchain.progress import reporting
 from optpy.solver.iteration import IterationRecord
 from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import OPTION_NAMES, SolveOptions
@@ -67,7 +67,7 @@ class Session:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """One call at a time, on the solver's device whatever is current in the thread that calls."""
-        with self._lock, self._compiled.current(), telling(self._options.verbose > 0):
+        with self._lock, self._compiled.current(), reporting(self._options.verbose > 0):
             yield
 
     def _current_state(self) -> _State:

@@ -31,7 +31,7 @@ from optpy.kernels.toolchain.ownership import (
     remove,
     unfinished_name,
 )
-from optpy.kernels.toolchain.progress import told
+from optpy.kernels.toolchain.progress import reported
 
 LIMIT_VARIABLE = "OPTPY_CACHE_MAX"
 
@@ -97,7 +97,7 @@ class Cache:
             try:
                 lock.acquire(timeout=0)
             except TimeoutError:
-                with told("waiting for another process that compiles"):
+                with reported("waiting for another process that compiles"):
                     lock.acquire(poll_interval=0.01)
         try:
             yield

@@ -16,7 +16,7 @@ from optpy.kernels.toolchain.build import compile_flags, link_flags
 from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cache_folder import NothingLoadsError
 from optpy.kernels.toolchain.compiler_process import CompilerStartError
-from optpy.kernels.toolchain.progress import told
+from optpy.kernels.toolchain.progress import reported
 from optpy.kernels.toolchain.toolchain import Toolchain, find_toolchain, processor_identity
 
 # Part of every key. Raise it when old libraries must no longer be used although their source is the same, for
@@ -59,7 +59,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 ke
     key = _key(source, name, toolchain, werror)
 
     def build(writable: Cache) -> Entry:
-        with told(f"compiling {what} for the CPU"):
+        with reported(f"compiling {what} for the CPU"):
             return _build(writable, key, toolchain, source, werror)
 
     (entry, library), hit = find_or_build(cache, key, load_library, build)

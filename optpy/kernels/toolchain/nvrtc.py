@@ -17,7 +17,7 @@ from typing import Any, Literal
 from optpy.errors import CompileError
 from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cubin import read_cubin
-from optpy.kernels.toolchain.progress import told
+from optpy.kernels.toolchain.progress import reported
 
 # Part of every key. Raise it when old images must no longer be used although their source is the same.
 CUDA_VERSION = 3
@@ -152,7 +152,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
 
     def build(writable: Cache) -> Entry:
-        with told(f"compiling kernels for the GPU, {architecture}"):
+        with reported(f"compiling kernels for the GPU, {architecture}"):
             return compiler.build(writable, key, source)
 
     (entry, image), hit = find_or_build(cache, key, _read, build)

@@ -12,27 +12,27 @@ from typing import TextIO
 
 _PATIENCE = 2.0  # seconds for which a terminal may be silent
 
-_asked: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
+_verbose: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
 
 
 @contextmanager
-def telling(asked: bool) -> Iterator[None]:
-    """Within it, and in this thread, ``told`` prints if that is asked for."""
-    before = _asked.set(asked)
+def reporting(verbose: bool) -> Iterator[None]:
+    """Within it, and in this thread, ``reported`` prints if that is asked for."""
+    before = _verbose.set(verbose)
     try:
         yield
     finally:
-        _asked.reset(before)
+        _verbose.reset(before)
 
 
 @contextmanager
-def told(work: str) -> Iterator[None]:
+def reported(work: str) -> Iterator[None]:
     """One line: what is done, and when it is done the seconds that it took.
 
     On stdout where it is asked for. Else on stderr, if that is a terminal and the work takes more than two seconds:
     whoever sits there should know what is waited for.
     """
-    if _asked.get():
+    if _verbose.get():
         with _Line(sys.stdout, work).standing(from_the_beginning=True):
             yield
     elif _is_terminal(sys.stderr):

@@ -27,7 +27,7 @@ from optpy.kernels.toolchain.cache import Cache
 from optpy.kernels.toolchain.cache_folder import with_fallback
 from optpy.kernels.toolchain.compiler_process import CompilerStartError, run_compiler
 from optpy.kernels.toolchain.ownership import remove, unfinished_name
-from optpy.kernels.toolchain.progress import told
+from optpy.kernels.toolchain.progress import reported
 
 CC_VARIABLE = "OPTPY_CC"
 
@@ -169,7 +169,7 @@ def _try(recipe: Recipe, root: Path, search_path: str) -> None:
     command, flags = recipe.command, [*compile_flags(werror=False), *link_flags(), *recipe.linker]
     key = json.dumps(["compiles", [_file_identity(word, search_path) for word in command], flags])
     if key not in _read_versions(store):
-        with told(f"trying the compiler {shlex.join(command)}"):
+        with reported(f"trying the compiler {shlex.join(command)}"):
             with_fallback(root, lambda usable: _compile_trial(Cache(usable), recipe))
         _write_versions(store, {**_read_versions(store), key: "yes"})
 

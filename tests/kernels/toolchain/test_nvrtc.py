@@ -22,7 +22,7 @@ from optpy.kernels.toolchain.nvrtc import (
     nvrtc_version,
     supported_architectures,
 )
-from optpy.kernels.toolchain.progress import telling
+from optpy.kernels.toolchain.progress import reporting
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 pytestmark = pytest.mark.nvrtc
@@ -106,7 +106,7 @@ def test_what_is_compiled_is_told_to_who_asks(root: Path, capsys: pytest.Capture
     compile_cuda(TWICE, "sm_90")
     assert capsys.readouterr().out == ""
     for expected in (r"compiling kernels for the GPU, sm_80 \.\.\. \d+\.\d s\n", ""):
-        with telling(True):
+        with reporting(True):
             compile_cuda(TWICE, "sm_80")
         assert re.fullmatch(expected, capsys.readouterr().out)
 

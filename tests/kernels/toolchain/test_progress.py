@@ -23,7 +23,7 @@ from optpy.api import compiled
 from optpy.api.backend import Backend
 from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.compiler import compile_c
-from optpy.kernels.toolchain.progress import telling, told
+from optpy.kernels.toolchain.progress import reported, reporting
 from optpy.linear.driver import LinearSolver
 from tests.support.compilers import Counter, wait_for
 
@@ -31,22 +31,22 @@ pytestmark = pytest.mark.native
 
 
 def test_only_who_asks_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with told("digging"):
+    with reported("digging"):
         pass
-    with telling(True):
-        with telling(False), told("digging"):
+    with reporting(True):
+        with reporting(False), reported("digging"):
             pass
-        other = threading.Thread(target=lambda: told("digging").__enter__())  # of another solve
+        other = threading.Thread(target=lambda: reported("digging").__enter__())  # of another solve
         other.start()
         other.join()
     assert capsys.readouterr().out == ""
 
 
 def test_the_line_stands_there_before_the_work_and_says_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    with telling(True), told("digging"):
+    with reporting(True), reported("digging"):
         assert capsys.readouterr().out == "digging ..."
     assert re.fullmatch(r" \d+\.\d s\n", capsys.readouterr().out)
-    with pytest.raises(KeyError), telling(True), told("digging"):
+    with pytest.raises(KeyError), reporting(True), reported("digging"):
         raise KeyError
     assert re.fullmatch(r"digging \.\.\. failed after \d+\.\d s\n", capsys.readouterr().out)
 
@@ -56,7 +56,7 @@ def test_what_is_compiled_is_told_and_what_is_found_is_not(capfd: pytest.Capture
     compile_c(f"{source} /* silently */", name="add")
     assert capfd.readouterr().out == ""
     for expected in (r"compiling 3 kernels for the CPU \.\.\. \d+\.\d s\n", ""):
-        with telling(True):
+        with reporting(True):
             compile_c(source, name="add", what="3 kernels")
         assert re.fullmatch(expected, capfd.readouterr().out)
 
@@ -79,7 +79,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
 def test_a_terminal_is_told_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, patience=0.01)
     threads = threading.active_count()
-    with told("digging"):
+    with reported("digging"):
         wait_for(lambda: terminal.getvalue() == "digging ...")
     assert re.fullmatch(r"digging \.\.\. \d+\.\d s\n", terminal.getvalue())
     assert threading.active_count() == threads
@@ -87,7 +87,7 @@ def test_a_terminal_is_told_of_what_takes_long(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_terminal_is_told_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, patience=0.01)
-    with pytest.raises(AssertionError, match="in vain"), told("digging"):
+    with pytest.raises(AssertionError, match="in vain"), reported("digging"):
         wait_for(lambda: terminal.getvalue() == "never", seconds=0.5)
     assert re.fullmatch(r"digging \.\.\. failed after \d+\.\d s\n", terminal.getvalue())
 
@@ -95,7 +95,7 @@ def test_a_terminal_is_told_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_terminal_is_not_told_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, patience=1000.0)
     threads = threading.active_count()
-    with told("digging"):
+    with reported("digging"):
         assert threading.active_count() == threads + 1
     assert threading.active_count() == threads
     assert terminal.getvalue() == ""
@@ -105,7 +105,7 @@ def test_a_terminal_is_not_told_of_what_is_quick(monkeypatch: pytest.MonkeyPatch
 def test_what_is_no_terminal_is_told_nothing(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", stream)
     threads = threading.active_count()
-    with told("digging"):
+    with reported("digging"):
         assert threading.active_count() == threads
     assert stream is None or stream.getvalue() == ""
 
@@ -118,14 +118,14 @@ def test_a_terminal_that_has_gone_stops_no_work(monkeypatch: pytest.MonkeyPatch)
     written: list[str] = []
     terminal = at_a_terminal(monkeypatch, patience=0.0)
     monkeypatch.setattr(terminal, "write", refuse)
-    with told("digging"):
+    with reported("digging"):
         wait_for(lambda: written == ["digging ..."])
     assert len(written) == 2
 
 
 def test_who_asks_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, patience=0.0)
-    with telling(True), told("digging"):
+    with reporting(True), reported("digging"):
         pass
     assert terminal.getvalue() == ""
     assert capsys.readouterr().out.startswith("digging ...")
@@ -207,12 +207,12 @@ def test_a_solve_and_a_session_tell_it_as_verbose_asks(
     verbose: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def building(*args: Any, **options: Any) -> Backend:
-        with told("building"):
+        with reported("building"):
             return build(*args, **options)
 
     build = compiled.build_backend
     monkeypatch.setattr(compiled, "build_backend", building)
-    monkeypatch.setattr(LinearSolver, "prepare", lambda *_, **__: told("preparing").__enter__())
+    monkeypatch.setattr(LinearSolver, "prepare", lambda *_, **__: reported("preparing").__enter__())
     N = op.dims("N")
     X = op.Unknown("X", (N,))
     energy = op.Energy(fit=X[op.indices(N)] - 0.8125)
