@@ -27,7 +27,7 @@ _ACCESSES_PER_THREAD = 2**16
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FieldAddresses:
     """The addresses of fields, as tables for native code.
 
     Attributes:
@@ -41,7 +41,7 @@ class _Place:
     addresses: tuple[int, int]
 
     @classmethod
-    def of(cls, memory: dict[Field, NDArray[Any]]) -> _Place:
+    def of(cls, memory: dict[Field, NDArray[Any]]) -> _FieldAddresses:
         arrays = memory.values()
         field = np.array([array.ctypes.data for array in arrays], np.int64)
         plane = np.array([array.strides[0] // array.itemsize for array in arrays], np.int64)
@@ -88,7 +88,7 @@ class CpuExecutor:
         kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
         self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(symbols.fields))
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
-        self._places: list[_Place] = []
+        self._addresses: list[_FieldAddresses] = []
         self._located: dict[Field, NDArray[Any]] | None = None
         self._calls: dict[str, GroupCall] = {}
         self._run = library.loops.optpy_run
@@ -99,11 +99,11 @@ class CpuExecutor:
         memory = self.buffers.memory
         if memory is self._located:
             return
-        place = next((place for place in self._places if place.memory is memory), None)
-        if place is None:
-            place = _Place.of(memory)
-            self._places = [*self._places[-1:], place]
-        self._context.field, self._context.plane = place.addresses
+        found = next((found for found in self._addresses if found.memory is memory), None)
+        if found is None:
+            found = _FieldAddresses.of(memory)
+            self._addresses = [*self._addresses[-1:], found]
+        self._context.field, self._context.plane = found.addresses
         self._located = memory
 
     def set_params(self, params: Mapping[str, float]) -> None:

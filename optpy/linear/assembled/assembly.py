@@ -39,8 +39,8 @@ def assembly_source(block: int) -> str:
     )
 
 
-def places(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
-    """The place of each channel of a row in a solver's vector: (field, channel, step), as native code reads it."""
+def element_addresses(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
+    """The address of each channel of a row in a solver's vector: (field, channel, step), as native code reads it."""
     flat = [number for f, c in elements for number in (symbols.fields[f], c, point_step(f, symbols))]
     return (c_int * len(flat))(*flat)
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from optpy.ir import NormalMatrix
 from optpy.kernels.runtime.executor import CpuExecutor
-from optpy.linear.assembled.assembly import AssembledMatrix, places, sparsity
+from optpy.linear.assembled.assembly import AssembledMatrix, element_addresses, sparsity
 from optpy.linear.assembled.native import matrix_solvers
-from optpy.linear.assembled.nodes import Places, nodes_read
+from optpy.linear.assembled.nodes import GraphData, nodes_read
 from optpy.linear.pcg.native import address
 from optpy.linear.system import System
 
@@ -34,8 +34,8 @@ class Assembly:
         self.executor, self.unknowns, self._normal = executor, system.unknowns, normal
         self.channels = len(normal.elements)
         self.nodes = prod(sizes[d] for d in normal.dims)
-        places = Places(sizes, {g.name: c.edges for g, c in graphs.items()})
-        self._reads = [nodes_read(term, normal.dims, places) for term in normal.terms]
+        data = GraphData(sizes, {g.name: c.edges for g, c in graphs.items()})
+        self._reads = [nodes_read(term, normal.dims, data) for term in normal.terms]
         self.pattern = sparsity(self._reads, self.nodes)
 
     def in_order(
@@ -50,7 +50,7 @@ class Assembly:
         executor.run("normal")
         matrix.state.add_row = address(executor.library.kernels.optpy_add_row)
         for name, elements in self._normal.vectors.items():
-            setattr(matrix.state, name, places(elements, executor.program.symbols))
+            setattr(matrix.state, name, element_addresses(elements, executor.program.symbols))
         assemble = matrix_solvers(executor.library).optpy_assemble
         assemble(ctypes.byref(executor.context), ctypes.byref(matrix.state), damped, executor.product_threads)
 

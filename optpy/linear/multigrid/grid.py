@@ -10,7 +10,7 @@ from typing import final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Coupling, Field
 from optpy.kernels.runtime.executor import CpuExecutor
-from optpy.linear.multigrid.levels import Multigrid, places
+from optpy.linear.multigrid.levels import Multigrid, element_addresses
 from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.structures import MultigridState
 from optpy.linear.pcg.native import address, ints, pcg_kernels
@@ -36,7 +36,7 @@ class GridMultigrid:
         self.levels = Multigrid(coupling, shape, buffers.pitch[coupling.dims], executor.program.dtype)
         program, state = executor.program, self.levels.state
         for name, elements in coupling.vectors.items():
-            setattr(state, name, places(elements, program.symbols))
+            setattr(state, name, element_addresses(elements, program.symbols))
         state.z_of = ints([program.symbols.fields[vector("z", u)] for u in unknowns])
         state.smooth, state.power = ints(program.groups["smooth_multigrid"]), ints(program.groups["power_multigrid"])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped

@@ -38,8 +38,8 @@ def multigrid_source(coupling: Coupling) -> str:
     return "\n".join([*lines, "", LEVEL.text, MULTIGRID.text, "", *headers])
 
 
-def places(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
-    """The place of each element of a solver's vector: (field, channel), as native code reads it."""
+def element_addresses(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
+    """The address of each element of a solver's vector: (field, channel), as native code reads it."""
     flat = [number for f, c in elements for number in (symbols.fields[f], c)]
     return (c_int * len(flat))(*flat)
 
