@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue
-from optpy.kernels.codegen.store import Homes, ReadPoint, conditions_at, read_points
+from optpy.kernels.codegen.store import Centred, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
 from optpy.symbolic.count import EXPENSIVE, count
 from optpy.symbolic.expr import Call, Expr, Product, Var, mul
@@ -31,12 +31,12 @@ def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Extent, 
         routines: that run many times at one linearisation point.
         packed: grids on which all stored numbers are the channels of one field.
     """
-    homes = Homes()
+    centred = Centred()
     found: dict[Expr, _StorageCandidate] = {}
     for routine in routines:
         for e, at in _candidates(routine):
-            home = homes.of(e, at)
-            candidate = found.setdefault(home, _StorageCandidate(home, at.dims))
+            value = centred.of(e, at)
+            candidate = found.setdefault(value, _StorageCandidate(value, at.dims))
             candidate.readers[routine.name] = None
             candidate.points.add(at)
     memory = _memory(list(found.values()), packed)
@@ -103,9 +103,9 @@ def _memory(candidates: Iterable[_StorageCandidate], packed: Collection[tuple[Ex
         else:
             dtype = "bool" if c.value.boolean else REAL
             alone[c.value] = Field(f"stored.{n}", c.dims, 1, dtype, Role.STORED, finite=c.value.finite)
-    found = {e: Access(f, ReadPoint(f.dims, ()).home, 0) for e, f in alone.items()}
+    found = {e: Access(f, ReadPoint(f.dims, ()).centre, 0) for e, f in alone.items()}
     for dims, group in together.items():
         finite = all(e.finite for _, e in group)
         f = Field(group[0][0], dims, len(group), REAL, Role.STORED, finite=finite)
-        found |= {e: Access(f, ReadPoint(dims, ()).home, n) for n, (_, e) in enumerate(group)}
+        found |= {e: Access(f, ReadPoint(dims, ()).centre, n) for n, (_, e) in enumerate(group)}
     return found

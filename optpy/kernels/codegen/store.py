@@ -58,7 +58,7 @@ class ReadPoint:
     index: tuple[Affine, ...]
 
     @property
-    def home(self) -> tuple[Affine, ...]:
+    def centre(self) -> tuple[Affine, ...]:
         """The index of the grid's own point."""
         return point(canonical_domain(self.dims))
 
@@ -121,7 +121,7 @@ def conditions_at(node: Product, points: dict[Expr, ReadPoint]) -> dict[ReadPoin
 
 @final
 @dataclass(slots=True)
-class Homes:
+class Centred:
     """Expressions moved from the points that they read to the own points of their grids, where those meet that differ
     by the point alone. What has been moved is kept: expressions share most of their nodes."""
 
@@ -129,12 +129,12 @@ class Homes:
 
     def of(self, e: Expr, at: ReadPoint) -> Expr:
         """The expression with all that it reads read at the own point."""
-        home = at.home
-        if at.index == home:
+        centre = at.centre
+        if at.index == centre:
             return e
 
         def move(v: Var) -> Expr:
-            return var(Access(v.key.field, home, v.key.channel)) if isinstance(v.key, Access) else v
+            return var(Access(v.key.field, centre, v.key.channel)) if isinstance(v.key, Access) else v
 
         return map_variables([e], move, self._moved.setdefault(at, {}))[0]
 
@@ -153,9 +153,9 @@ def store_values(
     for value in values:
         for reader in value.readers:
             by_reader.setdefault(reader, []).append(value)
-    homes = Homes()
+    centred = Centred()
     stored = {
-        name: [_Rewriter(r, by_reader[r.name], homes).routine() if r.name in by_reader else r for r in routines]
+        name: [_Rewriter(r, by_reader[r.name], centred).routine() if r.name in by_reader else r for r in routines]
         for name, routines in groups.items()
     }
     return stored | ({Group.PRECOMPUTE: _precompute(values)} if values else {})
@@ -176,11 +176,11 @@ def _precompute(values: Iterable[StoredValue]) -> list[Routine]:
 class _Rewriter:
     """Rewrites one routine."""
 
-    def __init__(self, routine: Routine, values: Sequence[StoredValue], homes: Homes) -> None:
+    def __init__(self, routine: Routine, values: Sequence[StoredValue], centred: Centred) -> None:
         self._routine = routine
         self._memory = {v.value: v.memory for v in values}
         self._operations = {_operation(v.value) for v in values if not v.value.boolean}
-        self._homes = homes
+        self._centred = centred
         self._points = read_points(routine.roots, routine.domain, set(incidences(routine)))
         self._outside: dict[Expr, Expr] = {}
 
@@ -205,11 +205,11 @@ class _Rewriter:
     def _is_stored(self, e: Expr) -> bool:
         if e.boolean or _operation(e) not in self._operations or e not in self._points:
             return False
-        return self._homes.of(e, self._points[e]) in self._memory
+        return self._centred.of(e, self._points[e]) in self._memory
 
     def _value(self, e: Expr, at: ReadPoint) -> Expr:
         """The stored value of e, in e's own coordinates."""
-        memory = self._memory[self._homes.of(e, at)]
+        memory = self._memory[self._centred.of(e, at)]
         value, inside = var(replace(memory, index=at.index)), at.inside
         if inside is ONE:
             return value
@@ -225,7 +225,7 @@ class _Rewriter:
         replaced: dict[Expr, Expr] = {}
         for at, group in conditions_at(node, self._points).items():
             together = mul(*group)
-            if self._homes.of(together, at) in self._memory:
+            if self._centred.of(together, at) in self._memory:
                 replaced |= dict.fromkeys(group, ONE) | {group[0]: self._value(together, at)}
         if not replaced and children == node.children:
             return node
