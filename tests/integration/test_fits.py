@@ -220,7 +220,7 @@ def test_a_start_that_is_a_solution_is_one_where_j_is_singular(dtype: Any, metho
 @pytest.mark.parametrize("preconditioner", ["auto", "multigrid"])
 @pytest.mark.parametrize("method", ["lm", "gn"])
 @pytest.mark.parametrize("away", [None, 1e-4])
-@pytest.mark.parametrize("size", [8, 24, 64])
+@pytest.mark.parametrize("size", [8, 24, pytest.param(64, marks=pytest.mark.deep)])
 def test_costs_that_have_fallen_to_rounding_are_solved(
     size: int, away: float | None, method: str, preconditioner: str
 ) -> None:

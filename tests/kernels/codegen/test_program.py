@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +195,27 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
     assert isinstance(smooth.coupling, ir.Coupling)
     assert dims not in smooth.slots.interleaved
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_parts_hold_every_kernel_once_and_are_of_a_length() -> None:
+    made = program(arap_energy())
+    opened = "#if !defined OPTPY_PART || OPTPY_PART == "
+    _, *parts = made.source.split(opened)
+    assert [int(p.partition("\n")[0]) for p in parts] == list(range(made.parts))
+    assert made.parts > 1
+    for kernel in made.kernels:
+        assert (
+            sum(len(re.findall(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", p, re.MULTILINE)) for p in parts) == 1
+        )
+    longest, shortest = max(map(len, parts)), min(map(len, parts))
+    assert longest < 3 * shortest
+    assert sum("optpy_kernels[]" in p for p in parts) == 1
+
+
+def test_small_programs_are_compiled_in_one_part() -> None:
+    N = op.Dim("N")
+    i = op.indices(N)
+    assert program(op.Energy(fit=op.Unknown("X", (N,))[i] - 1)).parts == 1

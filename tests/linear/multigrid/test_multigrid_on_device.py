@@ -86,9 +86,9 @@ def iterations(n: int, preconditioner: Literal["jacobi", "multigrid"], dtype: An
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_iterations_do_not_grow_with_the_picture(gpu: Device, dtype: Any) -> None:
-    small, large = iterations(20, "multigrid", dtype), iterations(90, "multigrid", dtype)
+    small, large = iterations(20, "multigrid", dtype), iterations(60, "multigrid", dtype)
     assert large <= small + 2 <= 14
-    assert iterations(90, "jacobi", dtype) > 8 * large
+    assert iterations(60, "jacobi", dtype) > 5 * large
 
 
 @pytest.mark.parametrize("together", [0, 2**20], ids=["lines", "together"])
@@ -108,7 +108,7 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(
 
 
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-@pytest.mark.parametrize("jump", [1e2, 1e4])
+@pytest.mark.parametrize("jump", [1e2, pytest.param(1e4, marks=pytest.mark.deep)])
 def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: float, preconditioner: Any) -> None:
     """As on the CPU: where M misses errors, multigrid is given up, or solves on."""
     i, j = op.indices(H, W)
@@ -280,7 +280,7 @@ def test_without_memory_for_the_levels_auto_stays_with_jacobi(
         raise MemoryError(f"no room for {count} numbers")
 
     monkeypatch.setattr(multigrid.CudaMultigrid, "_zeros", full)
-    energy, data = poisson(40)
+    energy, data = poisson(16)
     options: dict[str, Any] = dict(device="cuda", dtype=np.float64, max_iterations=20, eta=0, r_tolerance=1e-9)
     with pytest.raises(op.DeviceMemoryError, match=r"preconditioner='multigrid' take [\d,]+ bytes, .* use 'auto'"):
         op.solve(energy, data, preconditioner="multigrid", **options)
