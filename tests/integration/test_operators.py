@@ -16,6 +16,7 @@ from optpy.energy.data.binding import bind
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
+from tests.support.deep import but_deep
 from tests.support.kernel_flags import Flags, checked, compiled_with
 from tests.support.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.support.random_energies import BIG, RandomEnergy, random_energies
@@ -199,7 +200,7 @@ def test_functions_are_exact_where_their_formulas_are_not(dtype: Any) -> None:
     check_exact_functions(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", but_deep([np.float32, np.float64], (np.float32,)))
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
@@ -355,7 +356,8 @@ def test_an_unknown_may_be_fixed_as_a_whole(everywhere: bool) -> None:
     )
     data = dict(X=np.array([0.5, 2.0, 1.0]), Y=np.array([0.1, 0.2]), s=np.array(3.0))
     check_everything(energy, data)
-    result = op.solve(energy, data, device="cpu", dtype=np.float64)
+    # Few iterations: the sine's slope is 0 at the minimum, which takes thousands.
+    result = op.solve(energy, data, device="cpu", dtype=np.float64, max_iterations=10)
     assert result.cost < result.initial_cost
     np.testing.assert_array_equal(result.x["X"], data["X"])
     np.testing.assert_array_equal(result.x["Y"] == data["Y"], everywhere)

@@ -16,6 +16,7 @@ from optpy.linear.multigrid.record import MULTIGRID
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits
 from optpy.solver.result import Status
+from tests.support.deep import but_deep
 from tests.support.multigrid_cases import H, W, compiled, poisson, values_of
 from tests.support.multigrid_reference import CASES, DAMPED, UNDAMPED, assert_same_solve
 from tests.support.warping import arap_data, arap_energy
@@ -81,7 +82,7 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(preconditioner: Any) -> Non
 
 @pytest.mark.parametrize("method", ["gn", "lm"])
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-@pytest.mark.parametrize("jump", [1e2, 1e3, 1e4, 1e5, 1e6])
+@pytest.mark.parametrize("jump", but_deep([1e2, 1e3, 1e4, 1e5, 1e6], (1e2, 1e4, 1e6)))
 def test_no_success_above_the_minimum_where_weights_jump(jump: float, preconditioner: Any, method: Any) -> None:
     """Errors that are constant where weights are large have eigenvalues smaller by jump^2 than those about them."""
     i, j = op.indices(H, W)

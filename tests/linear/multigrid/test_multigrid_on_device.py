@@ -20,6 +20,7 @@ from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_lines
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from tests.support.deep import but_deep
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.multigrid_cases import H, W, poisson, quads, values_of
 from tests.support.multigrid_reference import CASES, DAMPED, UNDAMPED, assert_same_solve
@@ -108,7 +109,7 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(
 
 
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-@pytest.mark.parametrize("jump", [1e2, pytest.param(1e4, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("jump", but_deep([1e2, 1e4], (1e2,)))
 def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: float, preconditioner: Any) -> None:
     """As on the CPU: where M misses errors, multigrid is given up, or solves on."""
     i, j = op.indices(H, W)
