@@ -280,7 +280,7 @@ def test_a_copy_moves_what_it_says() -> None:
 
 
 def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 30 --threads 1 --quick --output {tmp_path}"
+    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 5 --threads 1 --quick --output {tmp_path}"
     program.main(arguments.split())
     record = json.loads((tmp_path / "laplacian.json").read_text())
     assert [row["stage"] for row in record["compile"]] == ["first use of the compiler", "cold", "warm"]

@@ -17,7 +17,7 @@ from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
-pytestmark = [pytest.mark.native, pytest.mark.optimised]
+pytestmark = pytest.mark.native
 
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 

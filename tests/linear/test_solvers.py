@@ -24,7 +24,7 @@ from optpy.linear.pcg.native import conjugate_gradients_source
 from tests.support.deep import but_deep
 from tests.support.multigrid_cases import bending, chain, poisson, volume
 
-pytestmark = [pytest.mark.native, pytest.mark.optimised]
+pytestmark = pytest.mark.native
 
 COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
 
