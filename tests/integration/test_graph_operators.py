@@ -54,7 +54,7 @@ def check_form(random: RandomGraphEnergy, way: Way) -> None:
             check_everything(random.energy, random.data(**sizes), solver=solver)
 
 
-@settings(EXAMPLES, max_examples=20)
+@settings(EXAMPLES, max_examples=10)
 @given(random_graph_energies(), st.sampled_from(GATHERS))
 def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
     check_form(random, way)
@@ -69,7 +69,7 @@ def test_every_form_of_many_energies(flags: Flags, random: RandomGraphEnergy, wa
         check_form(random, way)
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies())
 def test_the_jacobian_agrees_with_differences(random: RandomGraphEnergy) -> None:
     for sizes in SIZES:

@@ -38,7 +38,7 @@ def _threads_for_small_work() -> Iterator[None]:
 # -- the tests -------------------------------------------------------------------------------------------------------
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=50)
 @given(random_energies())
 def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: RandomEnergy) -> None:
     assume(random.smooth)
@@ -72,7 +72,7 @@ def check_in_float32(random: RandomEnergy) -> None:
         check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, epsilon=3e-5)
 
 
-@settings(EXAMPLES, max_examples=16)
+@settings(EXAMPLES, max_examples=10)
 @given(random_energies())
 def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> None:
     check_in_float64(random)

@@ -44,6 +44,8 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
     Returns:
         Of the shape of x.
     """
+    if unknown.manifold is None:
+        return x + step.reshape(x.shape)
     points = x.reshape(-1, unknown.channels)
     if not len(points):  # a graph without edges
         return x

@@ -128,13 +128,13 @@ def check_random(random: RandomGraphEnergy, routines: ProblemRoutines) -> None:
             check_scatters(random.energy, random.data(**sizes), routines)
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
 def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
     check_random(random, derive(random.energy, way))
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
 def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
     check_random(random, derive(random.energy, None, target))
