@@ -16,7 +16,7 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.api.session import Session
 from optpy.energy.derive.vectors import vector
-from optpy.ir import tangent
+from optpy.ir import VectorKind, tangent
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.solver.options import SolveOptions
@@ -115,9 +115,9 @@ class Bench:
         self.problem._linearise_at_x()  # a linear solve leaves J at the end of its step
         unknowns = self.case.energy.problem.unknowns
         for u in unknowns:
-            self.bound.buffers.write(vector("p", u), p[u.name])
+            self.bound.buffers.write(vector(VectorKind.P, u), p[u.name])
         self.bound.queue("applyJTJ")
-        return {u.name: self.bound.buffers.read(vector("Ap", u)) for u in unknowns}
+        return {u.name: self.bound.buffers.read(vector(VectorKind.AP, u)) for u in unknowns}
 
     def random_vector(self, seed: int = 0) -> dict[str, Any]:
         """A vector of the solve's dtype on the device; 0 where nothing is solved for, as J^T J leaves it."""
@@ -132,7 +132,7 @@ class Bench:
         buffers = self.bound.buffers
         self.problem._linearise_at_x()
         self.bound.queue("evalJTF")
-        diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.problem.unknowns}
+        diagonal = {u.name: buffers.read(vector(VectorKind.C, u)) for u in self.case.energy.problem.unknowns}
         return {name: (values != 0).astype(self.dtype) for name, values in diagonal.items()}
 
     def stacked(self, vectors: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from optpy.api.explain import explained_cost, explained_gradient, residuals
 from optpy.api.machine import Linear, Machine
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar
+from optpy.ir import Dim, Field, Graph, Problem, Role, Scalar, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -151,7 +151,7 @@ class CompiledProblem:
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._buffers.memory:
-                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")) and self._buffers.has(f):
+                if f.identity and f.identity.kind is not VectorKind.CANDIDATE and self._buffers.has(f):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
 
@@ -164,8 +164,8 @@ class CompiledProblem:
         inputs = (f for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
         return {f.name: self._buffers.read(f) for f in inputs}
 
-    def read_vector(self, kind: str, unknown: Field) -> NDArray[Any]:
-        """A copy of one of the solver's vectors (see ``energy.vectors``)."""
+    def read_vector(self, kind: VectorKind, unknown: Field) -> NDArray[Any]:
+        """A copy of one of the solver's vectors (see ``ir.Vector``)."""
         return self._buffers.read(vector(kind, unknown))
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, VectorKind
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_lines import CudaLines
@@ -29,7 +29,7 @@ class CudaGridMultigrid:
         self._bound = bound
         self._unknowns = unknowns
         self.levels = CudaMultigrid(bound)
-        bound.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
+        bound.buffers.provide(vector(VectorKind.Z, u) for u in unknowns)  # last: what has been provided stays
 
     @property
     def nbytes(self) -> int:
@@ -47,12 +47,12 @@ class CudaGridMultigrid:
         for colour, point in levels.probes():
             safe_work.check()
             levels.put_probe(colour, point)
-            lines.product("z")
+            lines.product(VectorKind.Z)
             levels.take_probe(colour, point)
         levels.build_levels()
         levels.begin_finest_estimate()
         for n in range(POWER_ITERATIONS):
-            lines.product("z")
+            lines.product(VectorKind.Z)
             c.factor = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
             lines.queue("pcg_power")
 

@@ -8,7 +8,7 @@ from ctypes import byref
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Coupling, Field
+from optpy.ir import Coupling, Field, VectorKind
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.multigrid.levels import Multigrid, places
 from optpy.linear.multigrid.native import grid_multigrid
@@ -37,7 +37,7 @@ class GridMultigrid:
         program, state = bound.program, self.levels.state
         for name, elements in coupling.vectors.items():
             setattr(state, name, places(elements, program.slots))
-        state.z_of = ints([program.slots.fields[vector("z", u)] for u in unknowns])
+        state.z_of = ints([program.slots.fields[vector(VectorKind.Z, u)] for u in unknowns])
         state.smooth, state.power = ints(program.groups["smooth_multigrid"]), ints(program.groups["power_multigrid"])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 

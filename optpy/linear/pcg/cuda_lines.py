@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, VectorKind
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Kernel
@@ -58,7 +58,7 @@ class CudaLines:
     def resume(self) -> None:
         """Queue the residual of the present delta, with which another preconditioner has ended."""
         self.queue("pcg_go_on")
-        self.product("delta")
+        self.product(VectorKind.DELTA)
         if self.multigrid is None:
             self.queue("pcg_resume")
         else:
@@ -76,20 +76,20 @@ class CudaLines:
             reset: whether the residual is computed from delta, not by the recurrence.
         """
         self.queue("pcg_direction")
-        self._prepare("p")
+        self._prepare(VectorKind.P)
         self.queue("pcg_apply")
         if reset:
             self.queue("pcg_flush")
-            self.product("delta")
+            self.product(VectorKind.DELTA)
         self.queue("pcg_restart" if reset else "pcg_update")
         if self.multigrid is not None:
             self._precondition("update")
 
-    def product(self, kind: str) -> None:
+    def product(self, kind: VectorKind) -> None:
         """Queue A v, in the place of A p.
 
         Args:
-            kind: of the vector v: "delta", "z".
+            kind: of the vector v: delta, or z.
         """
         self._prepare(kind)
         self._queue_on("pcg_product", kind)
@@ -97,17 +97,17 @@ class CudaLines:
     def _precondition(self, after: str) -> None:
         """The rest of the cycle, whose first sweep has been part of the line before: z = M^-1 r, and r.z."""
         assert self.multigrid is not None
-        self.product("z")
+        self.product(VectorKind.Z)
         self.multigrid.correct()
-        self.product("z")
+        self.product(VectorKind.Z)
         self.queue(f"pcg_smooth_{after}")
 
-    def _prepare(self, kind: str) -> None:
+    def _prepare(self, kind: VectorKind) -> None:
         for n in range(len(self._products) - 1):
             self._queue_on(f"pcg_prepare_{n}", kind)
 
-    def _queue_on(self, name: str, kind: str) -> None:
-        vectors = [(vector(kind, u), vector("p", u)) for u in self.unknowns]
+    def _queue_on(self, name: str, kind: VectorKind) -> None:
+        vectors = [(vector(kind, u), vector(VectorKind.P, u)) for u in self.unknowns]
         self.bound.launch_on(self.kernel(name), self.points, vectors)
 
     def kernel(self, name: str) -> Kernel:

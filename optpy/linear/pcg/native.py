@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, VectorKind
 from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
@@ -79,8 +79,8 @@ def lines(
         **{name: ints(groups[f"{name}{suffix}"]) for name in names},
         apply=ints(apply),
         unknowns=len(unknowns),
-        p=ints([fields[vector("p", u)] for u in unknowns]),
-        delta=ints([fields[vector("delta", u)] for u in unknowns]),
+        p=ints([fields[vector(VectorKind.P, u)] for u in unknowns]),
+        delta=ints([fields[vector(VectorKind.DELTA, u)] for u in unknowns]),
         **preconditioner,
     )
 

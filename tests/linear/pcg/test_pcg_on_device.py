@@ -18,6 +18,7 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
+from optpy.ir import VectorKind
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
@@ -55,7 +56,7 @@ def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._bound.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
+    values = [problem._bound.host(problem.read_vector(VectorKind.DELTA, u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -199,7 +200,9 @@ def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     plain = op.Energy(fit=X[i, j] - A[i, j])
     a = np.ones((3, 4, 2))
     problem = compiled(plain, dict(X=a, A=a))
-    problem._buffers.view(vector("delta", plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
+    problem._buffers.view(vector(VectorKind.DELTA, plain.problem.unknowns[0]))[...] = (
+        7  # what an earlier solve has left
+    )
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, Ending.NO_GRADIENT)
     assert "b = 0" in summary.message
