@@ -22,7 +22,7 @@ from bench.report import show
 from optpy.api.pipeline import derive_cuda
 from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.materialised import over_edges
-from optpy.ir import Coupling, Problem, ResidualSchedule, Target
+from optpy.ir import Coupling, Group, Problem, ResidualSchedule, Sweeps, Target, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.bound import THREADS
 from optpy.kernels.toolchain.cubin import read_cubin
@@ -87,10 +87,10 @@ def blocks_by_registers(registers: int, architecture: str, threads: int = THREAD
 def sources(program: CudaProgram, index: str) -> Iterator[tuple[str, str]]:
     """Everything that a solve could need to compile: a name, and the text."""
     yield "routines", program.routines_source(index)
-    for suffix in ("", "_block", "_multigrid"):
-        if f"start{suffix}" in program.phases:
+    for sweeps in Sweeps:
+        if Group.of(Task.START, sweeps) in program.phases:
             for damped in (False, True):
-                yield f"pcg{suffix}{' damped' if damped else ''}", program.pcg_source(suffix, damped, index)
+                yield f"pcg{sweeps}{' damped' if damped else ''}", program.pcg_source(sweeps, damped, index)
     if isinstance(program.coupling, Coupling):
         yield "multigrid", multigrid_source(program.coupling, program.dtype)
 

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from bench.gpu.kernels import Budget, KernelTime
 from bench.gpu.place import Bench
+from optpy.ir import Group, Sweeps, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.device import Kernel
 
@@ -69,9 +70,9 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
         bench: where it was; a linear solve has run on it.
         row: of the routine "pcg".
     """
-    suffix = "_block" if bench.preconditioner == "block_jacobi" else ""
-    module = bench.device.load(source(bench.bound.program, suffix, bench.damped, bench.bound.index))
-    points = max(bench.bound.points(group) for group in (f"start{suffix}", "applyJTJ"))
+    sweeps = Sweeps.BLOCKS if bench.preconditioner == "block_jacobi" else Sweeps.DIAGONAL
+    module = bench.device.load(source(bench.bound.program, sweeps, bench.damped, bench.bound.index))
+    points = max(bench.bound.points(group) for group in (Group.of(Task.START, sweeps), Group.PRODUCT))
     direction, apply, update = (
         _work(bench, module.kernel(f"work_{line}"), points, budget) for line in ("direction", "apply", "update")
     )
@@ -89,11 +90,11 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
     )
 
 
-def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
+def source(program: CudaProgram, sweeps: Sweeps, damped: bool, index: str) -> str:
     """The sources of conjugate gradients, with the loops behind them; the arguments are those of `pcg_source`."""
-    products = len(program.phases["applyJTJ_damped" if damped else "applyJTJ"])
+    products = len(program.phases[Group.of(Task.PRODUCT, damped=damped)])
     applies = "".join(f"phase_apply_{n}(c, scalar, sum, false); " for n in range(products))
-    return f"{program.pcg_source(suffix, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
+    return f"{program.pcg_source(sweeps, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
 
 
 def _work(bench: Bench, kernel: Kernel, points: int, budget: Budget) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from optpy.api.flat import FlatVectors, Smooth
 from optpy.api.machine import Linear, Machine
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Problem, VectorKind, tangent
+from optpy.ir import Group, Problem, VectorKind, tangent
 from optpy.solver.protocol import Cost, Hidden, Rounding
 from optpy.solver.rounding import (
     PROBES,
@@ -183,8 +183,8 @@ class Arithmetic:
         def model(step: Any) -> float:
             in_time()
             v.write(VectorKind.DELTA, step)
-            self._bound.queue("modelcost")
-            return self._bound.totals("modelcost")["model_cost_change"]
+            self._bound.queue(Group.MODEL_COST)
+            return self._bound.totals(Group.MODEL_COST)["model_cost_change"]
 
         c = v.diagonal()
         try:

@@ -14,7 +14,7 @@ from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import Bound
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Graph, Problem, Role, VectorKind
+from optpy.ir import Graph, Group, Problem, Role, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
 
@@ -22,7 +22,7 @@ from optpy.solver.protocol import Cost
 def residuals(problem: Problem, machine: Machine) -> dict[str, NDArray[Any]]:
     """evalF: each residual at x by its label, as (*domain, components)."""
     machine.buffers.provide(map(residual_field, problem.residuals))
-    machine.queue("evalF")
+    machine.queue(Group.RESIDUALS)
     return {r.label: machine.host(machine.buffers.read(residual_field(r))) for r in problem.residuals}
 
 

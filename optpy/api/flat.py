@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy.api.machine import Linear, Machine
 from optpy.energy.derive.tangent import magnitudes
 from optpy.energy.derive.vectors import block_channel, vector
-from optpy.ir import Field, VectorKind, tangent
+from optpy.ir import Field, Group, VectorKind, tangent
 
 
 @final
@@ -65,7 +65,7 @@ class FlatVectors:
         """
         try:
             self.write(VectorKind.P, p)
-            self._machine.queue("applyJTJ")
+            self._machine.queue(Group.PRODUCT)
             return self.read(VectorKind.AP)
         finally:
             for u in self._unknowns:

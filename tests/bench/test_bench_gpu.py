@@ -23,6 +23,7 @@ from bench.peers import PeerMissingError, cusparse, jax_products, torch_products
 from bench.peers.products import PeerProduct
 from bench.peers.residuals import RESIDUALS
 from optpy.api.pipeline import derive_cuda
+from optpy.ir import Sweeps
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
@@ -365,8 +366,8 @@ def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")
     assert compile_cuda(copies.SOURCE, architecture, werror=True).image
     solver = derive_cuda(load_case("mesh_deformation").energy.problem, "float32").program
-    found = read_cubin(compile_cuda(overhead.source(solver, "_block", True, "int"), architecture).image)
-    lines = read_cubin(compile_cuda(solver.pcg_source("_block", True, "int"), architecture).image)
+    found = read_cubin(compile_cuda(overhead.source(solver, Sweeps.BLOCKS, True, "int"), architecture).image)
+    lines = read_cubin(compile_cuda(solver.pcg_source(Sweeps.BLOCKS, True, "int"), architecture).image)
     # Without the sums over blocks the loop around a line takes a few registers less; more would be missing if the
     # compiler had found the line to be useless.
     for name in ("direction", "update"):

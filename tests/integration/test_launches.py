@@ -10,7 +10,7 @@ import pytest
 
 import optpy as op
 from optpy.api.pipeline import derive_cuda
-from optpy.ir import Coupling, Target
+from optpy.ir import Coupling, Group, Sweeps, Target, Task
 from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.linear.pcg import cuda_lines, queued
 from tests.integration.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
@@ -115,10 +115,10 @@ def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
 
 def sources_of(program: Any) -> Iterator[str]:
     yield program.routines_source("int")
-    for suffix in ("", "_block", "_multigrid"):
+    for sweeps in Sweeps:
         for damped in (False, True):
-            if f"start{suffix}" in program.phases:
-                yield program.pcg_source(suffix, damped, "int")
+            if Group.of(Task.START, sweeps) in program.phases:
+                yield program.pcg_source(sweeps, damped, "int")
     if isinstance(program.coupling, Coupling):
         yield multigrid_source(program.coupling, program.dtype)
 

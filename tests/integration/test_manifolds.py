@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.vectors import candidate, vector
-from optpy.ir import VectorKind, tangent
+from optpy.ir import Group, VectorKind, tangent
 from optpy.symbolic.count import count
 from tests.support.manifold_data import (
     Real,
@@ -101,7 +101,7 @@ def test_a_step_moves_every_unknown_along_its_manifold(size: float, dtype: Any, 
         grid = tuple(ops.bound.sizes[d] for d in u.dims)
         step = size * rng.normal(size=(*grid, tangent(u).channels))
         ops.problem._buffers.write(vector(VectorKind.DELTA, u), step)
-        ops.problem._bound.queue("step")
+        ops.problem._bound.queue(Group.STEP)
         found = ops.problem._buffers.read(candidate(u)).astype(np.float64)
         expected = np.array([MOVES[u.name](data[u.name][n], step[n]) for n in np.ndindex(grid)]).reshape(found.shape)
         if u.name in ("R3", "T3"):

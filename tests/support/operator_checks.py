@@ -14,7 +14,7 @@ from optpy import ir
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import block_channel, vector
-from optpy.ir import VectorKind
+from optpy.ir import Group, Task, VectorKind
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.assembled.matrix import Assembly
@@ -100,7 +100,7 @@ class Operators:
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put(VectorKind.P, p)
-        group = "applyJTJ_damped" if damped else "applyJTJ"
+        group = Group.of(Task.PRODUCT, damped=damped)
         self.problem._bound.queue(group)
         return self.get(VectorKind.AP), self.problem._bound.totals(group)["pAp"]
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from optpy.energy.derive.routines import by_grid
 from optpy.energy.derive.updates import run_time
 from optpy.energy.derive.vectors import C, D, M, at, block_channel, here, vector
-from optpy.ir import Field, Routine, Store, canonical_domain
+from optpy.ir import Field, Group, Routine, Store, canonical_domain
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, call, logical_not, mul, negate, power, subtract, where
 from optpy.symbolic.operations import OPERATIONS, equal, less_equal
 
@@ -40,7 +40,7 @@ def damping(unknowns: Sequence[Field], blocks: bool) -> list[Routine]:
                     Store(at(vector(M, u), domain, a), _chosen(_safe_inverse(add(e, d[a])), True))
                     for a, e in enumerate(diagonal)
                 )
-        name = "damp_block" if blocks else "damp"
+        name = Group.DAMPING_BLOCKS if blocks else Group.DAMPING
         routines.append(Routine(f"{name}_{n}", domain, tuple(stores)))
     return routines
 

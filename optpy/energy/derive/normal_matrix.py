@@ -14,6 +14,7 @@ from optpy.ir import (
     Access,
     BlockEntry,
     Field,
+    Group,
     NormalMatrix,
     NormalTerm,
     Residual,
@@ -61,7 +62,7 @@ def normal_matrix(
             terms.append(term)
             stores.append((source.residual, own))
     vectors = {kind: tuple((vector(kind, u), a) for u, a in elements) for kind in (R, Z, D)}
-    return NormalMatrix(dims, elements, tuple(terms), vectors), passes("normal", stores, prepares=False)
+    return NormalMatrix(dims, elements, tuple(terms), vectors), passes(Group.NORMAL, stores, prepares=False)
 
 
 def _term(

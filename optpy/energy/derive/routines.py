@@ -69,7 +69,7 @@ def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Dim, ...], list[Field]]:
 
 def cost(residuals: Sequence[Residual]) -> list[Routine]:
     """``1/2 sum r^2`` of each term."""
-    return [_cost(f"cost_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
+    return [_cost(f"{Group.COST}_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
 
 
 def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
@@ -82,7 +82,7 @@ def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
     if not any(reads_unknown(stopped(components)) for components in frozen.values()):
         return []
     return [
-        _cost(f"cost_of_step_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
+        _cost(f"{Group.COST_OF_STEP}_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
         for n, (domain, group) in enumerate(by_domain(residuals).items())
     ]
 
@@ -125,7 +125,7 @@ def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
             for value, tangent in zip(source.values, along_step(source), strict=True):
                 parts.append(mul(tangent, add(value, mul(HALF, tangent))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
-        routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
+        routines.append(Routine(f"{Group.MODEL_COST}_{n}", domain, reductions=reductions))
     return routines
 
 
@@ -143,7 +143,7 @@ def stored_jacobians(
     """The residuals with J read from memory where their schedule says so, and the routines that put it there."""
     stored = {label for label, s in schedules.items() if s.jacobian}
     read, stores = _stored(sources, stored, store_jacobian)
-    return read, passes("jacobian", stores, prepares=True)
+    return read, passes(Group.JACOBIAN, stores, prepares=True)
 
 
 def _stored(
@@ -174,10 +174,8 @@ def eval_jtf(
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(sources, dims, gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
-        routines[Group.GRADIENT].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
-        routines[Group.GRADIENT_BLOCKS].append(
-            _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
-        )
+        for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
+            routines[name].append(_gradient_routine(f"{name}_{n}", dims, group, fixed, total, whole))
     return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
 
@@ -286,7 +284,7 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
             solved = logical_not(mul(*(fixed[u] for u in group)))
             domain = canonical_domain(dims)
             routines.append(
-                Routine(f"solved_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
+                Routine(f"{Group.SOLVED}_{n}", domain, (Store(Access(solved_field(dims), point(domain), 0), solved),))
             )
     return routines
 

@@ -240,5 +240,5 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
             Reduce("x_squared", add(*x_squares)),
             Reduce("damped_square", add(*damped)),
         )
-        routines.append(Routine(f"step_{n}", domain, stores, reductions))
+        routines.append(Routine(f"{Group.STEP}_{n}", domain, stores, reductions))
     return routines

@@ -17,14 +17,14 @@ class Numbered:
     """All kernels of an energy.
 
     Attributes:
-        groups: the numbers of the kernels of each ``Group`` of routines, which users and sources know by its name.
+        groups: the numbers of the kernels of each group of routines.
         kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
         reductions: the slot of each kernel's first reduction.
         slots: the numbering of the context.
     """
 
-    groups: dict[str, tuple[int, ...]]
+    groups: dict[Group, tuple[int, ...]]
     kernels: tuple[Kernel, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
@@ -52,7 +52,7 @@ class AbstractProgram:
         return self.numbered.kernels
 
     @property
-    def groups(self) -> dict[str, tuple[int, ...]]:
+    def groups(self) -> dict[Group, tuple[int, ...]]:
         """The numbers of the kernels of each group."""
         return self.numbered.groups
 
@@ -68,7 +68,7 @@ def numbered_kernels(groups: Mapping[Group, Sequence[Routine]], interleaved: Col
         interleaved: grids whose fields keep the channels of a point side by side.
     """
     slots = Slots(interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found))
-    numbers: dict[str, tuple[int, ...]] = {}
+    numbers: dict[Group, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field, VectorKind
+from optpy.ir import Field, Sweeps, VectorKind
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.assembly import AssembledSolve
 from optpy.linear.assembled.matrix import Assembly
@@ -51,7 +51,7 @@ class AlgebraicMultigrid:
             bound,
             self._assembly.unknowns,
             damped,
-            "_stored",
+            Sweeps.STORED,
             precondition=address(matrix_solvers(bound.library).optpy_apply_aggregation),
             preconditioner=ctypes.addressof(solve),
         )

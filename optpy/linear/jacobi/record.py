@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from optpy.ir import Sweeps
 from optpy.linear.jacobi.jacobi import JacobiSolve
 from optpy.linear.record import Form, Record
 from optpy.linear.system import System
@@ -19,7 +20,8 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
 
     def compiled(system: System, damped: bool) -> None:
         bound = system.bound
-        bound.library.pcg("pcg_solve", "_block" if blocks and system.executor.has_blocks else "", damped, bound.index)
+        sweeps = Sweeps.BLOCKS if blocks and system.executor.has_blocks else Sweeps.DIAGONAL
+        bound.library.pcg("pcg_solve", sweeps, damped, bound.index)
 
     return compiled
 

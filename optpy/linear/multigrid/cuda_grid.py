@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field, VectorKind
+from optpy.ir import Field, Group, Sweeps, VectorKind
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_lines import CudaLines
@@ -37,7 +37,7 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaLines:
         """The lines of conjugate gradients with the levels that were built last."""
-        return CudaLines(self._bound, self._unknowns, "_multigrid", damped, self.levels)
+        return CudaLines(self._bound, self._unknowns, Sweeps.MULTIGRID, damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
@@ -58,4 +58,4 @@ class CudaGridMultigrid:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._bound.run("residual_multigrid")
+        return self._bound.run(Group.NORMS_MULTIGRID)

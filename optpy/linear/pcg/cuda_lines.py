@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field, VectorKind
+from optpy.ir import Field, Group, Sweeps, Task, VectorKind
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Kernel
@@ -31,14 +31,14 @@ class CudaLines:
     Attributes:
         bound: the energy's program with its memory.
         unknowns: of the energy, in order.
-        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid".
+        sweeps: by the way in which z is made.
         damped: whether A = J^T J + D, or J^T J alone.
         multigrid: the levels below the finest; or None.
     """
 
     bound: BoundCuda
     unknowns: Sequence[Field]
-    suffix: str
+    sweeps: Sweeps
     damped: bool
     multigrid: CoarseLevels | None = None
 
@@ -111,18 +111,22 @@ class CudaLines:
         self.bound.launch_on(self.kernel(name), self.points, vectors)
 
     def kernel(self, name: str) -> Kernel:
-        return self.bound.library.pcg(name, self.suffix, self.damped, self.bound.index)
+        return self.bound.library.pcg(name, self.sweeps, self.damped, self.bound.index)
 
     @property
     def fits_one_kernel(self) -> bool:
         """Whether all iterations run in one kernel, as far as the points go."""
-        return self.multigrid is None and self.bound.points(f"start{self.suffix}") <= TOGETHER
+        return self.multigrid is None and self.bound.points(self._start) <= TOGETHER
+
+    @property
+    def _start(self) -> Group:
+        return Group.of(Task.START, self.sweeps)
 
     @property
     def _products(self) -> tuple[Phase, ...]:
-        return self.bound.program.phases["applyJTJ_damped" if self.damped else "applyJTJ"]
+        return self.bound.program.phases[Group.of(Task.PRODUCT, damped=self.damped)]
 
     @property
     def points(self) -> int:
         """Threads that a line could use."""
-        return max(map(self.bound.points, ("applyJTJ", f"start{self.suffix}")))
+        return max(map(self.bound.points, (Group.PRODUCT, self._start)))

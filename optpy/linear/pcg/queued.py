@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from optpy.errors import InternalError
-from optpy.ir import Field
+from optpy.ir import Field, Group, Sweeps
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
@@ -52,7 +52,7 @@ class QueuedLoop:
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.bound.program.phases
+        return Group.GRADIENT_BLOCKS in self.bound.program.phases
 
     @property
     def nbytes(self) -> int:
@@ -63,9 +63,9 @@ class QueuedLoop:
         rows = self.bound.xp.zeros((iterations, 7), np.float64)
         return rows, self.bound.device.address(rows)
 
-    def lines(self, damped: bool, suffix: str) -> CudaLines:
+    def lines(self, damped: bool, sweeps: Sweeps) -> CudaLines:
         """See ``Executor.lines``."""
-        return CudaLines(self.bound, self.unknowns, suffix, damped)
+        return CudaLines(self.bound, self.unknowns, sweeps, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
         """Queue it."""

@@ -17,7 +17,7 @@ from optpy.energy.data.binding import bind
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.energy.derive.vectors import block_channel, vector
-from optpy.ir import VectorKind
+from optpy.ir import Group, VectorKind
 from tests.integration import test_manifold_graphs as manifolds
 from tests.integration.test_graph_operators import (
     EXAMPLES,
@@ -54,8 +54,8 @@ class Scattered:
             (solved_elements(energy.problem, u, bound).ravel(), ir.tangent(u).channels) for u in energy.problem.unknowns
         ]
         self.solved = np.concatenate([np.repeat(s, channels) for s, channels in solved])
-        self.interpreter.run("solved")
-        self.interpreter.run("jacobian")
+        self.interpreter.run(Group.SOLVED)
+        self.interpreter.run(Group.JACOBIAN)
 
     def get(self, kind: VectorKind) -> Real:
         return np.concatenate([self.interpreter.field(vector(kind, u)).ravel() for u in self.unknowns])
@@ -82,7 +82,7 @@ def check_scatters(
 def check_gradients(found: Scattered, J: Real, F: Real, epsilon: float) -> None:
     g, magnitude = J.T @ F, (np.abs(J).T @ np.abs(F)).max(initial=0)
     squares = (J**2).sum(axis=0)
-    for group in ("evalJTF", "evalJTF_block"):
+    for group in (Group.GRADIENT, Group.GRADIENT_BLOCKS):
         for _ in range(2):  # what the first has added is gone before the second adds
             if group in found.routines.groups:
                 largest = found.interpreter.run(group)["gradient_max"]
@@ -97,7 +97,7 @@ def check_gradients(found: Scattered, J: Real, F: Real, epsilon: float) -> None:
         columns = J[:, start : start + elements * u.channels].reshape(len(J), elements, u.channels)
         start += elements * u.channels
         blocks = np.einsum("rea,reb->eab", columns, columns)
-        if "evalJTF_block" in found.routines.groups:
+        if Group.GRADIENT_BLOCKS in found.routines.groups:
             packed = found.interpreter.field(vector(VectorKind.C, u, blocks=True))
             stored = np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n]).transpose(2, 0, 1)
             near(stored, blocks, squares.max(initial=0), epsilon)
@@ -107,7 +107,7 @@ def check_gradients(found: Scattered, J: Real, F: Real, epsilon: float) -> None:
 
 def check_products(found: Scattered, J: Real, epsilon: float) -> None:
     rng = np.random.default_rng(0)
-    for group, damping in (("applyJTJ", 0.0), ("applyJTJ_damped", 1.0), ("applyJTJ", 0.0)):
+    for group, damping in ((Group.PRODUCT, 0.0), (Group.PRODUCT_DAMPED, 1.0), (Group.PRODUCT, 0.0)):
         D, p = rng.uniform(1, 2, len(found.solved)), rng.standard_normal(len(found.solved)) * found.solved
         found.put(VectorKind.D, D)
         found.put(VectorKind.P, p)

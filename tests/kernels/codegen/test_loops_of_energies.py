@@ -14,7 +14,7 @@ from optpy.api.pipeline import derive, derive_cuda
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
-from optpy.ir import VectorKind
+from optpy.ir import Group, VectorKind
 from tests.integration.test_graph_operators import SIZES, possible
 from tests.support.interpret_loops import LoopInterpreter
 from tests.support.interpret_routines import Interpreter
@@ -24,7 +24,7 @@ from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.support.schedules import Way, by_hand
 
 EXAMPLES = settings(max_examples=8)
-GROUPS = ("cost", "evalF", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped")
+GROUPS = (Group.COST, Group.RESIDUALS, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT, Group.PRODUCT_DAMPED)
 
 
 def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None) -> None:
@@ -35,7 +35,7 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
     expected, found = Interpreter(derived.routines.groups, bound), LoopInterpreter(derived, bound)
     rng = np.random.default_rng(0)
     for machine in (expected, found):
-        for group in ("solved", "precompute", "jacobian"):
+        for group in (Group.SOLVED, Group.PRECOMPUTE, Group.JACOBIAN):
             machine.run(group)
     unknowns = [ir.tangent(u) for u in energy.problem.unknowns]
     for kind in (VectorKind.P, VectorKind.D):

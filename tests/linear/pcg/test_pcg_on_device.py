@@ -18,7 +18,7 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
-from optpy.ir import VectorKind
+from optpy.ir import Group, VectorKind
 from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
@@ -144,7 +144,7 @@ def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, precond
     problem = compiled(HUB, HUB_DATA, solver)
     machine = problem._bound
     assert isinstance(machine, BoundCuda)
-    assert schedule != GATHERS[3] or len(machine.program.phases["applyJTJ"]) == 2
+    assert schedule != GATHERS[3] or len(machine.program.phases[Group.PRODUCT]) == 2
     limits = LinearLimits(max_iterations=9, residual_reset_period=reset)
     ours = solved(problem, preconditioner, DAMPED, limits)
     F, J = hub_linearised()
@@ -264,7 +264,7 @@ def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypat
     device.accept()
     at_candidate = device.linearise()
     device._queue_linearisation()
-    assert device._bound.totals("evalJTF")["gradient_max"] == at_candidate
+    assert device._bound.totals(Group.GRADIENT)["gradient_max"] == at_candidate
 
 
 # -- slices of time, one solve after the other -------------------------------------------------------------------------

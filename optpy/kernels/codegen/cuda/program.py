@@ -67,7 +67,7 @@ class CudaProgram(AbstractProgram):
     """
 
     numbered: Numbered
-    phases: dict[str, tuple[Phase, ...]]
+    phases: dict[Group, tuple[Phase, ...]]
     loops: tuple[tuple[loops.Function], ...]
     functions: tuple[str, ...]
     totals: int
@@ -94,23 +94,22 @@ class CudaProgram(AbstractProgram):
         Args:
             index: the type of indices, "int" or "long long".
         """
-        groups = {Group.named(name): found for name, found in self.phases.items()}
-        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_LINES}
+        groups = {group: found for group, found in self.phases.items() if group.task not in _MULTIGRID_LINES}
         launchers = [_launcher(p, group.task is Task.PRODUCT) for group, found in groups.items() for p in found]
         return self._text(index, [p for found in groups.values() for p in found], launchers)
 
-    def pcg_source(self, sweeps: str, damped: bool, index: str) -> str:
+    def pcg_source(self, sweeps: Sweeps, damped: bool, index: str) -> str:
         """Conjugate gradients with one preconditioner.
 
         Args:
-            sweeps: of which kind: one of ``Sweeps``.
+            sweeps: by the way in which z is made.
             damped: whether A = J^T J + D, or J^T J alone.
             index: the type of indices.
         """
-        products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
-        multigrid = sweeps == Sweeps.MULTIGRID
+        products = self.phases[Group.of(Task.PRODUCT, damped=damped)]
+        multigrid = sweeps is Sweeps.MULTIGRID
         tasks = _MULTIGRID_LINES if multigrid else LINES
-        lines = {task.text: self.phases[Group.of(task, Sweeps(sweeps))] for task in tasks}
+        lines = {task.text: self.phases[Group.of(task, sweeps)] for task in tasks}
         defined = []
         for name, phases in {**lines, "apply": products}.items():
             assert name == "apply" or len(phases) == 1
@@ -157,7 +156,7 @@ def cuda_program(
     """Print all kernels as device functions; the arguments are those of ``c_program``."""
     target = Target(numbered.slots, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
-    phases: dict[str, tuple[Phase, ...]] = {}
+    phases: dict[Group, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
     totals = 0
     for group, numbers in numbered.groups.items():

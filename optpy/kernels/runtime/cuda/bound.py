@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Graph, Incidence, Index, Routine, entry_dim
+from optpy.ir import Dim, Field, Graph, Group, Incidence, Index, Routine, Sweeps, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
@@ -55,9 +55,9 @@ class CudaLibrary:
         """The kernel that launches a phase of a group."""
         return self._kernel(("routines", index), name)
 
-    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> Kernel:
+    def pcg(self, name: str, sweeps: Sweeps, damped: bool, index: str) -> Kernel:
         """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
-        return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
+        return self._kernel(("pcg", sweeps, "damped" if damped else "", index), name)
 
     def further(self, module: str, source: Callable[[], str], name: str) -> Kernel:
         """A kernel of a further module.
@@ -80,8 +80,8 @@ class CudaLibrary:
     def _module(self, key: tuple[str, ...]) -> Module:
         if key not in self._modules:
             match key:
-                case ("pcg", suffix, damped, index):
-                    source = self.program.pcg_source(suffix, bool(damped), index)
+                case ("pcg", sweeps, damped, index):
+                    source = self.program.pcg_source(Sweeps(sweeps), bool(damped), index)
                 case (*_, index):
                     source = self.program.routines_source(index)
             self._modules[key] = self.device.load(source)
@@ -153,7 +153,7 @@ class BoundCuda:
         return self.program.dtype
 
     @property
-    def groups(self) -> dict[str, tuple[Routine, ...]]:
+    def groups(self) -> dict[Group, tuple[Routine, ...]]:
         """The routines, by group."""
         numbers = self.program.numbered.groups
         return {name: tuple(self.program.routine(n) for n in found) for name, found in numbers.items()}
@@ -177,7 +177,7 @@ class BoundCuda:
 
     def set_points(self, graphs: Mapping[Graph, Connectivity]) -> None:
         """Evaluate where something is solved for."""
-        self.queue("solved")
+        self.queue(Group.SOLVED)
 
     def _lanes(self, kernel: int, graphs: Mapping[Graph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
@@ -196,11 +196,11 @@ class BoundCuda:
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
-    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+    def queue(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
         """Queue the kernels of a group, ``repeat`` times.
 
         Args:
-            group: a name among ``program.phases``.
+            group: of the program; one that it does not have does nothing.
             scalars: run-time scalars by name; the others are 0.
         """
         phases = self.program.phases.get(group, ())
@@ -266,7 +266,7 @@ class BoundCuda:
         for name, value in scalars.items():
             self.context.scalar[self._scalar_numbers[name]] = value
 
-    def points(self, group: str) -> int:
+    def points(self, group: Group) -> int:
         """Threads that a group could use."""
         return max((self._points(p) for p in self.program.phases.get(group, ())), default=1)
 
@@ -279,7 +279,7 @@ class BoundCuda:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def totals(self, group: str) -> dict[str, float]:
+    def totals(self, group: Group) -> dict[str, float]:
         """The sums of a group, and the maxima, as its last run has left them; the host waits for it."""
         values = self._read()[: 8 * max(self.program.totals, 1)].view(np.float64)
         found: dict[str, float] = {}
@@ -293,7 +293,7 @@ class BoundCuda:
         """The state of conjugate gradients; the host waits for it."""
         return PcgState.of(self._read()[-PCG.itemsize :])
 
-    def run(self, group: str, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
+    def run(self, group: Group, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
         """Queue a group, and wait for its totals."""
         self.queue(group, scalars)
         return self.totals(group)

@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 
 from optpy.api.pipeline import derive_cuda
-from optpy.ir import Coupling, Target
+from optpy.ir import Coupling, Group, Sweeps, Target, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
@@ -35,8 +35,8 @@ FULL = "sm_90"
 Form = Literal["gather", "scatter"]
 FORMS: tuple[Form, ...] = ("gather", "scatter")
 VARIANTS = tuple(product(FORMS, ("float32", "float64")))
-PCG = tuple(product(("", "_block"), (False, True)))
-MULTIGRID = tuple(("_multigrid", damped) for damped in (False, True))
+PCG = tuple(product((Sweeps.DIAGONAL, Sweeps.BLOCKS), (False, True)))
+MULTIGRID = tuple((Sweeps.MULTIGRID, damped) for damped in (False, True))
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ def program(name: str, form: Form, dtype: str) -> CudaProgram:
 
 
 def sources(
-    name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int"
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[Sweeps, bool], ...], index: str = "int"
 ) -> Iterator[Source]:
-    """The groups' kernels, and conjugate gradients by some (suffix, damped)."""
+    """The groups' kernels, and conjugate gradients by some (sweeps, damped)."""
     made = program(name, form, dtype)
     what = f"{name}, {form}, {dtype}, {index}"
     yield Source(f"{what}: routines", made.routines_source(index))
-    for suffix, damped in pcg:
-        if f"start{suffix}" in made.phases:
-            yield Source(f"{what}: pcg{suffix} {damped}", made.pcg_source(suffix, damped, index))
-            if suffix == "_multigrid" and isinstance(made.coupling, Coupling):
+    for sweeps, damped in pcg:
+        if Group.of(Task.START, sweeps) in made.phases:
+            yield Source(f"{what}: pcg{sweeps} {damped}", made.pcg_source(sweeps, damped, index))
+            if sweeps is Sweeps.MULTIGRID and isinstance(made.coupling, Coupling):
                 yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
 
 
@@ -116,8 +116,8 @@ def test_every_energy_form_and_precision_and_all_conjugate_gradients_are_compile
     names = [s.name for s in chosen()]
     for part in (*ENERGIES, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
         assert any(part in name for name in names), part
-    for suffix, damped in PCG + MULTIGRID:
-        assert any(f"pcg{suffix} {damped}" in name for name in names), (suffix, damped)
+    for sweeps, damped in PCG + MULTIGRID:
+        assert any(f"pcg{sweeps} {damped}" in name for name in names), (sweeps, damped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
