@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import optpy as op
+from bench.registers import VARIANTS
 from optpy.api.pipeline import derive_cuda
-from optpy.ir import Coupling, Group, Sweeps, Target, Task
+from optpy.ir import Coupling, Target
 from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.linear.pcg import cuda_lines, queued
 from tests.integration.test_solving_on_device import OVERSHOOTING, OVERSHOOTING_DATA, Options
@@ -115,10 +116,10 @@ def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
 
 def sources_of(program: Any) -> Iterator[str]:
     yield program.routines_source("int")
-    for sweeps in Sweeps:
+    for variant in VARIANTS:
         for damped in (False, True):
-            if Group.of(Task.START, sweeps) in program.phases:
-                yield program.pcg_source(sweeps, damped, "int")
+            if variant.start in program.phases:
+                yield variant.source(program, damped, "int")
     if isinstance(program.coupling, Coupling):
         yield multigrid_source(program.coupling, program.dtype)
 

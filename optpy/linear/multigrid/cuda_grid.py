@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field, Group, Sweeps, VectorKind
+from optpy.ir import Field, Group, Sweeps, Task, VectorKind
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_lines import CudaLines
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
+
+ON_GRID = Variant(
+    Sweeps.MULTIGRID,
+    "linear/multigrid/pcg_multigrid.cuh",
+    ("begin", "smooth_start", "smooth_update", "smooth_resume", "power"),
+    (Task.SMOOTH, Task.POWER),
+)
+"""By the multigrid of a grid."""
 
 
 @final
@@ -37,7 +46,7 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaLines:
         """The lines of conjugate gradients with the levels that were built last."""
-        return CudaLines(self._bound, self._unknowns, Sweeps.MULTIGRID, damped, self.levels)
+        return CudaLines(self._bound, self._unknowns, ON_GRID, damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""

@@ -66,7 +66,7 @@ def levels_kernel(library: CudaLibrary, name: str) -> Kernel:
     program = library.program
     coupling = program.coupling
     assert isinstance(coupling, Coupling)
-    return library.further("multigrid", lambda: multigrid_source(coupling, program.dtype), name)
+    return library.kernel(("multigrid",), lambda: multigrid_source(coupling, program.dtype), name)
 
 
 @final

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field, Group, Sweeps, Task, VectorKind
+from optpy.ir import Field, Group, Task, VectorKind
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Kernel
+from optpy.linear.pcg.variant import Variant
 
 TOGETHER = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
@@ -31,19 +32,19 @@ class CudaLines:
     Attributes:
         bound: the energy's program with its memory.
         unknowns: of the energy, in order.
-        sweeps: by the way in which z is made.
+        variant: by the preconditioner.
         damped: whether A = J^T J + D, or J^T J alone.
         multigrid: the levels below the finest; or None.
     """
 
     bound: BoundCuda
     unknowns: Sequence[Field]
-    sweeps: Sweeps
+    variant: Variant
     damped: bool
     multigrid: CoarseLevels | None = None
 
     def queue(self, name: str) -> None:
-        """Queue one line; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
+        """Queue one line; the names are those of pcg.cuh and of the preconditioner."""
         self.bound.launch(self.kernel(name), self.points)
 
     def start(self) -> None:
@@ -111,16 +112,12 @@ class CudaLines:
         self.bound.launch_on(self.kernel(name), self.points, vectors)
 
     def kernel(self, name: str) -> Kernel:
-        return self.bound.library.pcg(name, self.sweeps, self.damped, self.bound.index)
+        return self.variant.kernel(self.bound.library, name, self.damped, self.bound.index)
 
     @property
     def fits_one_kernel(self) -> bool:
         """Whether all iterations run in one kernel, as far as the points go."""
-        return self.multigrid is None and self.bound.points(self._start) <= TOGETHER
-
-    @property
-    def _start(self) -> Group:
-        return Group.of(Task.START, self.sweeps)
+        return self.variant.in_one_kernel and self.bound.points(self.variant.start) <= TOGETHER
 
     @property
     def _products(self) -> tuple[Phase, ...]:
@@ -129,4 +126,4 @@ class CudaLines:
     @property
     def points(self) -> int:
         """Threads that a line could use."""
-        return max(map(self.bound.points, (Group.PRODUCT, self._start)))
+        return max(map(self.bound.points, (Group.PRODUCT, self.variant.start)))

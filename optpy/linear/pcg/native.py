@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import LINES, Field, Group, Sweeps, Task, VectorKind
-from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.ending import linear_summary
+from optpy.linear.ending import Ending, endings_source, linear_summary
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork, safe_work_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -123,8 +123,9 @@ class NativeLoop:
         rows = np.zeros((iterations, 7))
         return rows, rows.ctypes.data
 
-    def lines(self, damped: bool, sweeps: Sweeps) -> PcgKernels:
+    def lines(self, damped: bool, variant: Variant) -> PcgKernels:
         """See ``Executor.lines``."""
+        sweeps = variant.sweeps
         found = self._lines.get((damped, sweeps))
         if found is None:
             found = self._lines[damped, sweeps] = lines(self.bound, self.unknowns, damped, sweeps)

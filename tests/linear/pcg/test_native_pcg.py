@@ -20,10 +20,9 @@ from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.ir import VectorKind
-from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime import library
 from optpy.linear import safe_work
-from optpy.linear.ending import _ENDINGS
+from optpy.linear.ending import _ENDINGS, Ending
 from optpy.linear.pcg.native import conjugate_gradients_source
 from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress

@@ -19,9 +19,9 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Group, VectorKind
-from optpy.kernels.codegen.endings import Ending
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.linear.ending import Ending
 from optpy.linear.pcg import cuda_lines, queued
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Dim, Field, Graph, Group, Incidence, Index, Routine, Sweeps, entry_dim
+from optpy.ir import Dim, Field, Graph, Group, Incidence, Index, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgState, context_type
@@ -49,42 +49,28 @@ class CudaLibrary:
         Raises:
             CompileError: as the others.
         """
-        self._module(("routines", index))
+        self._module(("routines", index), lambda: self.program.routines_source(index))
 
     def routine(self, name: str, index: str) -> Kernel:
         """The kernel that launches a phase of a group."""
-        return self._kernel(("routines", index), name)
+        return self.kernel(("routines", index), lambda: self.program.routines_source(index), name)
 
-    def pcg(self, name: str, sweeps: Sweeps, damped: bool, index: str) -> Kernel:
-        """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
-        return self._kernel(("pcg", sweeps, "damped" if damped else "", index), name)
-
-    def further(self, module: str, source: Callable[[], str], name: str) -> Kernel:
-        """A kernel of a further module.
+    def kernel(self, module: tuple[str, ...], source: Callable[[], str], name: str) -> Kernel:
+        """A kernel of a module.
 
         Args:
             module: what it is asked for by.
             source: makes its text.
             name: of the kernel.
         """
-        if (module,) not in self._modules:
-            self._modules[module,] = self.device.load(source())
-        return self._kernel((module,), name)
-
-    def _kernel(self, key: tuple[str, ...], name: str) -> Kernel:
-        found = self._kernels.get((*key, name))
+        found = self._kernels.get((*module, name))
         if found is None:
-            found = self._kernels[(*key, name)] = self._module(key).kernel(name)
+            found = self._kernels[(*module, name)] = self._module(module, source).kernel(name)
         return found
 
-    def _module(self, key: tuple[str, ...]) -> Module:
+    def _module(self, key: tuple[str, ...], source: Callable[[], str]) -> Module:
         if key not in self._modules:
-            match key:
-                case ("pcg", sweeps, damped, index):
-                    source = self.program.pcg_source(Sweeps(sweeps), bool(damped), index)
-                case (*_, index):
-                    source = self.program.routines_source(index)
-            self._modules[key] = self.device.load(source)
+            self._modules[key] = self.device.load(source())
         return self._modules[key]
 
     @property

@@ -17,11 +17,14 @@ from typing import Literal
 import pytest
 
 from optpy.api.pipeline import derive_cuda
-from optpy.ir import Coupling, Group, Sweeps, Target, Task
+from optpy.ir import Coupling, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL
+from optpy.linear.multigrid.cuda_grid import ON_GRID
 from optpy.linear.multigrid.cuda_levels import multigrid_source
+from optpy.linear.pcg.variant import Variant
 from tests.integration.test_operators import exact_functions
 from tests.support.applications import ENERGIES
 from tests.support.schedules import by_hand
@@ -35,8 +38,8 @@ FULL = "sm_90"
 Form = Literal["gather", "scatter"]
 FORMS: tuple[Form, ...] = ("gather", "scatter")
 VARIANTS = tuple(product(FORMS, ("float32", "float64")))
-PCG = tuple(product((Sweeps.DIAGONAL, Sweeps.BLOCKS), (False, True)))
-MULTIGRID = tuple((Sweeps.MULTIGRID, damped) for damped in (False, True))
+PCG = tuple(product((DIAGONAL, BLOCKS), (False, True)))
+MULTIGRID = tuple((ON_GRID, damped) for damped in (False, True))
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,16 @@ def program(name: str, form: Form, dtype: str) -> CudaProgram:
 
 
 def sources(
-    name: str, form: Form, dtype: str, pcg: tuple[tuple[Sweeps, bool], ...], index: str = "int"
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[Variant, bool], ...], index: str = "int"
 ) -> Iterator[Source]:
-    """The groups' kernels, and conjugate gradients by some (sweeps, damped)."""
+    """The groups' kernels, and conjugate gradients by some (variant, damped)."""
     made = program(name, form, dtype)
     what = f"{name}, {form}, {dtype}, {index}"
     yield Source(f"{what}: routines", made.routines_source(index))
-    for sweeps, damped in pcg:
-        if Group.of(Task.START, sweeps) in made.phases:
-            yield Source(f"{what}: pcg{sweeps} {damped}", made.pcg_source(sweeps, damped, index))
-            if sweeps is Sweeps.MULTIGRID and isinstance(made.coupling, Coupling):
+    for variant, damped in pcg:
+        if variant.start in made.phases:
+            yield Source(f"{what}: pcg{variant.sweeps} {damped}", variant.source(made, damped, index))
+            if variant is ON_GRID and isinstance(made.coupling, Coupling):
                 yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
 
 
@@ -116,8 +119,8 @@ def test_every_energy_form_and_precision_and_all_conjugate_gradients_are_compile
     names = [s.name for s in chosen()]
     for part in (*ENERGIES, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
         assert any(part in name for name in names), part
-    for sweeps, damped in PCG + MULTIGRID:
-        assert any(f"pcg{sweeps} {damped}" in name for name in names), (sweeps, damped)
+    for variant, damped in PCG + MULTIGRID:
+        assert any(f"pcg{variant.sweeps} {damped}" in name for name in names), (variant, damped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
