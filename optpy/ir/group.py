@@ -6,7 +6,7 @@ A group is its name, too, as generated sources and users spell it: ``Group.PRODU
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import Self, final
+from typing import Final, Self, final
 
 
 @final
@@ -83,6 +83,10 @@ LINES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
 _REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
 
 
+def _text(task: Task, sweeps: Sweeps, damped: bool) -> str:
+    return f"{task.text}{'_damped' if damped else ''}{sweeps.value}"
+
+
 @final
 class Group(StrEnum):
     """A group of routines: one routine for each domain or grid.
@@ -98,7 +102,7 @@ class Group(StrEnum):
     damped: bool
 
     def __new__(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL, damped: bool = False) -> Self:
-        text = f"{task.text}{'_damped' if damped else ''}{sweeps.value}"
+        text = _text(task, sweeps, damped)
         group = str.__new__(cls, text)
         group._value_, group.task, group.sweeps, group.damped = text, task, sweeps, damped
         return group
@@ -114,14 +118,22 @@ class Group(StrEnum):
         return self.task is not Task.NORMAL and self.sweeps is not Sweeps.STORED
 
     @classmethod
-    def of(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL) -> Self:
-        """The undamped group of a task, for some sweeps."""
-        return next(g for g in cls if g.task is task and g.sweeps is sweeps and not g.damped)
+    def of(cls, task: Task, sweeps: Sweeps = Sweeps.DIAGONAL, damped: bool = False) -> Group:
+        """The group with these attributes.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return cls.named(_text(task, sweeps, damped))
 
     @classmethod
-    def named(cls, text: str) -> Self:
-        """The group of a name."""
-        return next(g for g in cls if g == text)
+    def named(cls, text: str) -> Group:
+        """The group of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return _BY_NAME[text]
 
     SOLVED = Task.SOLVED
     PRECOMPUTE = Task.PRECOMPUTE
@@ -162,3 +174,6 @@ class Group(StrEnum):
     FLUSH_STORED = Task.FLUSH, Sweeps.STORED
     RESTART_STORED = Task.RESTART, Sweeps.STORED
     NORMS_STORED = Task.NORMS, Sweeps.STORED
+
+
+_BY_NAME: Final = {group.value: group for group in Group}

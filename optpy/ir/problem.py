@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.errors import Location
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Scalar
 from optpy.ir.residual import Residual
-from optpy.ir.spaces import Dim, Field, Graph
+from optpy.ir.spaces import Dim, Graph
 from optpy.symbolic.expr import Expr
 
 

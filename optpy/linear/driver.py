@@ -13,11 +13,11 @@ from optpy.linear.executor import Executor
 from optpy.linear.method import Method, NoMemory, Outcome, Solved, Task, go_on
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.record import Form, Record
-from optpy.linear.registry import REGISTRY, applies, check, named
+from optpy.linear.registry import REGISTRY, applies, check, named, refuse_on_gpu
 from optpy.linear.right_hand_side import RightHandSide
 from optpy.linear.safe_work import OutOfTime, SafeWork
 from optpy.linear.system import System
-from optpy.solver.options import Preconditioner, refuse_on_gpu
+from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 

@@ -21,7 +21,7 @@ from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 Vector: TypeAlias = NDArray[np.floating[Any]]
 
-_PATIENCE = 100
+PATIENCE = 100
 """Iterations without progress."""
 
 
@@ -125,7 +125,7 @@ class Progress:
         if 2 * s.rho_next < self._rho or abs(s.Q - self._Q) > self._precision * abs(s.Q):
             self._k, self._rho, self._Q = s.k, s.rho_next, s.Q
             return False
-        return s.k - self._k >= _PATIENCE and 5 * (s.k - self._k) >= s.k
+        return s.k - self._k >= PATIENCE and 5 * (s.k - self._k) >= s.k
 
 
 def dot(u: Vector, v: Vector) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optpy as op
+from bench.registers import VARIANTS
 from optpy.api.pipeline import derive_cuda
 from optpy.ir import Coupling, Target
 from optpy.linear.multigrid.cuda_levels import multigrid_source
@@ -116,10 +117,10 @@ def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
 
 def sources_of(program: Any) -> Iterator[str]:
     yield program.routines_source("int")
-    for suffix in ("", "_block", "_multigrid"):
+    for variant in VARIANTS:
         for damped in (False, True):
-            if f"start{suffix}" in program.phases:
-                yield program.pcg_source(suffix, damped, "int")
+            if variant.start in program.phases:
+                yield variant.source(program, damped, "int")
     if isinstance(program.coupling, Coupling):
         yield multigrid_source(program.coupling, program.dtype)
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 import optpy as op
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import library
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
@@ -190,7 +191,7 @@ def check_exact_functions(dtype: Any, solver: op.Solver | None = None) -> None:
     slopes = np.log1p(x) / (1 + x) + np.expm1(x) * np.exp(x) + np.sinc(x) * sinc
     ops.linearise()
     np.testing.assert_allclose(
-        ops.get("g")[: len(x)], slopes.astype(np.float64), rtol=1e-5 if eps > 1e-10 else 1e-7, atol=8 * eps
+        ops.get(VectorKind.G)[: len(x)], slopes.astype(np.float64), rtol=1e-5 if eps > 1e-10 else 1e-7, atol=8 * eps
     )
 
 
@@ -238,8 +239,8 @@ def test_rows_longer_than_a_segment(dtype: Any, epsilon: float) -> None:
         ops = Operators(energy, data, dtype, threads)
         near(ops.problem.evaluate().total, 0.5 * F @ F, F @ F, epsilon)
         near(ops.linearise(), np.abs(J.T @ F).max(initial=0), 100, epsilon)
-        near(ops.get("g"), J.T @ F, 100, epsilon)
-        near(ops.get("C"), J.multiply(J).sum(axis=0), 100, epsilon)
+        near(ops.get(VectorKind.G), J.T @ F, 100, epsilon)
+        near(ops.get(VectorKind.C), J.multiply(J).sum(axis=0), 100, epsilon)
         p = rng.standard_normal(J.shape[1]) * ops.solved()
         Ap, pAp = ops.apply(p)
         near(Ap, J.T @ (J @ p), 100, epsilon)

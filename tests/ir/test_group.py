@@ -19,7 +19,8 @@ def test_a_group_is_found_by_its_fields() -> None:
     assert Group.of(Task.PRODUCT) is Group.PRODUCT
     for sweeps in Sweeps:
         assert [Group.of(task, sweeps) for task in LINES] == [f"{task.text}{sweeps}" for task in LINES]
-    with pytest.raises(StopIteration):
+    assert Group.of(Task.PRODUCT, damped=True) is Group.PRODUCT_DAMPED
+    with pytest.raises(KeyError):
         Group.of(Task.SMOOTH, Sweeps.BLOCKS)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
 from optpy.ir.loops.whole import Condition, Fetch, Flag, Lane, Load, Pitch, Place, Whole, all_of
-from optpy.ir.spaces import Dim, Domain, Field
+from optpy.ir.spaces import Dim, Domain
 from optpy.symbolic.affine import Entry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables

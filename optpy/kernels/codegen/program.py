@@ -34,7 +34,7 @@ class Program(AbstractProgram):
         source: the whole C source.
         parts: of it; compilers that run side by side take one each, told by OPTPY_PART.
         dtype: the solver's precision.
-        coupling: for the multigrid of a grid, where it applies; else why it does not.
+        coupling: of the unknowns where they stand on one grid; else why there is none.
         normal: the assembled J^T J, where there is one; else why there is none.
         traffic: of each kernel: loads and stores at each point, and the dims of its loops within a point. Counted once,
             as large expressions are walked through for it.
@@ -64,7 +64,7 @@ def c_program(
         numbered: the kernels, with their numbers.
         dtype: the solver's precision: "float32" or "float64".
         solver_scalars: names of the run-time scalars, in the order in which they are passed.
-        coupling: of the unknowns, for the multigrid of their grid.
+        coupling: of the unknowns where they stand on one grid; else why there is none.
         normal: where there is one, the source has the function that adds up its rows.
     """
     dialect = c_dialect(dtype)

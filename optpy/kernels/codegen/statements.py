@@ -89,8 +89,8 @@ class StatementPrinter:
         return f"c->field[{slot}]", f"c->plane[{slot}]"
 
     def _given(self, key: Scalar) -> str:
-        if "." in key.name:
-            return f"scalar[{self._target.scalars.index(key.name.partition('.')[2])}]"
+        if key.of_solver:
+            return f"scalar[{self._target.scalars.index(key.name)}]"
         return f"c->param[{self._target.slots.params[key.name]}]"
 
     # -- whole numbers -------------------------------------------------------------------------------------------------

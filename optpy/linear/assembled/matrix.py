@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import NormalMatrix
+from optpy.ir import Group, NormalMatrix
 from optpy.kernels.runtime.library import BoundProgram
 from optpy.linear.assembled.assembly import AssembledMatrix, places, sparsity
 from optpy.linear.assembled.native import matrix_solvers
@@ -47,7 +47,7 @@ class Assembly:
     def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
         """Compute the blocks of J^T J (+ D) as it now is."""
         bound = self.bound
-        bound.run("normal")
+        bound.run(Group.NORMAL)
         matrix.state.add_row = address(bound.library.kernels.optpy_add_row)
         for name, elements in self._normal.vectors.items():
             setattr(matrix.state, name, places(elements, bound.program.slots))
@@ -56,4 +56,4 @@ class Assembly:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve with the matrix."""
-        return self.bound.run("residual_stored")
+        return self.bound.run(Group.NORMS_STORED)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
+from optpy.ir import Sweeps
 from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, begin_anew, go_on
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.variant import Variant
 from optpy.solver.protocol import LinearStatus
+
+DIAGONAL = Variant(Sweeps.DIAGONAL, "linear/jacobi/pcg_jacobi.cuh", ("resume", "solve"), in_one_kernel=True)
+BLOCKS = replace(DIAGONAL, sweeps=Sweeps.BLOCKS)
+"""By the diagonal, and by the blocks."""
 
 
 @final
@@ -30,7 +36,7 @@ class JacobiSolve(Method):
         return "block_jacobi" if self._blocks else "jacobi"
 
     def solve(self, state: PcgState, task: Task) -> Solved:
-        lines = self._executor.lines(task.damped, "_block" if self._blocks else "")
+        lines = self._executor.lines(task.damped, BLOCKS if self._blocks else DIAGONAL)
         limits = replace(task.limits, eta=task.limits.forcing())
         summary = self._executor.run(lines, state, limits, task.patience, task.ahead)
         if summary is None:

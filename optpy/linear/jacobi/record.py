@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from optpy.linear.jacobi.jacobi import JacobiSolve
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL, JacobiSolve
 from optpy.linear.record import Form, Record
 from optpy.linear.system import System
 
@@ -19,7 +19,8 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
 
     def compiled(system: System, damped: bool) -> None:
         bound = system.bound
-        bound.library.pcg("pcg_solve", "_block" if blocks and system.executor.has_blocks else "", damped, bound.index)
+        variant = BLOCKS if blocks and system.executor.has_blocks else DIAGONAL
+        variant.kernel(bound.library, "pcg_solve", damped, bound.index)
 
     return compiled
 

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, Group, Sweeps, Task, VectorKind
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_lines import CudaLines
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
+
+ON_GRID = Variant(
+    Sweeps.MULTIGRID,
+    "linear/multigrid/pcg_multigrid.cuh",
+    ("begin", "smooth_start", "smooth_update", "smooth_resume", "power"),
+    (Task.SMOOTH, Task.POWER),
+)
+"""By the multigrid of a grid."""
 
 
 @final
@@ -29,7 +38,7 @@ class CudaGridMultigrid:
         self._bound = bound
         self._unknowns = unknowns
         self.levels = CudaMultigrid(bound)
-        bound.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
+        bound.buffers.provide(vector(VectorKind.Z, u) for u in unknowns)  # last: what has been provided stays
 
     @property
     def nbytes(self) -> int:
@@ -37,7 +46,7 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaLines:
         """The lines of conjugate gradients with the levels that were built last."""
-        return CudaLines(self._bound, self._unknowns, "_multigrid", damped, self.levels)
+        return CudaLines(self._bound, self._unknowns, ON_GRID, damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
@@ -47,15 +56,15 @@ class CudaGridMultigrid:
         for colour, point in levels.probes():
             safe_work.check()
             levels.put_probe(colour, point)
-            lines.product("z")
+            lines.product(VectorKind.Z)
             levels.take_probe(colour, point)
         levels.build_levels()
         levels.begin_finest_estimate()
         for n in range(POWER_ITERATIONS):
-            lines.product("z")
+            lines.product(VectorKind.Z)
             c.factor = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
             lines.queue("pcg_power")
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._bound.run("residual_multigrid")
+        return self._bound.run(Group.NORMS_MULTIGRID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.kernels.codegen.endings import Ending
+from optpy.linear.ending import Ending
 from optpy.linear.executor import Executor
 from optpy.linear.method import Method, Outcome, Solved, Task, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState

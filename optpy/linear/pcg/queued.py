@@ -9,13 +9,13 @@ from typing import Any, final
 import numpy as np
 
 from optpy.errors import InternalError
-from optpy.ir import Field
-from optpy.kernels.codegen.endings import Ending
+from optpy.ir import Field, Group
 from optpy.kernels.runtime.cuda.bound import BoundCuda
 from optpy.kernels.runtime.cuda.device import Mark
-from optpy.linear.ending import linear_summary
+from optpy.linear.ending import Ending, linear_summary
 from optpy.linear.pcg.cuda_lines import CudaLines
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.safe_point import SLICE
@@ -52,7 +52,7 @@ class QueuedLoop:
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.bound.program.phases
+        return Group.GRADIENT_BLOCKS in self.bound.program.phases
 
     @property
     def nbytes(self) -> int:
@@ -63,9 +63,9 @@ class QueuedLoop:
         rows = self.bound.xp.zeros((iterations, 7), np.float64)
         return rows, self.bound.device.address(rows)
 
-    def lines(self, damped: bool, suffix: str) -> CudaLines:
+    def lines(self, damped: bool, variant: Variant) -> CudaLines:
         """See ``Executor.lines``."""
-        return CudaLines(self.bound, self.unknowns, suffix, damped)
+        return CudaLines(self.bound, self.unknowns, variant, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
         """Queue it."""

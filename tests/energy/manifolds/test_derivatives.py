@@ -77,7 +77,7 @@ def data_for(energy: op.Energy, count: int = 4, seed: int = 0) -> dict[str, Any]
     rng = np.random.default_rng(seed)
     data = {}
     for f in energy.fields:
-        shape = (count, f.channels) if f.vector else (count,)
+        shape = (count, f.channels) if f.channel_axis else (count,)
         data[f.name] = STARTS[f.name][0](rng, count) if f.name in STARTS else rng.normal(size=shape)
     return data
 

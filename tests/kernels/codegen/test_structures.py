@@ -10,7 +10,6 @@ import pytest
 
 from optpy.errors import InternalError
 from optpy.kernels.codegen.cuda import context as cuda
-from optpy.kernels.codegen.endings import Ending, endings_source
 from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS
 from optpy.kernels.codegen.slots import Slots
@@ -22,6 +21,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import structures as aggregation
 from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
+from optpy.linear.ending import Ending, endings_source
 from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
 from optpy.linear.safe_work import SAFE_POINT

@@ -12,6 +12,7 @@ import trimesh
 import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import library
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.aggregation.record import AGGREGATION
@@ -96,8 +97,8 @@ def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 
     return problem
 
 
-def step(problem: CompiledProblem, kind: str = "delta") -> np.ndarray:
-    return np.concatenate([problem.read_vector(kind, u).ravel() for u in problem._unknowns])
+def step(problem: CompiledProblem) -> np.ndarray:
+    return np.concatenate([problem.read_vector(VectorKind.DELTA, u).ravel() for u in problem._unknowns])
 
 
 @pytest.mark.parametrize("kind", KINDS)

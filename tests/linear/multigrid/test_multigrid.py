@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import library
 from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid.grid import GridMultigrid
@@ -47,7 +48,7 @@ def test_every_iteration_is_that_of_the_reference(
     assert isinstance(multigrid.levels, GridMultigrid)
     grid = multigrid.levels.levels
     assert native.trace is not None
-    delta = np.concatenate([native.read_vector("delta", u).ravel() for u in energy.problem.unknowns])
+    delta = np.concatenate([native.read_vector(VectorKind.DELTA, u).ravel() for u in energy.problem.unknowns])
     omegas = [grid.state.omega, *(level.omega for level in grid._levels)]
     assert_same_solve(energy, values, damping, limits, omegas, (ours, native.trace, delta))
 

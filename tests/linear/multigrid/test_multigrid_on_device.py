@@ -11,6 +11,7 @@ import pytest
 import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid import cuda_levels as multigrid
@@ -70,7 +71,7 @@ def test_every_iteration_is_that_of_the_reference(gpu: Device, levels: None, cas
     assert isinstance(grid.levels, CudaGridMultigrid)
     made = grid.levels.levels
     assert problem.trace is not None
-    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.problem.unknowns]
+    delta = [gpu.to_host(problem.read_vector(VectorKind.DELTA, u)).ravel() for u in energy.problem.unknowns]
     omegas = gpu.to_host(made.omegas).tolist()
     assert_same_solve(energy, values, damping, limits, omegas, (ours, problem.trace, np.concatenate(delta)))
 
@@ -206,7 +207,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve(gpu: Device) ->
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = gpu.to_host(problem.read_vector("delta", energy.problem.unknowns[0]))
+    delta = gpu.to_host(problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0]))
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 

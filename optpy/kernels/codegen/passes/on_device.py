@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optpy.ir import Field, loops
+from optpy.ir import Field, Vector, VectorKind, loops
 from optpy.kernels.codegen.target import Target
 
 
@@ -24,12 +24,11 @@ def on_device(function: loops.Function, target: Target) -> loops.Function:
         # for sm_100 keeps all that they add until the end.
         adjacent = target.interleaved(field) and field not in added
         # The true residual of conjugate gradients takes A delta: with delta in the place of p.
-        instead = _delta(field, target) if field.name.startswith("p.") else None
+        instead = _delta(field.identity) if field.identity and field.identity.kind is VectorKind.P else None
         return (loops.Declare(replace(s.what, instead=instead, adjacent=adjacent)),)
 
     return replace(function, body=loops.rewrite(function.body, rule))
 
 
-def _delta(p: Field, target: Target) -> Field:
-    name = "delta." + p.name.removeprefix("p.")
-    return next(f for f in target.slots.fields if f.name == name)
+def _delta(p: Vector) -> Field:
+    return replace(p, kind=VectorKind.DELTA).field
