@@ -15,11 +15,12 @@ import numpy as np
 import optpy as op
 from bench.case import Data
 from optpy.api.session import Session
+from optpy.ir import Group
 
 RESIDUALS = 10
 _RUNS = 200
 _REPEAT = 2000
-_KERNELS = ("precompute", "jacobian", "evalJTF", "damp", "modelcost", "step", "cost")
+_KERNELS = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.DAMPING, Group.MODEL_COST, Group.STEP, Group.COST)
 """Of an iteration, beside those of its linear solve; those that an energy has."""
 
 N = op.dims("N")

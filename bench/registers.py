@@ -27,6 +27,8 @@ from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.executor import THREADS
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda, supported_architectures
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL
+from optpy.linear.multigrid.cuda_grid import ON_GRID
 from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.scheduling.residuals import cheapest, scatters
 
@@ -37,6 +39,7 @@ _GRANULARITY = 256  # registers that a warp takes at a time
 _THREADS_AT_MOST = {75: 1024, 86: 1536, 87: 1536, 88: 1536, 89: 1536, 110: 1536, 120: 1536, 121: 1536}
 _USUAL_THREADS = 2048
 
+VARIANTS = (DIAGONAL, BLOCKS, ON_GRID)
 FORMS = ("gather", "scatter", "all")
 """What `--form` says of residuals over graphs: gathered at each point, scattered where that costs less, or always."""
 
@@ -87,10 +90,13 @@ def blocks_by_registers(registers: int, architecture: str, threads: int = THREAD
 def sources(program: CudaProgram, index: str) -> Iterator[tuple[str, str]]:
     """Everything that a solve could need to compile: a name, and the text."""
     yield "routines", program.routines_source(index)
-    for suffix in ("", "_block", "_multigrid"):
-        if f"start{suffix}" in program.phases:
+    for variant in VARIANTS:
+        if variant.start in program.phases:
             for damped in (False, True):
-                yield f"pcg{suffix}{' damped' if damped else ''}", program.pcg_source(suffix, damped, index)
+                yield (
+                    f"pcg{variant.preconditioning}{' damped' if damped else ''}",
+                    variant.source(program, damped, index),
+                )
     if isinstance(program.coupling, Coupling):
         yield "multigrid", multigrid_source(program.coupling, program.dtype)
 

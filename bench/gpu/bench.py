@@ -16,7 +16,7 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.api.session import Session
 from optpy.energy.derive.vectors import vector
-from optpy.ir import tangent
+from optpy.ir import Group, Task, VectorKind, tangent
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.solver.options import SolveOptions
@@ -62,16 +62,16 @@ class Bench:
         return self.case.method == "lm"
 
     @property
-    def product(self) -> str:
+    def product(self) -> Group:
         """The group of the product that conjugate gradients take: with D where the case is damped."""
-        return "applyJTJ_damped" if self.damped else "applyJTJ"
+        return Group.of(Task.PRODUCT, damped=self.damped)
 
     @property
     def nbytes(self) -> int:
         """All memory of the solve."""
         return self.problem.nbytes
 
-    def run(self, group: str, repeat: int) -> float:
+    def run(self, group: Group, repeat: int) -> float:
         """Seconds for one run of a group, waited for after all of them."""
         return self.problem.benchmark(group, repeat)
 
@@ -83,7 +83,7 @@ class Bench:
         self.device.mark().wait()
         return time.perf_counter() - begin
 
-    def launches(self, group: str) -> Counts:
+    def launches(self, group: Group) -> Counts:
         """What one run of a group asks of the device."""
         before = self.device.counts.copy()
         self.executor.queue(group)
@@ -115,9 +115,9 @@ class Bench:
         self.problem._linearise_at_x()  # a linear solve leaves J at the end of its step
         unknowns = self.case.energy.problem.unknowns
         for u in unknowns:
-            self.executor.buffers.write(vector("p", u), p[u.name])
-        self.executor.queue("applyJTJ")
-        return {u.name: self.executor.buffers.read(vector("Ap", u)) for u in unknowns}
+            self.executor.buffers.write(vector(VectorKind.P, u), p[u.name])
+        self.executor.queue(Group.PRODUCT)
+        return {u.name: self.executor.buffers.read(vector(VectorKind.AP, u)) for u in unknowns}
 
     def random_vector(self, seed: int = 0) -> dict[str, Any]:
         """A vector of the solve's dtype on the device; 0 where nothing is solved for, as J^T J leaves it."""
@@ -131,8 +131,8 @@ class Bench:
         """1 where J^T J has something on its diagonal, else 0; of the shapes of the vectors."""
         buffers = self.executor.buffers
         self.problem._linearise_at_x()
-        self.executor.queue("evalJTF")
-        diagonal = {u.name: buffers.read(vector("C", u)) for u in self.case.energy.problem.unknowns}
+        self.executor.queue(Group.GRADIENT)
+        diagonal = {u.name: buffers.read(vector(VectorKind.C, u)) for u in self.case.energy.problem.unknowns}
         return {name: (values != 0).astype(self.dtype) for name, values in diagonal.items()}
 
     def stacked(self, vectors: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget
 from bench.peers import PeerMissingError, cusparse, jax_products, torch_products
 from bench.peers.products import PeerProduct
+from optpy.ir import Group
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 """Of a peer's product, in norm, relative to that of optpy's."""
@@ -50,9 +51,9 @@ def measure(bench: Bench, size: int, budget: Budget) -> Iterator[Beside]:
     """All peers on the data of a bench: J^T J p, without damping."""
     p = bench.random_vector()
     reference = {name: bench.device.to_host(a) for name, a in bench.apply_jtj(p).items()}
-    bench.run("applyJTJ", 3)
-    repeat = max(1, min(budget.repeat, round(budget.seconds / bench.run("applyJTJ", 3))))
-    ours = min(bench.run("applyJTJ", repeat) for _ in range(budget.runs))
+    bench.run(Group.PRODUCT, 3)
+    repeat = max(1, min(budget.repeat, round(budget.seconds / bench.run(Group.PRODUCT, 3))))
+    ours = min(bench.run(Group.PRODUCT, repeat) for _ in range(budget.runs))
     for name, make in _peers(bench, p):
         yield _timed(bench, size, name, make, reference, ours, budget)
         free_memory(bench.device.xp)

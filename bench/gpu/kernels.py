@@ -14,6 +14,7 @@ from bench.gpu.bench import Bench
 from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.counting import Counts
 from bench.traffic import bytes_per_pixel
+from optpy.ir import Group
 
 SHORT, LONG = 10, 60
 """Iterations of the two linear solves whose difference is the time of an iteration: few enough that the residual does
@@ -123,7 +124,7 @@ def _measured(bench: Bench, routine: str, size: int, meter: GpuCopyMeter, budget
     if routine == "pcg":
         run, facts = _iteration(bench, budget)
     else:
-        group = bench.product if routine == "applyJTJ" else routine
+        group = bench.product if routine == "applyJTJ" else Group.named(routine)
         run, counts = _routine(bench, group, budget), bench.launches(group)
         facts = dict(launches=counts.launches, host_reads=counts.host_reads)
     runs, copies = [], (meter.memory(), meter.measure(moved))
@@ -151,7 +152,7 @@ def _measured(bench: Bench, routine: str, size: int, meter: GpuCopyMeter, budget
     )
 
 
-def _routine(bench: Bench, group: str, budget: Budget) -> Callable[[], float]:
+def _routine(bench: Bench, group: Group, budget: Budget) -> Callable[[], float]:
     bench.run(group, 1)  # compiles, where that has not happened
     repeat = max(1, min(budget.repeat, round(budget.seconds / bench.run(group, 3))))
     return lambda: bench.run(group, repeat)

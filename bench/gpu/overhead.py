@@ -13,8 +13,11 @@ from typing import Any, final
 
 from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget, KernelTime
+from optpy.ir import Group, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.runtime.cuda.device import LoadedKernel
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL
+from optpy.linear.pcg.variant import Variant
 
 _SHORT, _LONG = 20, 200
 
@@ -69,9 +72,9 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
         bench: where it was; a linear solve has run on it.
         row: of the routine "pcg".
     """
-    suffix = "_block" if bench.preconditioner == "block_jacobi" else ""
-    module = bench.device.load(source(bench.executor.program, suffix, bench.damped, bench.executor.index))
-    points = max(bench.executor.points(group) for group in (f"start{suffix}", "applyJTJ"))
+    variant = BLOCKS if bench.preconditioner == "block_jacobi" else DIAGONAL
+    module = bench.device.load(source(bench.executor.program, variant, bench.damped, bench.executor.index))
+    points = max(bench.executor.points(group) for group in (variant.start, Group.PRODUCT))
     direction, apply, update = (
         _work(bench, module.kernel(f"work_{stage}"), points, budget) for stage in ("direction", "apply", "update")
     )
@@ -89,11 +92,11 @@ def measure(bench: Bench, row: KernelTime, budget: Budget) -> Overhead:
     )
 
 
-def source(program: CudaProgram, suffix: str, damped: bool, index: str) -> str:
-    """The sources of conjugate gradients, with the loops behind them; the arguments are those of `pcg_source`."""
-    products = len(program.phases["applyJTJ_damped" if damped else "applyJTJ"])
+def source(program: CudaProgram, variant: Variant, damped: bool, index: str) -> str:
+    """The sources of conjugate gradients, with the loops behind them; the arguments are those of `Variant.source`."""
+    products = len(program.phases[Group.of(Task.PRODUCT, damped=damped)])
     applies = "".join(f"phase_apply_{n}(c, scalar, sum, false); " for n in range(products))
-    return f"{program.pcg_source(suffix, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
+    return f"{variant.source(program, damped, index)}{_LOOPS}OPTPY_WORK(work_apply, {applies})\n"
 
 
 def _work(bench: Bench, kernel: LoadedKernel, points: int, budget: Budget) -> float:

@@ -14,8 +14,8 @@ import numpy as np
 
 from optpy.api.executor import Executor, Linear
 from optpy.api.flat import FlatVectors, Smooth
-from optpy.energy.derive.vectors import block_channels, vector
-from optpy.ir import Problem, tangent
+from optpy.energy.derive.vectors import vector
+from optpy.ir import Group, Problem, VectorKind, tangent
 from optpy.solver.protocol import Cost, Hidden, Rounding
 from optpy.solver.rounding import (
     PROBES,
@@ -72,7 +72,7 @@ class Arithmetic:
         """See `NonlinearProblem.curvature`."""
         # The entries of a block off its diagonal are none larger.
         blocks = self._linear.blocks
-        stored = (vector("C", u, block_channels(u) if blocks else None) for u in self._unknowns)
+        stored = (vector(VectorKind.C, u, blocks) for u in self._unknowns)
         return max(float(self._executor.buffers.view(c).max()) for c in stored)
 
     def sensitivities(self) -> dict[str, float]:
@@ -91,7 +91,9 @@ class Arithmetic:
 
         def found(xp: Any) -> Rounding:
             v = self._flat(xp)
-            return rounding(v.read("g"), v.diagonal(), v.magnitudes(), v.read("delta"), cost, v.apply_jtj, xp)
+            return rounding(
+                v.read(VectorKind.G), v.diagonal(), v.magnitudes(), v.read(VectorKind.DELTA), cost, v.apply_jtj, xp
+            )
 
         return self._where_there_is_room(found)
 
@@ -100,7 +102,7 @@ class Arithmetic:
 
         def largest(xp: Any) -> float:
             v = self._flat(xp)
-            return cosine(v.read("g"), v.diagonal(), cost, xp)
+            return cosine(v.read(VectorKind.G), v.diagonal(), cost, xp)
 
         return self._where_there_is_room(largest)
 
@@ -109,7 +111,7 @@ class Arithmetic:
 
         def change(xp: Any) -> float:
             v = self._flat(xp)
-            g, step = v.read("g"), v.read("delta")
+            g, step = v.read(VectorKind.G), v.read(VectorKind.DELTA)
             return -float((step * (g + v.apply_jtj(step) / 2)).sum())
 
         return self._where_there_is_room(change)
@@ -127,7 +129,7 @@ class Arithmetic:
             x = xp.where(v.diagonal() > 0, unit * v.magnitudes(), 0.0)  # what is fixed stays
 
             def at(probe: int) -> Cost:
-                v.write("delta", random_signs(len(x), probe, xp) * x)
+                v.write(VectorKind.DELTA, random_signs(len(x), probe, xp) * x)
                 return there()
 
             return largest_changes(here, map(at, range(PROBES)))
@@ -180,16 +182,16 @@ class Arithmetic:
 
         def model(step: Any) -> float:
             in_time()
-            v.write("delta", step)
-            self._executor.queue("modelcost")
-            return self._executor.totals("modelcost")["model_cost_change"]
+            v.write(VectorKind.DELTA, step)
+            self._executor.queue(Group.MODEL_COST)
+            return self._executor.totals(Group.MODEL_COST)["model_cost_change"]
 
         c = v.diagonal()
         try:
             left, step = left_in(span, c, cost, self.n_residuals, apply, model, unit)
         except TimeoutError:
             left, step = math.inf, v.xp.zeros(len(c))
-        v.write("delta", step)
+        v.write(VectorKind.DELTA, step)
         return Hidden(left, is_next=math.isfinite(left))
 
     def write_noise(self, cost: float, unit: float) -> None:
@@ -197,7 +199,7 @@ class Arithmetic:
 
         def write(xp: Any) -> None:
             v = self._flat(xp)
-            v.write("g", unit * rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp))
+            v.write(VectorKind.G, unit * rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp))
 
         self._where_there_is_room(write)
 
@@ -206,7 +208,7 @@ class Arithmetic:
 
         def energy(xp: Any) -> float:
             v = self._flat(xp)
-            e = v.read("delta")
+            e = v.read(VectorKind.DELTA)
             return float((e * v.apply_jtj(e)).sum()) / 2
 
         return self._where_there_is_room(energy)

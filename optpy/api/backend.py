@@ -13,7 +13,7 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Extent, Problem, Routine, loops
+from optpy.ir import Extent, Group, Problem, Routine, VectorKind, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
@@ -49,7 +49,7 @@ class Listing(Protocol):
     """A program, for looking inside: ``Program`` or ``CudaProgram``."""
 
     @property
-    def groups(self) -> Mapping[str, tuple[int, ...]]: ...
+    def groups(self) -> Mapping[Group, tuple[int, ...]]: ...
 
     @property
     def kernels(self) -> Sequence[Kernel]: ...
@@ -154,7 +154,7 @@ class CudaBackend:
         device, program = self.library.device, self.program
         # Needed only where something is to be explained, and with multigrid.
         later = [residual_field(r) for r in problem.residuals]
-        later += [vector("z", u) for u in problem.unknowns]
+        later += [vector(VectorKind.Z, u) for u in problem.unknowns]
 
         def needs(sizes: Mapping[Extent, int], dtype: str) -> int:
             tables = table_bytes(program.symbols.tables, sizes)

@@ -16,7 +16,7 @@ from optpy.errors import OptionError
 from optpy.ir import Problem
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.solver.options import CPU_ONLY, refuse_on_gpu
+from optpy.linear.registry import CPU_ONLY, refuse_on_gpu
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from optpy.ir import Extent, Field, Hypergraph, Routine
+from optpy.ir import Extent, Field, Group, Hypergraph, Routine
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
@@ -29,7 +29,7 @@ class Executor(Protocol):
         """The module of the buffers' arrays: NumPy or CuPy."""
 
     @property
-    def groups(self) -> Mapping[str, Sequence[Routine]]:
+    def groups(self) -> Mapping[Group, Sequence[Routine]]:
         """The routines, by group."""
 
     def set_params(self, params: Mapping[str, float]) -> None: ...
@@ -39,10 +39,10 @@ class Executor(Protocol):
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Find the points at which something is solved for."""
 
-    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+    def queue(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
         """Run a group, at once or when the device comes to it."""
 
-    def totals(self, group: str) -> dict[str, float]:
+    def totals(self, group: Group) -> dict[str, float]:
         """The sums of a group's last run."""
 
     def wait(self) -> None:

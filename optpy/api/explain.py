@@ -14,7 +14,7 @@ from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Hypergraph, Problem, Role
+from optpy.ir import Group, Hypergraph, Problem, Role, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
 
@@ -22,7 +22,7 @@ from optpy.solver.protocol import Cost
 def residuals(problem: Problem, executor: Executor) -> dict[str, NDArray[Any]]:
     """evalF: each residual at x by its label, as (*domain, components)."""
     executor.buffers.provide(map(residual_field, problem.residuals))
-    executor.queue("evalF")
+    executor.queue(Group.RESIDUALS)
     return {r.label: executor.host(executor.buffers.read(residual_field(r))) for r in problem.residuals}
 
 
@@ -37,8 +37,8 @@ def explained_gradient(
     """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
     host, buffers = executor.host, executor.buffers
     inputs = {f: host(buffers.read(f)) for f in buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
-    arrays = {f.name: a if f.vector else a[..., 0] for f, a in inputs.items()}
+    arrays = {f.name: a if f.channel_axis else a[..., 0] for f, a in inputs.items()}
     edges = {g.name: host(c.edges) for g, c in graphs.items()}
     bound = BoundData(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
-    gradient = {u.name: host(buffers.read(vector("g", u))) for u in problem.unknowns}
+    gradient = {u.name: host(buffers.read(vector(VectorKind.G, u))) for u in problem.unknowns}
     return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)

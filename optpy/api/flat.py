@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from optpy.api.executor import Executor, Linear
 from optpy.energy.derive.retraction import magnitudes
-from optpy.energy.derive.vectors import block_channel, block_channels, vector
-from optpy.ir import Field, tangent
+from optpy.energy.derive.vectors import block_channel, vector
+from optpy.ir import Field, Group, VectorKind, tangent
 
 
 @final
@@ -38,8 +38,8 @@ class FlatVectors:
         sizes = self._executor.buffers.sizes
         return [(*(sizes[d] for d in u.dims), tangent(u).channels) for u in self._unknowns]
 
-    def read(self, kind: str) -> Any:
-        """A copy of a vector; see ``energy.vectors``."""
+    def read(self, kind: VectorKind) -> Any:
+        """A copy of a vector; see ``ir.Vector``."""
         buffers = self._executor.buffers
         if self.xp is not self._executor.xp:
             return self._joined(lambda u: buffers.read(vector(kind, u)))
@@ -50,7 +50,7 @@ class FlatVectors:
             self.xp.copyto(part.reshape(*stored.shape[1:], -1), self.xp.moveaxis(stored, 0, 2))
         return flat
 
-    def write(self, kind: str, values: Any) -> None:
+    def write(self, kind: VectorKind, values: Any) -> None:
         """Overwrite a vector, in the precision of the solve."""
         own = self._executor.xp
         for u, part in zip(self._unknowns, _parts(values, self.shapes), strict=True):
@@ -64,17 +64,17 @@ class FlatVectors:
         p is 0 afterwards, as it must stay where nothing is solved for: `applyJTJ` reads it there, too.
         """
         try:
-            self.write("p", p)
-            self._executor.queue("applyJTJ")
-            return self.read("Ap")
+            self.write(VectorKind.P, p)
+            self._executor.queue(Group.PRODUCT)
+            return self.read(VectorKind.AP)
         finally:
             for u in self._unknowns:
-                self._executor.buffers.view(vector("p", u))[...] = 0
+                self._executor.buffers.view(vector(VectorKind.P, u))[...] = 0
 
     def diagonal(self) -> Any:
         """diag(J^T J)."""
         if not self._linear.blocks:
-            return self.read("C")
+            return self.read(VectorKind.C)
         return self._joined(self._diagonal_of_blocks)
 
     def magnitudes(self) -> Any:
@@ -84,7 +84,7 @@ class FlatVectors:
 
     def _diagonal_of_blocks(self, unknown: Field) -> Any:
         n = tangent(unknown).channels
-        blocks = self._executor.buffers.read(vector("C", unknown, block_channels(unknown)))
+        blocks = self._executor.buffers.read(vector(VectorKind.C, unknown, blocks=True))
         return blocks[..., [block_channel(unknown, a, a) for a in range(n)]]
 
     def _joined(self, read: Callable[[Field], Any]) -> Any:

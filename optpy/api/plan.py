@@ -19,7 +19,7 @@ from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
-from optpy.ir import Problem, Routine
+from optpy.ir import Group, Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.toolchain.progress import reporting
 from optpy.scheduling.schedule import Given
@@ -199,12 +199,13 @@ class Solver:
         p = self._listing
         if name not in p.groups:
             raise OptionError(f"no routine {name!r}; there are: {', '.join(sorted(p.groups))}")
+        numbers = p.groups[Group.named(name)]
         if stage == "routine":
-            return "\n\n".join(str(p.routine(n)) for n in p.groups[name])
+            return "\n\n".join(str(p.routine(n)) for n in numbers)
         if stage == "loops":
-            return "\n\n".join(str(f) for n in p.groups[name] for f in p.loops[n])
+            return "\n\n".join(str(f) for n in numbers for f in p.loops[n])
         if stage == "source":
-            return "\n\n".join(p.functions[n] for n in p.groups[name])
+            return "\n\n".join(p.functions[n] for n in numbers)
         raise OptionError(f"no stage {stage!r}; there are: routine, loops, source")
 
 

@@ -15,7 +15,7 @@ from optpy.api.executor import Executor, Linear
 from optpy.api.explain import explained_cost, explained_gradient, residuals
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
-from optpy.ir import Extent, Field, Hypergraph, Problem, Role, Scalar
+from optpy.ir import Extent, Field, Group, Hypergraph, Problem, Role, Scalar, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -48,7 +48,7 @@ class CompiledProblem:
         self._executor = executor
         self._buffers = executor.buffers
         self._linear_solver = linear
-        self._reweights = "cost_of_step" in executor.groups
+        self._reweights = Group.COST_OF_STEP in executor.groups
         self._arithmetic = Arithmetic(executor, problem, linear)
         self._preconditioned = True
         self._damped = False
@@ -100,7 +100,7 @@ class CompiledProblem:
 
     @property
     def _solved_points_depend_on_params(self) -> bool:
-        routines = self._executor.groups.get("solved", ())
+        routines = self._executor.groups.get(Group.SOLVED, ())
         return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -151,7 +151,7 @@ class CompiledProblem:
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._buffers.memory:
-                if f.role is Role.VECTOR and not f.name.startswith(("candidate.", "F.")) and self._buffers.has(f):
+                if f.identity and f.identity.kind is not VectorKind.CANDIDATE and self._buffers.has(f):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
 
@@ -164,8 +164,8 @@ class CompiledProblem:
         inputs = (f for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
         return {f.name: self._buffers.read(f) for f in inputs}
 
-    def read_vector(self, kind: str, unknown: Field) -> NDArray[Any]:
-        """A copy of one of the solver's vectors (see ``energy.vectors``)."""
+    def read_vector(self, kind: VectorKind, unknown: Field) -> NDArray[Any]:
+        """A copy of one of the solver's vectors (see ``ir.Vector``)."""
         return self._buffers.read(vector(kind, unknown))
 
     @property
@@ -202,10 +202,10 @@ class CompiledProblem:
         return self._reweights
 
     def _cost(self) -> Cost:
-        self._executor.queue("cost")
-        return self._cost_of_last_run("cost")
+        self._executor.queue(Group.COST)
+        return self._cost_of_last_run(Group.COST)
 
-    def _cost_of_last_run(self, group: Literal["cost", "cost_of_step"]) -> Cost:
+    def _cost_of_last_run(self, group: Group) -> Cost:
         totals = self._executor.totals(group)
         by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
@@ -220,17 +220,17 @@ class CompiledProblem:
         return self._largest
 
     @property
-    def _gradient(self) -> str:
-        return "evalJTF_block" if self._linear_solver.blocks else "evalJTF"
+    def _gradient(self) -> Group:
+        return Group.GRADIENT_BLOCKS if self._linear_solver.blocks else Group.GRADIENT
 
     def _queue_linearisation(self) -> None:
-        for group in ("precompute", "jacobian", self._gradient):
+        for group in (Group.PRECOMPUTE, Group.JACOBIAN, self._gradient):
             self._executor.queue(group)
 
     def _queue_ahead(self) -> None:
         """Queues the work after a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._linearised = "nowhere"  # until all is queued
-        self._executor.queue("modelcost")
+        self._executor.queue(Group.MODEL_COST)
         self._queue_step()
         self._queue_at_candidate(linearise=True)
         self._ahead, self._linearised = True, "candidate"
@@ -257,7 +257,7 @@ class CompiledProblem:
             "preconditioned": float(self._preconditioned),
             "noise": _PIVOT_NOISE[self._executor.dtype],
         }
-        self._executor.queue("damp_block" if self._linear_solver.blocks else "damp", scalars)
+        self._executor.queue(Group.DAMPING_BLOCKS if self._linear_solver.blocks else Group.DAMPING, scalars)
 
     def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
@@ -317,24 +317,24 @@ class CompiledProblem:
 
     def model_cost_change(self) -> float:
         if not self._ahead:
-            self._executor.queue("modelcost")
-        return self._executor.totals("modelcost")["model_cost_change"]
+            self._executor.queue(Group.MODEL_COST)
+        return self._executor.totals(Group.MODEL_COST)["model_cost_change"]
 
     def try_step(self) -> Step:
         if not self._ahead:
             self._queue_step()
             self._queue_at_candidate(linearise=False)
-        totals, there = self._executor.totals("step"), self._cost_of_last_run("cost")
+        totals, there = self._executor.totals(Group.STEP), self._cost_of_last_run(Group.COST)
         norms = math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
         if not self.reweights:
             return Step(there, *norms)
-        return Step(self._cost_of_last_run("cost_of_step"), *norms, reweighted=there)
+        return Step(self._cost_of_last_run(Group.COST_OF_STEP), *norms, reweighted=there)
 
     def _queue_step(self) -> None:
         """The candidate, and its cost with what is held constant as it is at x, where that is another than its own."""
-        self._executor.queue("step")
+        self._executor.queue(Group.STEP)
         if self.reweights:
-            self._executor.queue("cost_of_step")
+            self._executor.queue(Group.COST_OF_STEP)
 
     def accept(self) -> None:
         self._at_start = False
@@ -356,7 +356,7 @@ class CompiledProblem:
         x = self._buffers.memory
         try:
             self._buffers.memory = self._with_candidate_as_x()
-            self._executor.queue("cost")
+            self._executor.queue(Group.COST)
             if linearise:
                 self._queue_linearisation()
         finally:
@@ -375,7 +375,7 @@ class CompiledProblem:
 
     # -- measuring and explaining ----------------------------------------------------------------------------------
 
-    def benchmark(self, group: str, repeat: int) -> float:
+    def benchmark(self, group: Group, repeat: int) -> float:
         """Seconds for one run of a group of routines on the bound data."""
         self._executor.wait()
         started = time.perf_counter()

@@ -16,7 +16,7 @@ from optpy.api.compiled import CompiledEnergy
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import BoundData, bind_update
 from optpy.errors import DataError, OptionError, OptpyError
-from optpy.ir import Problem
+from optpy.ir import Group, Problem
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.runtime.threads import thread_count
 from optpy.kernels.toolchain.progress import reporting
@@ -332,7 +332,7 @@ class Session:
         groups = self._compiled.backend(self._bound.dtype).program.groups
         if routine not in groups:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
-        return self._problem.benchmark(routine, repeat)
+        return self._problem.benchmark(Group.named(routine), repeat)
 
 
 @final

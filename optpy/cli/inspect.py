@@ -74,7 +74,7 @@ def _source(program: Program, routine: str) -> str:
     if routine not in program.groups:
         names = ", ".join(program.groups)
         raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
-    return "\n\n".join(program.functions[n] for n in program.groups[routine])
+    return "\n\n".join(program.functions[n] for n in program.groups[Group.named(routine)])
 
 
 def _schedule_lines(schedule: Schedule) -> Iterator[str]:

@@ -39,7 +39,7 @@ def sympy_leaf(key: Any) -> Any:
     import sympy
 
     if isinstance(key, ir.Access):
-        index = [*map(_sympy_index, key.index), *([key.channel] if key.field.vector else [])]
+        index = [*map(_sympy_index, key.index), *([key.channel] if key.field.channel_axis else [])]
         name = key.field.name
         return sympy.IndexedBase(name, real=True)[tuple(index)] if index else sympy.Symbol(name, real=True)
     if isinstance(key, ir.IndexValue):

@@ -3,12 +3,13 @@
 What users write as an energy is a ``Problem``. The builders in ``energy/`` turn it into ``Routine``s: maps over an
 index space that store values into fields and add up sums. ``kernels/`` turns routines into native code.
 
-How to read it, in order: ``spaces`` (sizes, domains, graphs, fields), ``leaves`` (what expressions read of them),
-``residual`` and ``problem`` (what is minimised), ``routine`` (what is computed), ``group`` (when, and
-where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
+How to read it, in order: ``spaces`` (sizes, domains, graphs), ``fields`` (arrays over them, the solver's vectors),
+``leaves`` (what expressions read of them), ``residual`` and ``problem`` (what is minimised), ``routine`` (what is
+computed), ``group`` (when, and where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.fields import DTYPES, REAL, Field, FieldChannel, ManifoldShape, Role, Vector, VectorKind, tangent
 from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
@@ -33,23 +34,16 @@ from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
 from optpy.ir.schedule import ChannelOrder, Decision, GridLayout, ResidualSchedule, Schedule, Split, StoredValue, Target
 from optpy.ir.spaces import (
-    DTYPES,
-    REAL,
     Domain,
     Extent,
-    Field,
-    FieldChannel,
     Hypergraph,
     Incidence,
     LoopVariable,
-    ManifoldShape,
-    Role,
     SumLoop,
     canonical_domain,
     entry_dim,
     loop_variable,
     point,
-    tangent,
 )
 
 __all__ = [
@@ -100,6 +94,8 @@ __all__ = [
     "Target",
     "Task",
     "Uncoupled",
+    "Vector",
+    "VectorKind",
     "When",
     "affines_of",
     "at_zero",

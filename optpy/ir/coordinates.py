@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from optpy.ir.fields import Role
 from optpy.ir.leaves import Access
-from optpy.ir.spaces import Role
 from optpy.symbolic.expr import ZERO, Expr, Var
 from optpy.symbolic.traverse import map_variables
 

@@ -6,7 +6,7 @@ A group is its name, too, as generated sources and users spell it: ``Group.PRODU
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import Self, final
+from typing import Final, Self, final
 
 
 @final
@@ -83,6 +83,10 @@ VECTOR_UPDATES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.REST
 _REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
 
 
+def _text(task: Task, preconditioning: Preconditioning, damped: bool) -> str:
+    return f"{task.text}{'_damped' if damped else ''}{preconditioning.value}"
+
+
 @final
 class Group(StrEnum):
     """A group of routines: one routine for each domain or grid.
@@ -100,7 +104,7 @@ class Group(StrEnum):
     def __new__(
         cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False
     ) -> Self:
-        text = f"{task.text}{'_damped' if damped else ''}{preconditioning.value}"
+        text = _text(task, preconditioning, damped)
         group = str.__new__(cls, text)
         group._value_, group.task, group.preconditioning, group.damped = text, task, preconditioning, damped
         return group
@@ -116,14 +120,22 @@ class Group(StrEnum):
         return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
 
     @classmethod
-    def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL) -> Self:
-        """The undamped group of a task, with a preconditioning."""
-        return next(g for g in cls if g.task is task and g.preconditioning is preconditioning and not g.damped)
+    def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False) -> Group:
+        """The group with these attributes.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return cls.named(_text(task, preconditioning, damped))
 
     @classmethod
-    def named(cls, text: str) -> Self:
-        """The group of a name."""
-        return next(g for g in cls if g == text)
+    def named(cls, text: str) -> Group:
+        """The group of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return _BY_NAME[text]
 
     SOLVED = Task.SOLVED
     PRECOMPUTE = Task.PRECOMPUTE
@@ -164,3 +176,6 @@ class Group(StrEnum):
     FLUSH_STORED = Task.FLUSH, Preconditioning.STORED
     RESTART_STORED = Task.RESTART, Preconditioning.STORED
     NORMS_STORED = Task.NORMS, Preconditioning.STORED
+
+
+_BY_NAME: Final = {group.value: group for group in Group}

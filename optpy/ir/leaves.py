@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from optpy.errors import Location
-from optpy.ir.spaces import Extent, Field, Hypergraph, LoopVariable
+from optpy.ir.fields import Field
+from optpy.ir.spaces import Extent, Hypergraph, LoopVariable
 from optpy.symbolic.affine import Affine, Divides, FloorDiv, SolutionCondition, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -81,11 +82,12 @@ class Scalar:
 
     name: str
     location: Location | None = field(default=None, compare=False)
+    of_solver: bool = False
     boolean = False
     finite = True
 
     def __str__(self) -> str:
-        return self.name
+        return f"solver.{self.name}" if self.of_solver else self.name  # no param has a dot
 
 
 @final

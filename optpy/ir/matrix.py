@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir.spaces import Domain, Extent, Field, FieldChannel, Hypergraph
+from optpy.ir.fields import Field, FieldChannel, VectorKind
+from optpy.ir.spaces import Domain, Extent, Hypergraph
 from optpy.symbolic.affine import Affine
 
 
@@ -38,7 +39,7 @@ class Coupling:
         elements: the channels of all unknowns, numbered in this order.
         reach: of each dim, how far apart two points are at most that are coupled at a constant offset.
         pairs: (row, column) of elements that are coupled, sorted; symmetric, with the diagonal.
-        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+        vectors: the solver's vectors that a preconditioner works on, element by element.
         edges: what couples points of the grid at distances that the data decides.
     """
 
@@ -46,7 +47,7 @@ class Coupling:
     elements: tuple[FieldChannel, ...]
     reach: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
-    vectors: Mapping[str, tuple[FieldChannel, ...]]
+    vectors: Mapping[VectorKind, tuple[FieldChannel, ...]]
     edges: tuple[EdgeCoupling, ...] = ()
 
     @property
@@ -106,10 +107,10 @@ class NormalMatrix:
         dims: of the grid.
         elements: the channels of all unknowns: the rows of a block.
         terms: what it is the sum of.
-        vectors: the solver's vectors that a preconditioner works on, by name, element by element.
+        vectors: the solver's vectors that a preconditioner works on, element by element.
     """
 
     dims: tuple[Extent, ...]
     elements: tuple[FieldChannel, ...]
     terms: tuple[NormalTerm, ...]
-    vectors: Mapping[str, tuple[FieldChannel, ...]]
+    vectors: Mapping[VectorKind, tuple[FieldChannel, ...]]

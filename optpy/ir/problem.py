@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.errors import Location
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Scalar
 from optpy.ir.residual import Residual
-from optpy.ir.spaces import Extent, Field, Hypergraph
+from optpy.ir.spaces import Extent, Hypergraph
 from optpy.symbolic.expr import Expr
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import final
 
 from optpy.errors import InternalError
+from optpy.ir.fields import REAL, Field, Role
 from optpy.ir.leaves import Access, LocalName, atoms_of, indices_of
-from optpy.ir.spaces import REAL, Domain, Field, Incidence, LoopVariable, Role, SumLoop, loop_variable, point
+from optpy.ir.spaces import Domain, Incidence, LoopVariable, SumLoop, loop_variable, point
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
 
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Access
-from optpy.ir.spaces import Extent, Field
+from optpy.ir.spaces import Extent
 from optpy.symbolic.expr import Expr
 
 

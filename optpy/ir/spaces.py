@@ -1,10 +1,9 @@
-"""Sizes, index spaces, and the arrays over them."""
+"""Sizes, and the index spaces over them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import final
 
 from optpy.errors import Location
@@ -95,76 +94,6 @@ SumLoop = LoopVariable | Incidence
 def loop_variable(loop: SumLoop) -> LoopVariable:
     """The variable that a loop counts with."""
     return loop.edge if isinstance(loop, Incidence) else loop
-
-
-class Role(Enum):
-    """The part that a field plays in a solve."""
-
-    UNKNOWN = "unknown"
-    DATA = "data"
-    STORED = "stored"
-    """An intermediate, computed once for each linearisation."""
-    VECTOR = "vector"
-    """A vector of the solver, of the layout of an unknown's tangent: gradient, step, search direction."""
-    TANGENT = "tangent"
-    """The displacement of an unknown on a manifold from its value: differentiated by, and 0 wherever it is
-    read."""
-
-
-REAL = "real"
-"""The dtype name of fields in the solver's own precision."""
-
-DTYPES = (REAL, "float32", "float64", "uint8", "int32", "bool")
-
-
-@dataclass(frozen=True)
-class ManifoldShape:
-    """The sizes of the manifold in which the elements of a field live, if not a vector space.
-
-    Attributes:
-        name: "SO3".
-        channels: how many numbers store an element.
-        dimension: in how many independent directions it can move.
-    """
-
-    name: str
-    channels: int
-    dimension: int
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Field:
-    """An array over a grid, with a fixed number of channels at every point."""
-
-    name: str
-    dims: tuple[Extent, ...]
-    channels: int
-    dtype: str
-    role: Role
-    vector: bool = False
-    """Whether users see a channel axis: shape (H, W, 1) is not (H, W)."""
-    location: Location | None = field(default=None, compare=False)
-    finite: bool = True
-    """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
-    manifold: ManifoldShape | None = None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def tangent(unknown: Field) -> Field:
-    """The coordinates in which an unknown moves: itself, or those of its manifold's tangent space at its value."""
-    if unknown.manifold is None:
-        return unknown
-    return Field(unknown.name, unknown.dims, unknown.manifold.dimension, REAL, Role.TANGENT, True, unknown.location)
-
-
-FieldChannel = tuple[Field, int]
-"""A channel of a field."""
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:

@@ -13,11 +13,11 @@ from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRe
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Implementation, Record
-from optpy.linear.registry import REGISTRY, applies, check, named
+from optpy.linear.registry import REGISTRY, applies, check, named, refuse_on_gpu
 from optpy.linear.right_hand_side import RightHandSide
 from optpy.linear.safe_work import OutOfTime, SafeWork
 from optpy.linear.system import System
-from optpy.solver.options import Preconditioner, refuse_on_gpu
+from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 

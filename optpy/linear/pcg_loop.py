@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from optpy.ir import Field
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -44,12 +45,12 @@ class PcgLoop(Protocol):
     def trace(self, iterations: int) -> tuple[Any, int]:
         """Memory for the scalars of so many iterations, (iterations, 7), and its address."""
 
-    def kernels(self, damped: bool, suffix: str) -> Any:
+    def kernels(self, damped: bool, variant: Variant) -> Any:
         """The kernels of an iteration whose preconditioner is part of them.
 
         Args:
             damped: whether A = J^T J + D, or J^T J alone.
-            suffix: of the groups' names: "" for Jacobi, "_block".
+            variant: by its sweeps; on a GPU, also by its kernels.
         """
 
     def run(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.method import LinearMethod
 from optpy.linear.system import System
-
-Option = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
-"""The names by which users ask for preconditioners."""
+from optpy.solver.options import PreconditionerName
 
 
 def _nothing(system: System, damped: bool) -> None:
@@ -55,12 +53,12 @@ class Record:
         with_energy: compiles what every solve of a program may need, when the energy is compiled.
     """
 
-    option: Option
+    option: PreconditionerName
     cpu: Implementation
     gpu: Implementation | str
     applicability: Callable[[System], str | None]
     takes_blocks: bool = False
-    starter: Option | None = None
+    starter: PreconditionerName | None = None
     patience: int | None = None
     affordable: Callable[[Any, bool], bool] | None = None
     iteration_cost: float = 1

@@ -8,11 +8,27 @@ from optpy.linear.aggregation.record import AGGREGATION
 from optpy.linear.cholesky.record import CHOLESKY
 from optpy.linear.jacobi.record import BLOCK_JACOBI, JACOBI
 from optpy.linear.multigrid.record import MULTIGRID
-from optpy.linear.record import Option, Record
+from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
-from optpy.solver.options import Preconditioner
+from optpy.solver.options import Preconditioner, PreconditionerName
 
 REGISTRY: tuple[Record, ...] = (CHOLESKY, JACOBI, BLOCK_JACOBI, MULTIGRID, AGGREGATION)
+
+CPU_ONLY = {r.option for r in REGISTRY} - {r.option for r in REGISTRY if isinstance(r.gpu, Implementation)}
+"""The options of preconditioners that do not run on a GPU."""
+
+
+def refuse_on_gpu(preconditioner: object) -> None:
+    """Nothing, if what is asked for by name runs on GPUs.
+
+    Raises:
+        OptionError: it runs on the CPU only.
+    """
+    if isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
+        raise OptionError(
+            f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi', 'block_jacobi' or, on one "
+            "grid, 'multigrid' with device='cuda', or device='cpu'"
+        )
 
 
 def compile_with_energy(library: CpuLibrary) -> None:
@@ -31,7 +47,7 @@ def applies(record: Record, system: System) -> bool:
     return not isinstance(record.implementation(system), str) and record.applicability(system) is None
 
 
-def named(option: Option, system: System) -> Record:
+def named(option: PreconditionerName, system: System) -> Record:
     """The preconditioner that an option stands for; the first one that has it, if none applies."""
     found = [r for r in REGISTRY if r.option == option]
     return next((r for r in found if applies(r, system)), found[0])

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, final
 
-from optpy.energy.derive.vectors import block_channel, block_channels, vector
-from optpy.ir import Field, tangent
+from optpy.energy.derive.vectors import block_channel, vector
+from optpy.ir import Field, VectorKind, tangent
 from optpy.linear.system import System
 
 
@@ -24,13 +24,14 @@ class RightHandSide:
     def __init__(self, system: System, b: Mapping[Field, Any], blocks: bool) -> None:
         buffers, xp = system.executor.buffers, system.executor.xp
         self._buffers = buffers
+        self._own = [vector(VectorKind.G, u) for u in system.unknowns]
         self._negated: dict[Field, Any] = {}
         with self._replaced():
             for u in system.unknowns:
-                g, channels = vector("g", u), range(tangent(u).channels)
+                g, channels = vector(VectorKind.G, u), range(tangent(u).channels)
                 self._negated[g] = buffers.another(g)
                 buffers.memory = {**buffers.memory, **self._negated}
-                stored = vector("C", u, block_channels(u) if blocks else None)
+                stored = vector(VectorKind.C, u, blocks)
                 diagonal = buffers.view(stored)[[block_channel(u, a, a) if blocks else a for a in channels]]
                 buffers.write(g, -b[u])
                 buffers.view(g)[...] = xp.where(diagonal > 0, buffers.view(g), 0)
@@ -45,7 +46,7 @@ class RightHandSide:
     @contextmanager
     def _replaced(self) -> Iterator[None]:
         """The gradient's own memory is back afterwards."""
-        gradient = {f: m for f, m in self._buffers.memory.items() if f.name.startswith("g.")}
+        gradient = {g: self._buffers.memory[g] for g in self._own}
         try:
             yield
         finally:

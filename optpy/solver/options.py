@@ -7,26 +7,15 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, final, get_args
 
 from optpy.errors import OptionError
 from optpy.solver.iteration import IntermediateResult
 
-Preconditioner = Literal["auto", "jacobi", "block_jacobi", "multigrid", "cholesky"] | None
+PreconditionerName = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
+"""The preconditioners by the names by which users ask for them: those of ``linear/registry.py``."""
 
-CPU_ONLY = ("cholesky",)
-"""Preconditioners that do not run on a GPU."""
-
-
-def refuse_on_gpu(preconditioner: object) -> None:
-    """Raises:
-    OptionError: the preconditioner runs on the CPU only.
-    """
-    if isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
-        raise OptionError(
-            f"preconditioner={preconditioner!r} runs on the CPU only: use 'auto', 'jacobi', 'block_jacobi' or, on one "
-            "grid, 'multigrid' with device='cuda', or device='cpu'"
-        )
+Preconditioner = Literal["auto", PreconditionerName] | None
 
 
 @final
@@ -311,7 +300,7 @@ def _callable(name: str, value: Any) -> Any:
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "method": _choice("lm", "gn"),
-    "preconditioner": _choice(None, "auto", "jacobi", "block_jacobi", "multigrid", "cholesky"),
+    "preconditioner": _choice(None, "auto", *get_args(PreconditionerName)),
     "threads": _optional(_integer(1)),
     "max_iterations": _optional(_integer(0)),
     "function_tolerance": _optional(_number(0)),

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
-Vector: TypeAlias = NDArray[np.floating[Any]]
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
-_PATIENCE = 100
+PATIENCE = 100
 """Iterations without progress."""
 
 
 class LinearOperator(Protocol):
     """A symmetric positive (semi)definite A with a preconditioner M ~ A, neither of them formed."""
 
-    def apply(self, p: Vector) -> Vector:
+    def apply(self, p: FloatArray) -> FloatArray:
         """A p."""
 
-    def precondition(self, r: Vector) -> Vector:
+    def precondition(self, r: FloatArray) -> FloatArray:
         """z with M z = r."""
 
 
@@ -54,8 +54,8 @@ class PCGScalars:
 
 
 def pcg(
-    A: LinearOperator, b: Vector, limits: LinearLimits, trace: list[PCGScalars] | None = None
-) -> tuple[Vector, LinearSummary]:
+    A: LinearOperator, b: FloatArray, limits: LinearLimits, trace: list[PCGScalars] | None = None
+) -> tuple[FloatArray, LinearSummary]:
     """Solve A delta = b from delta = 0.
 
     Minimises Q(delta) = 1/2 delta.A delta - b.delta; each iteration lowers it by exactly alpha rho / 2.
@@ -125,10 +125,10 @@ class Progress:
         if 2 * s.rho_next < self._rho or abs(s.Q - self._Q) > self._precision * abs(s.Q):
             self._k, self._rho, self._Q = s.k, s.rho_next, s.Q
             return False
-        return s.k - self._k >= _PATIENCE and 5 * (s.k - self._k) >= s.k
+        return s.k - self._k >= PATIENCE and 5 * (s.k - self._k) >= s.k
 
 
-def dot(u: Vector, v: Vector) -> float:
+def dot(u: FloatArray, v: FloatArray) -> float:
     """u.v, accumulated in float64."""
     return float(np.vdot(u.astype(np.float64, copy=False), v.astype(np.float64, copy=False)))
 

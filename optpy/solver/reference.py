@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.errors import DataError
-from optpy.solver.pcg import PCGScalars, Vector, pcg
+from optpy.solver.pcg import FloatArray, PCGScalars, pcg
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
 from optpy.solver.rounding import (
     CAREFUL,
@@ -184,7 +184,7 @@ class ReferenceProblem:
         """See `NonlinearProblem.restore`."""
         self.x = self._saved.copy()
 
-    def apply(self, p: Vector) -> Vector:
+    def apply(self, p: FloatArray) -> FloatArray:
         """(J^T J + D) p."""
         return self._apply_jtj(p) + self._D * p
 
@@ -192,7 +192,7 @@ class ReferenceProblem:
         found: Real = sum((J.T @ (J @ p) for J in self._J), np.zeros_like(self.x))
         return found
 
-    def precondition(self, r: Vector) -> Vector:
+    def precondition(self, r: FloatArray) -> FloatArray:
         """M^-1 r."""
         if self._preconditioner == "jacobi":
             return self._inverse * r

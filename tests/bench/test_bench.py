@@ -22,12 +22,19 @@ from bench.torus import torus
 from bench.traffic import bytes_per_pixel, explain
 from optpy.energy.derive.retraction import moved
 from problems.cotangent_smoothing import with_noise
+from tests.support.deep import but_deep
 
 SIZE = 32
 
 
 @pytest.fixture(params=program.CASES)
 def case(request: pytest.FixtureRequest) -> Case:
+    return program.load_case(request.param)
+
+
+@pytest.fixture(params=but_deep(program.CASES, ("image_warping", "sparse_warping", "nonrigid_alignment")))
+def some_case(request: pytest.FixtureRequest) -> Case:
+    """Those whose peers take longest are left to `deep` runs."""
     return program.load_case(request.param)
 
 
@@ -143,7 +150,8 @@ def test_the_assembled_problem_is_the_energy_without_its_fixed_elements(case: Ca
     np.testing.assert_allclose(J @ direction, central, rtol=1e-4, atol=1e-5)
 
 
-def test_scipy_and_optpy_reach_the_same_cost(case: Case) -> None:
+def test_scipy_and_optpy_reach_the_same_cost(some_case: Case) -> None:
+    case = some_case
     data = case.data(16)
     peer = least_squares.solve(case.energy, data, budget=60.0)
     ours = race.optpy_curve(case, data, "float32", 1, 1.001 * peer.final_cost, budget=60.0)
@@ -208,7 +216,13 @@ def test_a_budget_that_is_spent_ends_a_peer(case: Case) -> None:
     assert len(curve.points) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in program.CASES if program.load_case(name).ceres is not None])
+@pytest.mark.parametrize(
+    "name",
+    but_deep(
+        [name for name in program.CASES if program.load_case(name).ceres is not None],
+        ("image_warping", "sparse_warping", "nonrigid_alignment"),
+    ),
+)
 def test_ceres_has_the_same_energy(name: str) -> None:
     # Away from the start, where an angle or a matrix that is taken for another shows; and at optpy's end.
     case = program.load_case(name)
@@ -266,7 +280,7 @@ def test_a_copy_moves_what_it_says() -> None:
 
 
 def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 30 --threads 1 --quick --output {tmp_path}"
+    arguments = f"laplacian --sizes {SIZE} --race-sizes 16 --budget 5 --threads 1 --quick --output {tmp_path}"
     program.main(arguments.split())
     record = json.loads((tmp_path / "laplacian.json").read_text())
     assert [row["stage"] for row in record["compile"]] == ["first use of the compiler", "cold", "warm"]

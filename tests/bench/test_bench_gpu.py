@@ -26,6 +26,7 @@ from optpy.api.pipeline import derive_cuda
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.jacobi.jacobi import BLOCKS
 from tests.support.emulator.emulated_device import EmulatedDevice
 
 SIZE = 9  # a multiple of three, see bench/peers/cusparse.py
@@ -365,8 +366,8 @@ def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")
     assert compile_cuda(copies.SOURCE, architecture, werror=True).image
     solver = derive_cuda(load_case("mesh_deformation").energy.problem, "float32").program
-    found = read_cubin(compile_cuda(overhead.source(solver, "_block", True, "int"), architecture).image)
-    lines = read_cubin(compile_cuda(solver.pcg_source("_block", True, "int"), architecture).image)
+    found = read_cubin(compile_cuda(overhead.source(solver, BLOCKS, True, "int"), architecture).image)
+    lines = read_cubin(compile_cuda(BLOCKS.source(solver, True, "int"), architecture).image)
     # Without the sums over blocks the loop around a line takes a few registers less; more would be missing if the
     # compiler had found the line to be useless.
     for name in ("direction", "update"):

@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import least_squares
 
 import optpy as op
+from optpy.ir import Group
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.multigrid import solve as multigrid
 from optpy.linear.multigrid.grid import GridMultigrid
@@ -171,11 +172,11 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         gc.enable()
 
 
-def interrupts(group: str, at: int) -> Callable[..., Any]:
+def interrupts(group: Group, at: int) -> Callable[..., Any]:
     """``CpuExecutor.run`` with a Ctrl-C during the call number ``at`` of a group: heard when the call has returned."""
     run, calls = CpuExecutor.run, []
 
-    def interrupted(self: CpuExecutor, name: str, *args: Any, **options: Any) -> Any:
+    def interrupted(self: CpuExecutor, name: Group, *args: Any, **options: Any) -> Any:
         totals = run(self, name, *args, **options)
         calls.extend([name] * (name == group))
         if name == group and len(calls) == at:
@@ -187,14 +188,22 @@ def interrupts(group: str, at: int) -> Callable[..., Any]:
 
 SINES = op.Energy(a=op.sin(X[i, j]) * Y[i, j] - A[i, j], b=0.5 * op.cos(X[i, j + 1]) - Y[i, j])
 
-CALLS = [("cost", 2), ("cost", 4), ("step", 1), ("step", 3), ("evalJTF", 2), ("precompute", 2), ("damp", 2)]
+CALLS = [
+    (Group.COST, 2),
+    (Group.COST, 4),
+    (Group.STEP, 1),
+    (Group.STEP, 3),
+    (Group.GRADIENT, 2),
+    (Group.PRECOMPUTE, 2),
+    (Group.DAMPING, 2),
+]
 
 
 @pytest.mark.parametrize(
-    ("method", "group", "at"), [("lm", "modelcost", 2), *((m, *call) for m in ("lm", "gn") for call in CALLS)]
+    ("method", "group", "at"), [("lm", Group.MODEL_COST, 2), *((m, *call) for m in ("lm", "gn") for call in CALLS)]
 )
-def test_control_c_leaves_a_whole_point(method: str, group: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    energy, data = SINES if group == "precompute" else COUPLED, rosenbrock_data()
+def test_control_c_leaves_a_whole_point(method: str, group: Group, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, data = SINES if group is Group.PRECOMPUTE else COUPLED, rosenbrock_data()
     monkeypatch.setattr(CpuExecutor, "run", interrupts(group, at))
     result = solve(energy, data, method=method)
     monkeypatch.undo()

@@ -12,6 +12,7 @@ import scipy.sparse.linalg
 import optpy as op
 from bench.search.solving import Ways, search
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.solver.result import Status
 from optpy.solver.safe_point import UNDISTURBED
 
@@ -252,11 +253,11 @@ def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
     problem.is_stiff()
     hidden = problem.hidden(cost, unit, UNDISTURBED, of_rounding=True)
     assert hidden.left < 1.001 * cost
-    assert not problem.read_vector("p", unknown).any()
+    assert not problem.read_vector(VectorKind.P, unknown).any()
     gained = cost - problem.try_step().cost.total
     assert gained == pytest.approx(hidden.left, rel=1e-2)
     assert all(change >= 0 for change in problem.change_by_rounding(unit).values())
-    delta = problem.read_vector("delta", unknown).ravel()
+    delta = problem.read_vector(VectorKind.DELTA, unknown).ravel()
     assert not delta[[0, -1]].any()
     assert delta[1:-1].all()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optpy as op
+from optpy.ir import Group
 from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.pcg import cuda_kernels, queued
@@ -117,9 +118,9 @@ def test_an_interrupt_while_things_are_queued_ahead_leaves_a_session_that_goes_o
     session.step()
     queue, calls = cuda_executor.CudaExecutor.queue, []
 
-    def interrupted(self: cuda_executor.CudaExecutor, group: str, *rest: Any, **options: Any) -> None:
+    def interrupted(self: cuda_executor.CudaExecutor, group: Group, *rest: Any, **options: Any) -> None:
         calls.append(group)
-        if calls.count("cost") == 1:
+        if calls.count(Group.COST) == 1:
             signal.raise_signal(signal.SIGINT)
         queue(self, group, *rest, **options)
 

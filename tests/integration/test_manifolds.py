@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.vectors import candidate, vector
-from optpy.ir import tangent
+from optpy.ir import Group, VectorKind, tangent
 from optpy.symbolic.count import count
 from tests.support.manifold_data import (
     Real,
@@ -100,8 +100,8 @@ def test_a_step_moves_every_unknown_along_its_manifold(size: float, dtype: Any, 
     for u in EVERYTHING.problem.unknowns:
         grid = tuple(ops.bound.sizes[d] for d in u.dims)
         step = size * rng.normal(size=(*grid, tangent(u).channels))
-        ops.problem._buffers.write(vector("delta", u), step)
-        ops.problem._executor.queue("step")
+        ops.problem._buffers.write(vector(VectorKind.DELTA, u), step)
+        ops.problem._executor.queue(Group.STEP)
         found = ops.problem._buffers.read(candidate(u)).astype(np.float64)
         expected = np.array([MOVES[u.name](data[u.name][n], step[n]) for n in np.ndindex(grid)]).reshape(found.shape)
         if u.name in ("R3", "T3"):
@@ -117,7 +117,7 @@ def test_the_norms_of_a_step_are_those_of_the_tangent() -> None:
     data = dict(T=poses(np.random.default_rng(0), 5))
     ops = Operators(energy, data)
     step = np.random.default_rng(1).normal(size=(5, 6))
-    ops.problem._buffers.write(vector("delta", T.field), step)
+    ops.problem._buffers.write(vector(VectorKind.DELTA, T.field), step)
     found = ops.problem.try_step()
     assert found.step_norm == pytest.approx(np.linalg.norm(step))
     assert found.x_norm == pytest.approx(np.sqrt(5 + np.sum(data["T"][:, 4:] ** 2)))

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 import optpy as op
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
+from tests.support.deep import but_deep
 from tests.support.kernel_flags import Flags, checked, compiled_with
 from tests.support.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.support.random_energies import BIG, RandomEnergy, random_energies
@@ -37,7 +39,7 @@ def _threads_for_small_work() -> Iterator[None]:
 # -- the tests -------------------------------------------------------------------------------------------------------
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=50)
 @given(random_energies())
 def test_the_jacobian_is_the_difference_quotient_of_the_residuals(random: RandomEnergy) -> None:
     assume(random.smooth)
@@ -71,7 +73,7 @@ def check_in_float32(random: RandomEnergy) -> None:
         check_everything(random.energy, random.data(random.sizes(*cycle)), np.float32, epsilon=3e-5)
 
 
-@settings(EXAMPLES, max_examples=16)
+@settings(EXAMPLES, max_examples=10)
 @given(random_energies())
 def test_every_routine_agrees_with_the_dense_jacobian(random: RandomEnergy) -> None:
     check_in_float64(random)
@@ -189,7 +191,7 @@ def check_exact_functions(dtype: Any, solver: op.Solver | None = None) -> None:
     slopes = np.log1p(x) / (1 + x) + np.expm1(x) * np.exp(x) + np.sinc(x) * sinc
     ops.linearise()
     np.testing.assert_allclose(
-        ops.get("g")[: len(x)], slopes.astype(np.float64), rtol=1e-5 if eps > 1e-10 else 1e-7, atol=8 * eps
+        ops.get(VectorKind.G)[: len(x)], slopes.astype(np.float64), rtol=1e-5 if eps > 1e-10 else 1e-7, atol=8 * eps
     )
 
 
@@ -199,7 +201,7 @@ def test_functions_are_exact_where_their_formulas_are_not(dtype: Any) -> None:
     check_exact_functions(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", but_deep([np.float32, np.float64], (np.float32,)))
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
@@ -237,8 +239,8 @@ def test_rows_longer_than_a_segment(dtype: Any, epsilon: float) -> None:
         ops = Operators(energy, data, dtype, threads)
         near(ops.problem.evaluate().total, 0.5 * F @ F, F @ F, epsilon)
         near(ops.linearise(), np.abs(J.T @ F).max(initial=0), 100, epsilon)
-        near(ops.get("g"), J.T @ F, 100, epsilon)
-        near(ops.get("C"), J.multiply(J).sum(axis=0), 100, epsilon)
+        near(ops.get(VectorKind.G), J.T @ F, 100, epsilon)
+        near(ops.get(VectorKind.C), J.multiply(J).sum(axis=0), 100, epsilon)
         p = rng.standard_normal(J.shape[1]) * ops.solved()
         Ap, pAp = ops.apply(p)
         near(Ap, J.T @ (J @ p), 100, epsilon)
@@ -355,7 +357,8 @@ def test_an_unknown_may_be_fixed_as_a_whole(everywhere: bool) -> None:
     )
     data = dict(X=np.array([0.5, 2.0, 1.0]), Y=np.array([0.1, 0.2]), s=np.array(3.0))
     check_everything(energy, data)
-    result = op.solve(energy, data, device="cpu", dtype=np.float64)
+    # Few iterations: the sine's slope is 0 at the minimum, which takes thousands.
+    result = op.solve(energy, data, device="cpu", dtype=np.float64, max_iterations=10)
     assert result.cost < result.initial_cost
     np.testing.assert_array_equal(result.x["X"], data["X"])
     np.testing.assert_array_equal(result.x["Y"] == data["Y"], everywhere)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
+from optpy.ir import VectorKind
 from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
@@ -146,7 +147,7 @@ def check_products_of(solver: Solver, energy: op.Energy, data: dict[str, Any], d
     assert ops.problem.evaluate().total == pytest.approx(0.5 * F @ F, rel=epsilon)
     for preconditioner in ("jacobi", "block_jacobi"):
         assert ops.linearise(preconditioner) == pytest.approx(np.abs(J.T @ F).max(), rel=100 * epsilon)
-        np.testing.assert_allclose(ops.get("g"), J.T @ F, atol=100 * epsilon)
+        np.testing.assert_allclose(ops.get(VectorKind.G), J.T @ F, atol=100 * epsilon)
     p = np.random.default_rng(0).standard_normal(J.shape[1]) * ops.solved()
     Ap, pAp = ops.apply(p)
     np.testing.assert_allclose(Ap, J.T @ (J @ p), atol=100 * epsilon)

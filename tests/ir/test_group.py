@@ -21,7 +21,8 @@ def test_a_group_is_found_by_its_fields() -> None:
         assert [Group.of(task, preconditioning) for task in VECTOR_UPDATES] == [
             f"{task.text}{preconditioning}" for task in VECTOR_UPDATES
         ]
-    with pytest.raises(StopIteration):
+    assert Group.of(Task.PRODUCT, damped=True) is Group.PRODUCT_DAMPED
+    with pytest.raises(KeyError):
         Group.of(Task.SMOOTH, Preconditioning.BLOCKS)
 
 

@@ -11,13 +11,14 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
+from optpy.ir import VectorKind
 from optpy.linear.assembled import applicability
 from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
 
-pytestmark = [pytest.mark.native, pytest.mark.optimised]
+pytestmark = pytest.mark.native
 
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
@@ -48,7 +49,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = problem.read_vector("delta", energy.problem.unknowns[0])
+    delta = problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0])
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 

@@ -96,7 +96,7 @@ def test_the_processors_order_is_left_alone() -> None:
     def stores(routines: Sequence[Routine]) -> list[int]:
         return [s.target.channel for r in routines for s in r.assignments]
 
-    by_program = [[p.routine(n) for n in p.groups["jacobian"]] for p in (on_cpu, on_gpu)]
+    by_program = [[p.routine(n) for n in p.groups[Group.JACOBIAN]] for p in (on_cpu, on_gpu)]
     assert stores(by_program[0]) == list(range(26))
     assert sorted(stores(by_program[1])) == list(range(26))
     assert stores(by_program[1]) != list(range(26))

@@ -14,7 +14,7 @@ import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.api.plan import build
-from optpy.ir import Access, GridLayout, Schedule, Split, StoredValue, Target
+from optpy.ir import Access, GridLayout, Group, Schedule, Split, StoredValue, Target
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import layouts
 from optpy.symbolic.expr import add, var
@@ -71,7 +71,7 @@ def test_a_value_that_is_left_out_is_computed_in_every_routine() -> None:
     assert len(kept) < len(decided.values)
     less = derive(EVERYTHING.problem, "float64", replace(decided, values=kept))
     assert less.schedule.values == kept
-    sources = ["\n".join(p.functions[n] for n in p.groups["applyJTJ"]) for p in (less.program, _program(decided))]
+    sources = ["\n".join(p.functions[n] for n in p.groups[Group.PRODUCT]) for p in (less.program, _program(decided))]
     assert ["cos" in text for text in sources] == [True, False]
 
 
@@ -89,7 +89,7 @@ def test_a_value_of_ones_own_choice_is_stored() -> None:
     memory = Access(ir.Field("stored.0", z.dims, 1, ir.REAL, ir.Role.STORED), home, 0)
     given = Schedule(values=(StoredValue(sum_, memory, ("evalJTF_0",), "by hand"),))
     found = derive(energy.problem, "float64", given).program
-    (gradient,) = (found.routine(n) for n in found.groups["evalJTF"])
+    (gradient,) = (found.routine(n) for n in found.groups[Group.GRADIENT])
     assert memory.field in {x.field for x in gradient.accesses()}
     data = dict(Z=np.random.default_rng(0).normal(size=(4, 5)), A=np.random.default_rng(1).normal(size=(4, 5, 2)))
     check_everything(energy, data, solver=build(energy, "float64", given))
@@ -104,7 +104,7 @@ def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
     assert all("(H, W)" in s.reason for s in decided.splits)
     assert derive_cuda(EVERYTHING.problem, "float64").schedule.splits == ()
     whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=decided.splits[:1])).program
-    assert [len(whole.groups[g]) for g in ("evalJTF", "applyJTJ")] == [3, 2]
+    assert [len(whole.groups[g]) for g in (Group.GRADIENT, Group.PRODUCT)] == [3, 2]
 
 
 def test_each_grid_has_a_layout_and_a_reason() -> None:

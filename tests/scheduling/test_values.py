@@ -10,6 +10,7 @@ import pytest
 import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive
+from optpy.ir import Group
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program
 from optpy.symbolic.count import count
@@ -33,7 +34,7 @@ def program(energy: op.Energy) -> Program:
     return derive(energy.problem, "float32").program
 
 
-def kernels(p: Program, group: str) -> list[Kernel]:
+def kernels(p: Program, group: Group) -> list[Kernel]:
     return [p.kernels[n] for n in p.groups.get(group, ())]
 
 
@@ -53,18 +54,19 @@ def bounds_checks(roots: Iterable[Expr]) -> int:
 # -- image warping ---------------------------------------------------------------------------------------------------
 
 WARPING = program(arap_energy())
+REPEATED = (Group.PRODUCT, Group.PRODUCT_DAMPED, Group.GRADIENT, Group.MODEL_COST)
 
 
-@pytest.mark.parametrize("group", ["applyJTJ", "applyJTJ_damped", "evalJTF", "modelcost"])
-def test_sines_of_angles_are_stored(group: str) -> None:
+@pytest.mark.parametrize("group", REPEATED)
+def test_sines_of_angles_are_stored(group: Group) -> None:
     for kernel in kernels(WARPING, group):
         assert not {"sin", "cos"} & calls(kernel.border.roots)
         assert stored_reads(kernel.border.roots)
-    assert {"sin", "cos"} <= calls(kernels(WARPING, "precompute")[0].border.roots)
+    assert {"sin", "cos"} <= calls(kernels(WARPING, Group.PRECOMPUTE)[0].border.roots)
 
 
-@pytest.mark.parametrize("group", ["cost", "evalF"])
-def test_costs_at_other_points_store_nothing(group: str) -> None:
+@pytest.mark.parametrize("group", [Group.COST, Group.RESIDUALS])
+def test_costs_at_other_points_store_nothing(group: Group) -> None:
     for kernel in kernels(WARPING, group):
         assert {"sin", "cos"} <= calls(kernel.border.roots)
         assert not stored_reads(kernel.border.roots)
@@ -72,15 +74,17 @@ def test_costs_at_other_points_store_nothing(group: str) -> None:
 
 def test_handles_are_read_as_one_byte() -> None:
     """Constraints are needed only for whether they are there; J does not depend on where they pull."""
-    for kernel in kernels(WARPING, "applyJTJ"):
+    for kernel in kernels(WARPING, Group.PRODUCT):
         fields = {a.field.name: a.field for a in kernel.border.accesses()}
         assert "Constraints" not in fields
         assert [f.dtype for f in stored_reads(kernel.border.roots)].count("bool") == 1
-    assert any(a.field.name == "Constraints" for a in kernels(WARPING, "evalJTF")[0].border.accesses())
+    assert any(a.field.name == "Constraints" for a in kernels(WARPING, Group.GRADIENT)[0].border.accesses())
 
 
-@pytest.mark.parametrize("group", ["cost", "evalF", "modelcost", "evalJTF", "applyJTJ", "applyJTJ_damped"])
-def test_the_interior_has_no_bounds_checks_and_the_border_has_them(group: str) -> None:
+@pytest.mark.parametrize(
+    "group", [Group.COST, Group.RESIDUALS, Group.MODEL_COST, Group.GRADIENT, Group.PRODUCT, Group.PRODUCT_DAMPED]
+)
+def test_the_interior_has_no_bounds_checks_and_the_border_has_them(group: Group) -> None:
     for kernel in kernels(WARPING, group):
         assert kernel.margins == ((1, 1), (1, 1))
         assert bounds_checks(kernel.interior.roots) == 0
@@ -89,7 +93,7 @@ def test_the_interior_has_no_bounds_checks_and_the_border_has_them(group: str) -
 
 
 def test_operations_of_a_product_with_the_normal_matrix() -> None:
-    (kernel,) = kernels(WARPING, "applyJTJ")
+    (kernel,) = kernels(WARPING, Group.PRODUCT)
     operations = count(kernel.interior.roots)
     assert operations.function == operations.divide == 0
     assert operations.add + operations.multiply <= 200
@@ -103,28 +107,28 @@ def test_operations_of_a_product_with_the_normal_matrix() -> None:
 
 def test_one_stored_field_serves_all_neighbours_and_routines() -> None:
     p = program(op.Energy(a=[op.exp(X[i, j]) - A[i, j], op.exp(X[i, j + 1]) * Y[i, j] - 1, op.exp(X[i - 2, j])]))
-    stores = [x.target.field for k in kernels(p, "precompute") for x in k.border.assignments]
+    stores = [x.target.field for k in kernels(p, Group.PRECOMPUTE) for x in k.border.assignments]
     assert len(stores) == 1
-    assert calls(kernels(p, "precompute")[0].border.roots) == {"exp"}
+    assert calls(kernels(p, Group.PRECOMPUTE)[0].border.roots) == {"exp"}
 
 
 def test_what_depends_on_two_points_or_on_an_index_is_not_stored() -> None:
     energy = op.Energy(two=op.sin(X[i, j] + X[i, j + 1]), index=op.sin(X[i, j] * op.value(i)))
     p = program(energy)
-    assert "precompute" not in p.groups
+    assert Group.PRECOMPUTE not in p.groups
     check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
 
 
 def test_what_only_stored_values_are_made_of_is_not_stored() -> None:
     """Of sin(sin(sin(X))) products with J read the three cosines, and the gradient the outermost sine."""
     energy = op.Energy(a=op.sin(op.sin(op.sin(X[i, j]))) - op.sin(op.sin(op.sin(X[i, j + 1]))))
-    assert len(kernels(program(energy), "precompute")[0].border.assignments) == 4
+    assert len(kernels(program(energy), Group.PRECOMPUTE)[0].border.assignments) == 4
     check_everything(energy, dict(X=np.random.default_rng(0).standard_normal((4, 5))))
 
 
 def test_params_may_take_part_in_what_is_stored() -> None:
     energy = op.Energy(a=op.sin(w * X[i, j] + A[i, j]) - 0.5 * op.sin(w * X[i, j + 1] + A[i, j + 1]))
-    assert len(kernels(program(energy), "precompute")[0].border.assignments) == 2  # sine and cosine
+    assert len(kernels(program(energy), Group.PRECOMPUTE)[0].border.assignments) == 2  # sine and cosine
     rng = np.random.default_rng(0)
     check_everything(energy, dict(X=rng.standard_normal((4, 5)), A=rng.standard_normal((4, 5)), w=1.5))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optpy.solver.pcg import PCGScalars, Progress, Vector, pcg
+from optpy.solver.pcg import FloatArray, PCGScalars, Progress, pcg
 from optpy.solver.protocol import LinearLimits, LinearStatus
 from optpy.solver.safe_point import SafePoint
 
@@ -16,18 +16,18 @@ from optpy.solver.safe_point import SafePoint
 class Dense:
     """A matrix as an operator, with a matrix (or nothing) as the inverse of the preconditioner."""
 
-    def __init__(self, A: Vector, inverse: Vector | None = None) -> None:
+    def __init__(self, A: FloatArray, inverse: FloatArray | None = None) -> None:
         self.A, self.inverse, self.applied = A, inverse, 0
 
-    def apply(self, p: Vector) -> Vector:
+    def apply(self, p: FloatArray) -> FloatArray:
         self.applied += 1
         return self.A @ p
 
-    def precondition(self, r: Vector) -> Vector:
+    def precondition(self, r: FloatArray) -> FloatArray:
         return r.copy() if self.inverse is None else self.inverse @ r
 
 
-def random_spd(n: int, seed: int) -> tuple[Vector, Vector]:
+def random_spd(n: int, seed: int) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(seed)
     B = rng.standard_normal((n + 3, n))
     return B.T @ B + 0.1 * np.eye(n), rng.standard_normal(n)
@@ -137,18 +137,18 @@ def test_where_rounding_keeps_the_residual_from_falling_it_ends(period: int) -> 
 def test_a_residual_that_does_not_fall_for_long_is_no_end_while_the_model_does(dtype: type) -> None:
     """Of a load at one end of a chain that is held at the other, the residual walks along it, as large as it was."""
     n = 1500
-    load: Vector = np.zeros(n, dtype)
+    load: FloatArray = np.zeros(n, dtype)
     load[0] = 1
 
     class Chain:
-        def apply(self, p: Vector) -> Vector:
+        def apply(self, p: FloatArray) -> FloatArray:
             Ap = 2 * p
             Ap[:-1] -= p[1:]
             Ap[1:] -= p[:-1]
             Ap[0] -= p[0]
             return Ap
 
-        def precondition(self, r: Vector) -> Vector:
+        def precondition(self, r: FloatArray) -> FloatArray:
             return r.copy()
 
     trace: list[PCGScalars] = []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import optpy as op
 from optpy.energy.data.binding import bind
-from optpy.ir import tangent
+from optpy.ir import VectorKind, tangent
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 
 Real = NDArray[np.float64]
@@ -28,14 +28,14 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     problem.damp(DAMPED)
     linear, executor = problem._linear_solver, problem._executor
 
-    def vector(kind: str) -> Real:
+    def vector(kind: VectorKind) -> Real:
         parts = [executor.host(problem.read_vector(kind, u)).ravel() for u in energy.problem.unknowns]
         return np.concatenate(parts)
 
     limits = LinearLimits(400, r_tolerance=1e-13)
-    gradient = vector("g")
+    gradient = vector(VectorKind.G)
     linear.solve(limits, True, lambda: None)
-    step = vector("delta")
+    step = vector(VectorKind.DELTA)
     rng = np.random.default_rng(1)
     shapes = {u: (*(bound.sizes[d] for d in u.dims), tangent(u).channels) for u in energy.problem.unknowns}
     b = {u: rng.normal(size=shape) for u, shape in shapes.items()}
@@ -49,9 +49,9 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     A = (J.T @ J + np.diag(DAMPED.diagonal(c)))[np.ix_(solved, solved)]
     expected = np.zeros(len(c))
     expected[solved] = np.linalg.solve(A, np.concatenate([b[u].ravel() for u in shapes])[solved])
-    np.testing.assert_allclose(vector("delta"), expected, atol=1e-8 * np.abs(expected).max())
+    np.testing.assert_allclose(vector(VectorKind.DELTA), expected, atol=1e-8 * np.abs(expected).max())
     assert not np.allclose(step, expected, atol=1e-3 * np.abs(expected).max())
 
-    np.testing.assert_array_equal(vector("g"), gradient)
+    np.testing.assert_array_equal(vector(VectorKind.G), gradient)
     linear.solve(limits, True, lambda: None)
-    np.testing.assert_allclose(vector("delta"), step, atol=1e-8 * np.abs(step).max())
+    np.testing.assert_allclose(vector(VectorKind.DELTA), step, atol=1e-8 * np.abs(step).max())

@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.api.pipeline import Derived
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
-from optpy.ir import loops
+from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.tables import Connectivity
@@ -45,7 +45,7 @@ class LoopInterpreter(Interpreter):
         self._values: dict[Expr, float] = {}
         self._partial: dict[int, float] = {}
 
-    def run(self, group: str) -> dict[str, float]:
+    def run(self, group: Group) -> dict[str, float]:
         """Run the kernels of a group; the totals of their reductions by name."""
         totals: dict[str, float] = {}
         for n in self._program.groups.get(group, ()):

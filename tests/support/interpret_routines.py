@@ -90,7 +90,7 @@ class Interpreter:
             self._memory[f][...] = data.reshape(-1, f.channels if f.role in (ir.Role.UNKNOWN, ir.Role.DATA) else 1)
         return self._memory[f]
 
-    def run(self, group: str) -> dict[str, float]:
+    def run(self, group: ir.Group) -> dict[str, float]:
         """Run the routines of a group; the totals of their reductions by name.
 
         Raises:
@@ -99,14 +99,14 @@ class Interpreter:
         totals: dict[str, float] = {}
         stored: set[ir.Field] = set()
         added: set[ir.Field] = set()
-        for routine in self._groups.get(ir.Group.named(group), ()):
+        for routine in self._groups.get(group, ()):
             ir.verify(routine)
             own = {s.target.field for s in routine.assignments}
             adds = {x.target.field for x in routine.atomic_adds}
             early = (stored | added) & ({a.field for a in routine.accesses()} | own) | stored & adds
             assert not early, f"{routine.name} does not wait for {early}"
             stored, added = (set(), set()) if routine.prepares else (stored | own, added | adds)
-            for reduction, value in self._run(routine, ir.Group.named(group).task.over_unknowns):
+            for reduction, value in self._run(routine, group.task.over_unknowns):
                 before = totals.get(reduction.name, 0.0)
                 totals[reduction.name] = max(before, value) if reduction.maximum else before + value
         return totals

@@ -38,7 +38,9 @@ def compiled_with(more: Flags) -> Iterator[None]:
     Conjugate gradients are one library for all energies, and stay as for users.
     """
 
-    def compile_with_them(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
+    def compile_with_them(
+        source: str, *, name: str, parts: int = 1, werror: bool = False, what: str = "1 kernel"
+    ) -> Compiled:
         if name == "pcg":
             return compile_c(source, name=name, werror=werror, what=what)
         behind = more()  # before the patch, since it may look for the compiler
@@ -49,7 +51,7 @@ def compiled_with(more: Flags) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(compiler, "compile_flags", flags)  # for the key
             inner.setattr(build, "compile_flags", flags)
-            return compile_c(source, name=name, werror=werror, what=what)
+            return compile_c(source, name=name, werror=werror, what=what)  # not in parts: it takes no time
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (cpu, solvers, multigrid):

@@ -69,7 +69,7 @@ def values_of(energy: op.Energy, sizes: tuple[int, ...], edges: int = 12) -> dic
     size_of = dict(zip(grid, sizes, strict=True))
     values: dict[str, Any] = {}
     for f in energy.fields:
-        shape = tuple(size_of.get(d, edges) for d in f.dims) + (f.channels,) * f.vector
+        shape = tuple(size_of.get(d, edges) for d in f.dims) + (f.channels,) * f.channel_axis
         values[f.name] = rng.integers(0, 9, shape).astype(np.uint8) if f.dtype == "uint8" else rng.normal(size=shape)
     for g in energy.graphs:
         at = rng.integers(0, np.array(sizes) - 1, (edges, len(sizes)))

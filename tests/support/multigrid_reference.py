@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from optpy.solver.pcg import PCGScalars, Vector, pcg
+from optpy.solver.pcg import FloatArray, PCGScalars, pcg
 from optpy.solver.protocol import Damping, LinearLimits, LinearSummary
 from tests.support.multigrid_cases import bending, chain, quads, volume
 
@@ -61,13 +61,13 @@ class ReferenceCycle:
             self.levels.append((A, _diagonal_inverse(A, channels), omega))
             sizes = tuple(n // 2 + 1 if n > 2 else n for n in sizes)
 
-    def apply(self, p: Vector) -> Vector:
+    def apply(self, p: FloatArray) -> FloatArray:
         return np.asarray(self.levels[0][0] @ p)
 
-    def precondition(self, r: Vector) -> Vector:
+    def precondition(self, r: FloatArray) -> FloatArray:
         return self._cycle(0, r)
 
-    def _cycle(self, level: int, b: Vector) -> Vector:
+    def _cycle(self, level: int, b: FloatArray) -> FloatArray:
         A, inverse, omega = self.levels[level]
         if level == len(self.levels) - 1:
             return np.asarray(np.linalg.lstsq(A, b, rcond=1e-10)[0])

@@ -13,7 +13,8 @@ import optpy as op
 from optpy import ir
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.energy.derive.vectors import block_channel, block_channels, vector
+from optpy.energy.derive.vectors import block_channel, vector
+from optpy.ir import Group, Task, VectorKind
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.assembled.matrix import Assembly
@@ -84,12 +85,12 @@ class Operators:
         self.problem.set_preconditioner(preconditioner)
         return self.problem.linearise()
 
-    def get(self, kind: str) -> Real:
+    def get(self, kind: VectorKind) -> Real:
         """One of the solver's vectors, over all unknowns."""
         vectors = [self._on_host(self.problem.read_vector(kind, u)) for u in self.unknowns]
         return np.concatenate([v.ravel() for v in vectors]).astype(np.float64)
 
-    def put(self, kind: str, value: Real) -> None:
+    def put(self, kind: VectorKind, value: Real) -> None:
         start = 0
         for u in self.unknowns:
             n = self.elements(u) * ir.tangent(u).channels
@@ -98,19 +99,19 @@ class Operators:
 
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
-        self.put("p", p)
-        group = "applyJTJ_damped" if damped else "applyJTJ"
+        self.put(VectorKind.P, p)
+        group = Group.of(Task.PRODUCT, damped=damped)
         self.problem._executor.queue(group)
-        return self.get("Ap"), self.problem._executor.totals(group)["pAp"]
+        return self.get(VectorKind.AP), self.problem._executor.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
-        self.put("delta", delta)
+        self.put(VectorKind.DELTA, delta)
         return self.problem.model_cost_change()
 
     def blocks(self, u: ir.Field) -> Real:
         """The blocks of J^T J that linearise left: (elements, channels, channels)."""
-        stored = self._on_host(self.problem._buffers.read(vector("C", u, block_channels(u))))
-        packed = stored.reshape(self.elements(u), block_channels(u))
+        stored = self._on_host(self.problem._buffers.read(vector(VectorKind.C, u, blocks=True)))
+        packed = stored.reshape(self.elements(u), -1)
         n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
@@ -194,14 +195,14 @@ def check_gradient(ops: Operators, F: Real, J: Real, epsilon: float) -> None:
     g, magnitude = J.T @ F, np.abs(J).T @ np.abs(F)
     for preconditioner in ("jacobi", "block_jacobi"):
         largest = ops.linearise(preconditioner)
-        near(ops.get("g"), g, magnitude.max(initial=0), epsilon)
+        near(ops.get(VectorKind.G), g, magnitude.max(initial=0), epsilon)
         near(largest, np.abs(g).max(initial=0), magnitude.max(initial=0), epsilon)
 
 
 def check_blocks(ops: Operators, J: Real, epsilon: float) -> None:
     """The diagonal and the blocks of J^T J."""
     ops.linearise("jacobi")
-    near(ops.get("C"), (J**2).sum(axis=0), (J**2).sum(axis=0).max(initial=0), epsilon)
+    near(ops.get(VectorKind.C), (J**2).sum(axis=0), (J**2).sum(axis=0).max(initial=0), epsilon)
     ops.linearise("block_jacobi")
     start = 0
     for u in ops.unknowns:
@@ -245,8 +246,8 @@ def outcomes(ops: Operators) -> list[Any]:
     """Everything that the routines compute, to be compared bit by bit."""
     cost, largest = ops.problem.evaluate(), ops.linearise()
     ops.problem.damp(DAMPED)
-    g = ops.get("g")
+    g = ops.get(VectorKind.G)
     Ap, pAp = ops.apply(g, damped=True)
     change = ops.model_cost_change(g)
     step = ops.problem.try_step()
-    return [cost, largest, g.tolist(), ops.get("C").tolist(), Ap.tolist(), pAp, change, step]
+    return [cost, largest, g.tolist(), ops.get(VectorKind.C).tolist(), Ap.tolist(), pAp, change, step]

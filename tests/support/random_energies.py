@@ -51,7 +51,7 @@ class RandomEnergy:
         rng = np.random.default_rng(self.seed)
         arrays: dict[str, Any] = {}
         for f in self.energy.fields:
-            shape = [sizes[d.name] for d in f.dims] + [f.channels] * f.vector
+            shape = [sizes[d.name] for d in f.dims] + [f.channels] * f.channel_axis
             arrays[f.name] = _values(rng, f.dtype, tuple(shape))
         return arrays | {p.name: float(np.float32(rng.uniform(0.5, 1.5))) for p in self.energy.params}
 

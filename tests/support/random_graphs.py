@@ -31,7 +31,7 @@ class RandomGraphEnergy:
         rng = np.random.default_rng(self.seed)
         values: dict[str, Any] = {}
         for f in self.energy.fields:
-            shape = [sizes[d.name] for d in f.dims] + [f.channels] * f.vector
+            shape = [sizes[d.name] for d in f.dims] + [f.channels] * f.channel_axis
             values[f.name] = rng.uniform(0.2, 1.5, shape) * rng.choice([-1, 1], shape)
         for g in self.energy.graphs:
             values[g.name] = random_edges(rng, g, sizes)

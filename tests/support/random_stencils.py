@@ -114,7 +114,7 @@ class Builder:
         sizes = {d: self.draw(st.integers(1, 4 if len(self.dims) < 3 else 3)) for d in energy.dims}
         data: dict[str, Any] = {p.name: rng.normal() for p in energy.params}
         for f in energy.fields:
-            shape = [sizes[d] for d in f.dims] + ([f.channels] if f.vector else [])
+            shape = [sizes[d] for d in f.dims] + ([f.channels] if f.channel_axis else [])
             if f.dtype == "real":
                 data[f.name] = rng.normal(size=shape)
             else:

@@ -173,7 +173,7 @@ def systems(draw: st.DrawFn) -> tuple[list[Affine], list[Name]]:
     return [r + Affine.of(N) * draw(st.integers(-1, 1)) for r in rows], variables
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(systems())
 def test_every_point_is_found_exactly_once(system: tuple[list[Affine], list[Name]]) -> None:
     check(*system)

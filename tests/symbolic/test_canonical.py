@@ -37,14 +37,14 @@ def built(program: Program) -> Expr:
         assume(False)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.one_of(programs(), guarded_sums()), points())
 def test_building_preserves_value(program: Program, point: dict[str, float]) -> None:
     want, tolerance = expected(program, point)
     assert math.isclose(value(built(program), point), want, rel_tol=1e-7, abs_tol=tolerance)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.one_of(programs(), guarded_sums()), points())
 def test_factoring_preserves_value(program: Program, point: dict[str, float]) -> None:
     want, tolerance = expected(program, point)
@@ -52,7 +52,7 @@ def test_factoring_preserves_value(program: Program, point: dict[str, float]) ->
     assert math.isclose(value(factored, point), want, rel_tol=1e-7, abs_tol=tolerance)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.one_of(programs(), guarded_sums()))
 def test_factoring_is_idempotent(program: Program) -> None:
     (once,) = factor([built(program)])

@@ -58,7 +58,7 @@ def built(program: Program) -> Expr:
 _programs = st.one_of(programs(), guarded_sums())
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_programs, points(), st.lists(st.integers(-3, 3), min_size=len(WRT), max_size=len(WRT)))
 def test_forward_and_backward_sweeps_agree_with_partials(
     program: Program, point: dict[str, float], direction: list[int]
@@ -83,7 +83,7 @@ def test_forward_and_backward_sweeps_agree_with_partials(
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_programs, points())
 def test_partials_match_differences(program: Program, point: dict[str, float]) -> None:
     record = smooth_at(program, point)

@@ -119,20 +119,20 @@ ACTIONS: dict[str, Callable[[Expr], object]] = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda f: f.__name__)
 def test_building_is_near_linear(shape: Callable[[int], Expr]) -> None:
-    small, large = (work(partial(shape, n)) for n in (400, 800))
+    small, large = (work(partial(shape, n)) for n in (200, 400))
     assert large <= 2.3 * small
 
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda f: f.__name__)
 def test_algorithms_are_near_linear(shape: Callable[[int], Expr], action: Callable[[Expr], object]) -> None:
-    small, large = (work(partial(action, shape(n))) for n in (400, 800))
+    small, large = (work(partial(action, shape(n))) for n in (200, 400))
     assert large <= 2.3 * small
 
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Without the cyclic garbage collector, which would look at a million nodes again and again."""
+    """Without the cyclic garbage collector, which would look at all nodes again and again."""
     gc.collect()
     gc.disable()
     yield
@@ -142,8 +142,8 @@ def no_collection() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collection")
 def test_deep_expressions_do_not_recurse() -> None:
     before = len(nodes._interned)
-    e = sine_chain(50_000)
-    assert len(nodes._interned) - before > 100_000
+    e = sine_chain(10_000)
+    assert len(nodes._interned) - before > 20_000
     d = Derivative([e], [x])
     slope_of_e = d.partial(e, x)
     jvp = d.jvp(e, {x: y})
@@ -154,7 +154,7 @@ def test_deep_expressions_do_not_recurse() -> None:
     assert value == pytest.approx(same)
     assert slope == pytest.approx(again)
     assert direction == pytest.approx(0.5 * slope)
-    assert count([e]).function == 50_000
+    assert count([e]).function == 10_000
     assert repr(e).endswith("+ x") or repr(e).startswith("t0 = ")
     del e, d, slope_of_e, jvp, factored, replaced
     assert len(nodes._interned) <= before + 10

@@ -123,7 +123,7 @@ class DisplacedResiduals:
     def element(self, column: int) -> tuple[str | None, tuple[int, ...]]:
         for u in self._unknowns:
             grid = tuple(self._bound.sizes[d] for d in u.dims)
-            shape = (*grid, ir.tangent(u).channels) if u.vector else grid
+            shape = (*grid, ir.tangent(u).channels) if u.channel_axis else grid
             if 0 <= column < math.prod(shape):
                 return u.name, tuple(int(n) for n in np.unravel_index(column, shape))
             column -= math.prod(shape)

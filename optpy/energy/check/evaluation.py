@@ -48,7 +48,7 @@ class LeafValues:
                 array = self._bound.arrays[key.field.name]
                 if not array.size:  # a point of a graph without edges: outside
                     return np.zeros((1,) * len(self._slab.shape))
-                values = array[(*index, key.channel)] if key.field.vector else array[index]
+                values = array[(*index, key.channel)] if key.field.channel_axis else array[index]
                 return np.where(inside, values, 0).astype(np.float64)
             case ir.InBounds():
                 index_value = self._slab.index(key.index, self._bound)

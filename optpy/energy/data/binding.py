@@ -60,7 +60,7 @@ class BoundData:
     def shape(self, field: ir.Field) -> tuple[int, ...]:
         """The shape in which users see a field."""
         grid = tuple(self.sizes[d] for d in field.dims)
-        return (*grid, field.channels) if field.vector else grid
+        return (*grid, field.channels) if field.channel_axis else grid
 
     def give_back(self, name: str, array: Any) -> Any:
         """A result, an array of ``xp``, of the kind and shape in which the array of that name came in."""
@@ -265,7 +265,7 @@ def _bind_sizes(
 def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:
     """The shapes that may follow the axes of the grid."""
     size = f.manifold.matrix_size if isinstance(f.manifold, Manifold) else None
-    return [(f.channels,) if f.vector else (), *([(size, size)] if size is not None else [])]
+    return [(f.channels,) if f.channel_axis else (), *([(size, size)] if size is not None else [])]
 
 
 def _manifold_of_matrices(f: ir.Field, raw: Any) -> dict[str, Manifold]:
@@ -276,11 +276,11 @@ def _manifold_of_matrices(f: ir.Field, raw: Any) -> dict[str, Manifold]:
 
 def _hint(f: ir.Field, shape: tuple[int, ...]) -> str:
     grid = len(f.dims)
-    if not f.vector and len(shape) == grid + 1:
+    if not f.channel_axis and len(shape) == grid + 1:
         return f"; for a vector at every point declare it with {shape[-1]} channels"
-    if f.vector and len(shape) == grid + 1 and shape[0] == f.channels:
+    if f.channel_axis and len(shape) == grid + 1 and shape[0] == f.channels:
         return "; channels come last: np.moveaxis(a, 0, -1)"
-    if f.vector and f.channels == 1 and len(shape) == grid:
+    if f.channel_axis and f.channels == 1 and len(shape) == grid:
         return "; add the axis of the channels: a[..., None]"
     return ""
 

@@ -65,7 +65,7 @@ def warn_of_lost_values(f: Field, wide: Any, narrow: Any, xp: Any) -> None:
     given = wide.reshape(-1, f.channels)
     bounds = _bounds(given, channels)
     for k in _coarse(bounds):
-        name = f"{f.name}[..., {k}]" if f.vector else f.name
+        name = f"{f.name}[..., {k}]" if f.channel_axis else f.name
         loss = _loss_of_values(repr(name), given[:, k], rounded[:, k], bounds[k], xp)
         if loss:
             warn(f"{loss}{_cure(f)}", PrecisionWarning)

@@ -9,7 +9,7 @@ from math import prod
 from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.derive.vectors import vector
+from optpy.energy.derive.vectors import AP, C, R, Z, vector
 from optpy.energy.language.naming import shown
 from optpy.ir import Access, Coupling, EdgeCoupling, Extent, Field, FieldChannel, Residual, Uncoupled, slot_read
 from optpy.symbolic.affine import Affine, Atom
@@ -73,7 +73,7 @@ class _Pattern:
         apart = [d for d, r in zip(dims, self.reach, strict=True) if r == 0]
         if apart:
             return Uncoupled(f"no term couples neighbours on the grid {_grid(dims)} along {apart[0]}")
-        vectors = {kind: tuple((vector(kind, u), a) for u, a in self.elements) for kind in ("z", "r", "Ap", "C")}
+        vectors = {kind: tuple((vector(kind, u), a) for u, a in self.elements) for kind in (Z, R, AP, C)}
         found = Coupling(
             dims, self.elements, tuple(self.reach), tuple(sorted(self.pairs)), vectors, edges=tuple(self.edges)
         )

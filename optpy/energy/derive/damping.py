@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from optpy.energy.derive.routines import by_grid
 from optpy.energy.derive.updates import run_time
-from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
-from optpy.ir import Assignment, Field, Routine, canonical_domain
+from optpy.energy.derive.vectors import C, D, M, at, block_channel, here, vector
+from optpy.ir import Assignment, Field, Group, Routine, canonical_domain
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, call, logical_not, mul, negate, power, subtract, where
 from optpy.symbolic.operations import OPERATIONS, equal, less_equal
 
@@ -21,27 +21,27 @@ def damping(unknowns: Sequence[Field], blocks: bool) -> list[Routine]:
         domain = canonical_domain(dims)
         stores: list[Assignment] = []
         for u in group:
-            c = vector("C", u, block_channels(u) if blocks else None)
+            c = vector(C, u, blocks)
             channels = range(u.channels)
             diagonal = [here(c, block_channel(u, a, a) if blocks else a) for a in channels]
             d = [_damping(e) for e in diagonal]
-            stores.extend(Assignment(at(vector("D", u), domain, a), e) for a, e in enumerate(d))
+            stores.extend(Assignment(at(vector(D, u), domain, a), e) for a, e in enumerate(d))
             if blocks:
                 matrix = {(a, b): here(c, block_channel(u, a, b)) for a in channels for b in channels if a <= b}
                 for a in channels:
                     matrix[a, a] = add(matrix[a, a], d[a])
                 inverse = inverse_of_symmetric(matrix, u.channels, run_time("noise"))
-                m = vector("M", u, block_channels(u))
+                m = vector(M, u, blocks=True)
                 stores.extend(
                     Assignment(at(m, domain, block_channel(u, a, b)), _chosen(e, a == b))
                     for (a, b), e in inverse.items()
                 )
             else:
                 stores.extend(
-                    Assignment(at(vector("M", u), domain, a), _chosen(_safe_inverse(add(e, d[a])), True))
+                    Assignment(at(vector(M, u), domain, a), _chosen(_safe_inverse(add(e, d[a])), True))
                     for a, e in enumerate(diagonal)
                 )
-        name = "damp_block" if blocks else "damp"
+        name = Group.DAMPING_BLOCKS if blocks else Group.DAMPING
         routines.append(Routine(f"{name}_{n}", domain, tuple(stores)))
     return routines
 

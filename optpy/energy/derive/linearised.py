@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.energy.derive.vectors import vector
-from optpy.ir import Access, Residual, at_zero, is_unknown
+from optpy.energy.derive.vectors import DELTA, P, vector
+from optpy.ir import Access, Residual, VectorKind, at_zero, is_unknown
 from optpy.symbolic.count import count
 from optpy.symbolic.derivative import Derivative
 from optpy.symbolic.expr import Expr, add, mul, var
@@ -48,7 +48,7 @@ def linearise(residual: Residual) -> LinearisedResidual:
 
 def _jvp(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Expr:
     """J p by one forward sweep or as a sum of partials, whichever takes fewer operations."""
-    seeds = {var(a): var(along(a, "p")) for a in partials}
+    seeds = {var(a): var(along(a, P)) for a in partials}
     swept = factor(at_zero([derivative.jvp(e, seeds)]))
     summed = factor([add(*(mul(d, seeds[var(a)]) for a, d in partials.items()))])
     if swept == summed:
@@ -58,12 +58,12 @@ def _jvp(derivative: Derivative, e: Expr, partials: Mapping[Access, Expr]) -> Ex
     return min(swept, summed, key=lambda roots: count([*roots, *shared]).cost)[0]
 
 
-def along(access: Access, direction: str) -> Access:
+def along(access: Access, direction: VectorKind) -> Access:
     """The element of a solver's vector that belongs to an accessed element of an unknown."""
     return Access(vector(direction, access.field), access.index, access.channel)
 
 
 def along_step(source: LinearisedResidual) -> list[Expr]:
     """J delta, of the step ``delta`` in place of ``p``."""
-    replacement: dict[Expr, Expr] = {var(along(a, "p")): var(along(a, "delta")) for a in source.accesses}
+    replacement: dict[Expr, Expr] = {var(along(a, P)): var(along(a, DELTA)) for a in source.accesses}
     return substitute(source.jvps, replacement)

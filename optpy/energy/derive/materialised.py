@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from optpy.energy.derive.linearised import LinearisedResidual, along
+from optpy.energy.derive.vectors import P
 from optpy.ir import REAL, Access, Assignment, Field, Residual, Role, Routine, graphs_in, is_unknown, point
 from optpy.symbolic.expr import ONE, Expr, add, const, mul, split_content, var
 from optpy.symbolic.factor import factor
@@ -40,7 +41,7 @@ def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list
         return mul(const(c), var(accesses[rest])) if rest in accesses else e
 
     partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
-    jvps = factor(add(*(mul(d, var(along(a, "p"))) for a, d in p.items())) for p in partials)
+    jvps = factor(add(*(mul(d, var(along(a, P))) for a, d in p.items())) for p in partials)
     values = tuple(map(stored, source.values))
     stores = [Assignment(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
     return replace(source, values=values, partials=partials, jvps=tuple(jvps)), stores

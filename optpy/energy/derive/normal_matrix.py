@@ -9,12 +9,13 @@ from optpy.energy.derive.gather import MultiIndex, shift
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import passes
 from optpy.energy.derive.routines import Fixed
-from optpy.energy.derive.vectors import vector
+from optpy.energy.derive.vectors import D, R, Z, vector
 from optpy.ir import (
     Access,
     Assignment,
     BlockEntry,
     Field,
+    Group,
     NormalMatrix,
     NormalTerm,
     Residual,
@@ -60,8 +61,8 @@ def normal_matrix(
             term, own = _term(source, number, fixed)
             terms.append(term)
             stores.append((source.residual, own))
-    vectors = {kind: tuple((vector(kind, u), a) for u, a in elements) for kind in ("r", "z", "D")}
-    return NormalMatrix(dims, elements, tuple(terms), vectors), passes("normal", stores, prepares=False)
+    vectors = {kind: tuple((vector(kind, u), a) for u, a in elements) for kind in (R, Z, D)}
+    return NormalMatrix(dims, elements, tuple(terms), vectors), passes(Group.NORMAL, stores, prepares=False)
 
 
 def _term(

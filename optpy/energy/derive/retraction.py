@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.derive.vectors import here, vector
+from optpy.energy.derive.vectors import DELTA, here, vector
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.manifold import Manifold
 from optpy.symbolic.expr import Expr, add
@@ -26,7 +26,7 @@ from optpy.symbolic.interpret import evaluate
 def retraction(unknown: ir.Field) -> list[Expr]:
     """The stored channels of an unknown after the step ``delta``, at the current point of its grid."""
     x = tuple(here(unknown, a) for a in range(unknown.channels))
-    step = vector("delta", unknown)
+    step = vector(DELTA, unknown)
     delta = tuple(here(step, a) for a in range(step.channels))
     if not isinstance(unknown.manifold, Manifold):
         return [add(a, b) for a, b in zip(x, delta, strict=True)]
@@ -44,6 +44,8 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
     Returns:
         Of the shape of x.
     """
+    if unknown.manifold is None:
+        return x + step.reshape(x.shape)
     points = x.reshape(-1, unknown.channels)
     if not len(points):  # a graph without edges
         return x

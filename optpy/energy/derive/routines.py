@@ -16,7 +16,7 @@ from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
-from optpy.energy.derive.vectors import at, block_channel, block_channels, here, vector
+from optpy.energy.derive.vectors import AP, C, D, G, P, at, block_channel, here, vector
 from optpy.ir import (
     REAL,
     Access,
@@ -69,7 +69,7 @@ def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Extent, ...], list[Field]]:
 
 def cost(residuals: Sequence[Residual]) -> list[Routine]:
     """``1/2 sum r^2`` of each term."""
-    return [_cost(f"cost_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
+    return [_cost(f"{Group.COST}_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
 
 
 def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
@@ -82,7 +82,7 @@ def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
     if not any(reads_unknown(stopped(components)) for components in frozen.values()):
         return []
     return [
-        _cost(f"cost_of_step_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
+        _cost(f"{Group.COST_OF_STEP}_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
         for n, (domain, group) in enumerate(by_domain(residuals).items())
     ]
 
@@ -125,7 +125,7 @@ def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
             for value, jvp in zip(source.values, along_step(source), strict=True):
                 parts.append(mul(jvp, add(value, mul(HALF, jvp))))
         reductions = (Reduce("model_cost_change", negate(add(*parts))),)
-        routines.append(Routine(f"modelcost_{n}", domain, reductions=reductions))
+        routines.append(Routine(f"{Group.MODEL_COST}_{n}", domain, reductions=reductions))
     return routines
 
 
@@ -143,7 +143,7 @@ def stored_jacobians(
     """The residuals with J read from memory where their schedule says so, and the routines that put it there."""
     stored = {label for label, s in schedules.items() if s.jacobian}
     read, stores = _stored(sources, stored, store_jacobian)
-    return read, passes("jacobian", stores, prepares=True)
+    return read, passes(Group.JACOBIAN, stores, prepares=True)
 
 
 def _stored(
@@ -174,16 +174,14 @@ def eval_jtf(
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(sources, dims, gradient_and_blocks)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
-        routines[Group.GRADIENT].append(_gradient_routine(f"evalJTF_{n}", dims, group, fixed, total, blocks=False))
-        routines[Group.GRADIENT_BLOCKS].append(
-            _gradient_routine(f"evalJTF_block_{n}", dims, group, fixed, total, blocks=True)
-        )
+        for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
+            routines[name].append(_gradient_routine(f"{name}_{n}", dims, group, fixed, total, whole))
     return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
 
 def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
     n = range(u.channels)
-    return {(a, b): total.total(("C", u, a, b)) for a in n for b in n if a <= b}
+    return {(a, b): total.total((C, u, a, b)) for a in n for b in n if a <= b}
 
 
 def _gradient_routine(
@@ -193,7 +191,7 @@ def _gradient_routine(
     outputs = {key: x for u in group for key, x in gradient_outputs(u, blocks).items()}
     targets = [at(x.field, domain, x.channel) for x in outputs.values()]
     values = factor(_free(fixed, x.unknown, total.total(key)) for key, x in outputs.items())
-    gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector("g", u) for u in group]]
+    gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector(G, u) for u in group]]
     reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
     stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
     return Routine(name, domain, stores, reductions, total.locals_of(values))
@@ -211,14 +209,14 @@ class Output:
 
 def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
     """The targets of g and C of an unknown, by the keys of ``gradient_and_blocks``."""
-    g, c = vector("g", unknown), vector("C", unknown, block_channels(unknown) if blocks else None)
-    outputs: dict[Hashable, Output] = {("g", unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
-    return outputs | {("C", unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
+    g, c = vector(G, unknown), vector(C, unknown, blocks)
+    outputs: dict[Hashable, Output] = {(G, unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
+    return outputs | {(C, unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
 
 
 def product_outputs(unknown: Field) -> dict[Hashable, Output]:
     """The targets of Ap of an unknown, by the keys of ``times_jvp``."""
-    return {("Ap", unknown, a): Output(unknown, vector("Ap", unknown), a) for a in range(unknown.channels)}
+    return {(AP, unknown, a): Output(unknown, vector(AP, unknown), a) for a in range(unknown.channels)}
 
 
 def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
@@ -232,9 +230,9 @@ def gradient_and_blocks(
     column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
 ) -> dict[Hashable, Expr]:
     """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
-    gradient: dict[Hashable, Expr] = {("g", u, a): mul(d, value) for (u, a), d in column.items()}
+    gradient: dict[Hashable, Expr] = {(G, u, a): mul(d, value) for (u, a), d in column.items()}
     blocks: dict[Hashable, Expr] = {
-        ("C", u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
+        (C, u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
     }
     return gradient | blocks
 
@@ -254,8 +252,8 @@ def apply_jtj(
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, times_jvp)
         elements = [(u, a) for u in group for a in range(u.channels)]
-        plain = factor(_free(fixed, u, total.total(("Ap", u, a))) for u, a in elements)
-        damping = [mul(here(vector("D", u), a), here(vector("p", u), a)) for u, a in elements]
+        plain = factor(_free(fixed, u, total.total((AP, u, a))) for u, a in elements)
+        damping = [mul(here(vector(D, u), a), here(vector(P, u), a)) for u, a in elements]
         damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
         for name, values in ((Group.PRODUCT, plain), (Group.PRODUCT_DAMPED, damped)):
             routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
@@ -266,8 +264,8 @@ def _product_routine(
     name: str, dims: tuple[Extent, ...], elements: Sequence[FieldChannel], values: Sequence[Expr], total: GatheredSum
 ) -> Routine:
     domain = canonical_domain(dims)
-    stores = tuple(Assignment(at(vector("Ap", u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
-    dot = add(*(mul(here(vector("p", u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
+    stores = tuple(Assignment(at(vector(AP, u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
+    dot = add(*(mul(here(vector(P, u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
     return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
 
 
@@ -275,7 +273,7 @@ def times_jvp(
     column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
 ) -> dict[Hashable, Expr]:
     """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
-    return {("Ap", u, a): mul(d, jvp) for (u, a), d in column.items()}
+    return {(AP, u, a): mul(d, jvp) for (u, a), d in column.items()}
 
 
 def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
@@ -286,7 +284,9 @@ def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
             solved = logical_not(mul(*(fixed[u] for u in group)))
             domain = canonical_domain(dims)
             routines.append(
-                Routine(f"solved_{n}", domain, (Assignment(Access(solved_field(dims), point(domain), 0), solved),))
+                Routine(
+                    f"{Group.SOLVED}_{n}", domain, (Assignment(Access(solved_field(dims), point(domain), 0), solved),)
+                )
             )
     return routines
 

@@ -29,7 +29,7 @@ from optpy.energy.derive.routines import (
     product_outputs,
     times_jvp,
 )
-from optpy.energy.derive.vectors import at, here, vector
+from optpy.energy.derive.vectors import G, at, here, vector
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
 from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
@@ -137,7 +137,7 @@ def _dims(routine: Routine) -> tuple[Extent, ...]:
 def _largest_gradient(name: str, unknowns: Sequence[Field]) -> list[Routine]:
     result = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        gradient = [here(vector("g", u), a) for u in group for a in range(u.channels)]
+        gradient = [here(vector(G, u), a) for u in group for a in range(u.channels)]
         reductions = tuple(Reduce("gradient_max", g, maximum=True) for g in gradient)
         result.append(Routine(f"{name}_{n}", canonical_domain(dims), reductions=reductions))
     return result

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from optpy.energy.derive.retraction import retraction
 from optpy.energy.derive.routines import Fixed, by_grid
-from optpy.energy.derive.vectors import at, block_channel, block_channels, candidate, here, vector
+from optpy.energy.derive.vectors import AP, DELTA, D, G, M, P, R, Z, at, block_channel, candidate, here, vector
 from optpy.ir import (
     VECTOR_UPDATES,
     Assignment,
@@ -21,6 +21,7 @@ from optpy.ir import (
     Routine,
     Scalar,
     Task,
+    VectorKind,
     canonical_domain,
     tangent,
 )
@@ -35,27 +36,26 @@ SOLVER_SCALARS = (
 
 def run_time(name: str) -> Expr:
     """One of ``SOLVER_SCALARS``."""
-    # The dot keeps them apart from the energy's params, whose names are identifiers.
-    return var(Scalar(f"solver.{name}"))
+    return var(Scalar(name, of_solver=True))
 
 
 ALPHA, BETA, OMEGA = run_time("alpha"), run_time("beta"), run_time("omega")
 
 Preconditioned = Callable[[Field, Sequence[Expr]], list[Expr]]
 
-Built = tuple[dict[str, list[Expr]], list[Expr]]
+Built = tuple[dict[VectorKind, list[Expr]], list[Expr]]
 """The values that a vector update stores, by vector, and the summands of its dot product."""
 
 Builder = Callable[[Field, Preconditioned], Built]
 
 
 def _jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
-    m = vector("M", unknown)
+    m = vector(M, unknown)
     return [mul(here(m, a), e) for a, e in enumerate(r)]
 
 
 def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
-    m = vector("M", unknown, block_channels(unknown))
+    m = vector(M, unknown, blocks=True)
     n = range(unknown.channels)
     return [add(*(mul(here(m, block_channel(unknown, a, b)), r[b]) for b in n)) for a in n]
 
@@ -92,7 +92,7 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
 def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
     routines = []
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in ("r", "g")}
+        squares = {kind: add(*(power(e, 2) for u in group for e in _channels(kind, u))) for kind in (R, G)}
         reductions = tuple(Reduce(f"{kind}_squared", e) for kind, e in squares.items())
         routines.append(Routine(f"pcg_{norms}_{n}", canonical_domain(dims), reductions=reductions))
     return routines
@@ -141,7 +141,7 @@ def _updates(
     return result
 
 
-def _channels(kind: str, u: Field) -> list[Expr]:
+def _channels(kind: VectorKind, u: Field) -> list[Expr]:
     return [here(vector(kind, u), a) for a in range(u.channels)]
 
 
@@ -151,36 +151,36 @@ def _dot(x: Sequence[Expr], y: Sequence[Expr]) -> list[Expr]:
 
 def _start(u: Field, precondition: Preconditioned) -> Built:
     """delta = 0, r = -g, p = 0 (the first direction is z); r.z with z = M r."""
-    r = [negate(g) for g in _channels("g", u)]
+    r = [negate(g) for g in _channels(G, u)]
     zero: list[Expr] = [ZERO] * u.channels
-    return {"r": r, "delta": zero, "p": zero}, _dot(r, precondition(u, r))
+    return {R: r, DELTA: zero, P: zero}, _dot(r, precondition(u, r))
 
 
 def _direction(u: Field, precondition: Preconditioned) -> Built:
     """delta += alpha p, then p = z + beta p: the step of the last iteration and the direction of the next."""
-    p, delta = _channels("p", u), _channels("delta", u)
-    z = precondition(u, _channels("r", u))
+    p, delta = _channels(P, u), _channels(DELTA, u)
+    z = precondition(u, _channels(R, u))
     return {
-        "delta": [add(d, mul(ALPHA, x)) for d, x in zip(delta, p, strict=True)],
-        "p": [add(a, mul(BETA, x)) for a, x in zip(z, p, strict=True)],
+        DELTA: [add(d, mul(ALPHA, x)) for d, x in zip(delta, p, strict=True)],
+        P: [add(a, mul(BETA, x)) for a, x in zip(z, p, strict=True)],
     }, []
 
 
 def _update(u: Field, precondition: Preconditioned) -> Built:
     """r -= alpha Ap; r.z with z = M r."""
-    r = [subtract(a, mul(ALPHA, b)) for a, b in zip(_channels("r", u), _channels("Ap", u), strict=True)]
-    return {"r": r}, _dot(r, precondition(u, r))
+    r = [subtract(a, mul(ALPHA, b)) for a, b in zip(_channels(R, u), _channels(AP, u), strict=True)]
+    return {R: r}, _dot(r, precondition(u, r))
 
 
 def _flush(u: Field, precondition: Preconditioned) -> Built:
     """delta += alpha p."""
-    return {"delta": [add(d, mul(ALPHA, x)) for d, x in zip(_channels("delta", u), _channels("p", u), strict=True)]}, []
+    return {DELTA: [add(d, mul(ALPHA, x)) for d, x in zip(_channels(DELTA, u), _channels(P, u), strict=True)]}, []
 
 
 def _restart(u: Field, precondition: Preconditioned) -> Built:
     """r = -g - A delta, with A delta in Ap: the true residual in place of the recurrence; r.z."""
-    r = [negate(add(g, a)) for g, a in zip(_channels("g", u), _channels("Ap", u), strict=True)]
-    return {"r": r}, _dot(r, precondition(u, r))
+    r = [negate(add(g, a)) for g, a in zip(_channels(G, u), _channels(AP, u), strict=True)]
+    return {R: r}, _dot(r, precondition(u, r))
 
 
 def _first_sweep(build: Builder) -> Builder:
@@ -188,7 +188,7 @@ def _first_sweep(build: Builder) -> Builder:
 
     def built(u: Field, precondition: Preconditioned) -> Built:
         values, _ = build(u, precondition)
-        return {**values, "z": [mul(OMEGA, e) for e in precondition(u, values["r"])]}, []
+        return {**values, Z: [mul(OMEGA, e) for e in precondition(u, values[R])]}, []
 
     return built
 
@@ -204,21 +204,21 @@ def _without_dot(build: Builder) -> Builder:
 
 def _direction_stored(u: Field, precondition: Preconditioned) -> Built:
     """As ``_direction``, with z from memory."""
-    return _direction(u, lambda unknown, r: _channels("z", unknown))
+    return _direction(u, lambda unknown, r: _channels(Z, unknown))
 
 
 def _smooth(u: Field, precondition: Preconditioned) -> Built:
     """z += omega M (r - A z), with A z in Ap; r.z."""
-    r = _channels("r", u)
-    rest = precondition(u, [subtract(a, b) for a, b in zip(r, _channels("Ap", u), strict=True)])
-    z = [add(a, mul(OMEGA, e)) for a, e in zip(_channels("z", u), rest, strict=True)]
-    return {"z": z}, _dot(r, z)
+    r = _channels(R, u)
+    rest = precondition(u, [subtract(a, b) for a, b in zip(r, _channels(AP, u), strict=True)])
+    z = [add(a, mul(OMEGA, e)) for a, e in zip(_channels(Z, u), rest, strict=True)]
+    return {Z: z}, _dot(r, z)
 
 
 def _power(u: Field, precondition: Preconditioned) -> Built:
     """z = omega M A z, with A z in Ap; z.z."""
-    z = [mul(OMEGA, e) for e in precondition(u, _channels("Ap", u))]
-    return {"z": z}, _dot(z, z)
+    z = [mul(OMEGA, e) for e in precondition(u, _channels(AP, u))]
+    return {Z: z}, _dot(z, z)
 
 
 # -- the outer step ----------------------------------------------------------------------------------------------
@@ -236,8 +236,8 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         domain = canonical_domain(dims)
         stores = tuple(Assignment(at(candidate(u), domain, a), e) for u in group for a, e in enumerate(retraction(u)))
-        squares = {u: [power(e, 2) for e in _channels("delta", tangent(u))] for u in group}
-        damped = [mul(d, e) for u in group for d, e in zip(_channels("D", tangent(u)), squares[u], strict=True)]
+        squares = {u: [power(e, 2) for e in _channels(DELTA, tangent(u))] for u in group}
+        damped = [mul(d, e) for u in group for d, e in zip(_channels(D, tangent(u)), squares[u], strict=True)]
         free = {u: logical_not(fixed.get(tangent(u), ZERO)) for u in group}
         x_squares = [mul(free[u], power(here(u, a), 2)) for u in group for a in range(u.channels)]
         reductions = (
@@ -245,5 +245,5 @@ def step(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:
             Reduce("x_squared", add(*x_squares)),
             Reduce("damped_square", add(*damped)),
         )
-        routines.append(Routine(f"step_{n}", domain, stores, reductions))
+        routines.append(Routine(f"{Group.STEP}_{n}", domain, stores, reductions))
     return routines

@@ -1,33 +1,30 @@
-"""The solver's vectors as fields: one for each unknown, of the layout of its tangent (of the unknown itself, but on a
-manifold).
-
-``p`` search direction, ``Ap`` = (J^T J + D) p, ``r`` linear residual, ``delta`` step, ``g`` gradient J^T F,
-``C`` diagonal (or blocks) of J^T J, ``D`` damping, ``M`` inverse of its diagonal (or blocks), ``z`` preconditioned
-residual where it is stored.
-"""
+"""The solver's vectors as fields over the grids of the unknowns, and what is read of a field at the current point."""
 
 from __future__ import annotations
 
-from optpy.ir import REAL, Access, Domain, Field, Role, canonical_domain, point, tangent
+from optpy.ir import Access, Domain, Field, Vector, VectorKind, canonical_domain, point, tangent
 from optpy.symbolic.expr import Expr, var
 
+AP, C, D = VectorKind.AP, VectorKind.C, VectorKind.D
+DELTA, G, M = VectorKind.DELTA, VectorKind.G, VectorKind.M
+P, R, Z = VectorKind.P, VectorKind.R, VectorKind.Z
+"""The symbols of the formulas here."""
 
-def vector(kind: str, unknown: Field, channels: int | None = None) -> Field:
-    """The field of one of the solver's vectors that belongs to an unknown."""
-    n = tangent(unknown).channels if channels is None else channels
-    # The dot keeps them apart from the user's arrays, whose names are identifiers.
-    return Field(f"{kind}.{unknown.name}", unknown.dims, n, REAL, Role.VECTOR)
+
+def vector(kind: VectorKind, unknown: Field, blocks: bool = False) -> Field:
+    """The field of one of the solver's vectors; see ``ir.Vector``.
+
+    Args:
+        kind: any but the candidate.
+        unknown: or its tangent.
+        blocks: whether it has a block for each element, not only the diagonal.
+    """
+    return Vector(kind, tangent(unknown), blocks).field
 
 
 def candidate(unknown: Field) -> Field:
     """The unknown at the end of a step: x + delta, or what that means on its manifold."""
-    return vector("candidate", unknown, unknown.channels)
-
-
-def block_channels(unknown: Field) -> int:
-    """Stored entries of a symmetric block: the upper triangle."""
-    n = tangent(unknown).channels
-    return n * (n + 1) // 2
+    return Vector(VectorKind.CANDIDATE, unknown).field
 
 
 def block_channel(unknown: Field, a: int, b: int) -> int:

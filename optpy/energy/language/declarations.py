@@ -44,7 +44,7 @@ class GridArray(Symbol):
     @property
     def channels(self) -> int | None:
         """The length of the vector at every point, as stored; None for scalars."""
-        return self.field.channels if self.field.vector else None
+        return self.field.channels if self.field.channel_axis else None
 
     def __getitem__(self, key: Any) -> Any:
         """The value at an index: a scalar, a vector of the channels, or an element of the manifold."""
@@ -70,7 +70,7 @@ class GridArray(Symbol):
         for n, (a, dim) in enumerate(zip(index, f.dims, strict=True)):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
-        return Expression((f.channels,) if f.vector else (), components, (f, *ir.graphs_of(index)))
+        return Expression((f.channels,) if f.channel_axis else (), components, (f, *ir.graphs_of(index)))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Extent) -> None:
         if is_outside(index, dim):
@@ -135,7 +135,7 @@ class GridArray(Symbol):
 
     @property
     def _has_entries(self) -> bool:
-        return self.field.vector and self.field.manifold is None
+        return self.field.channel_axis and self.field.manifold is None
 
     @property
     def _example(self) -> str:
@@ -169,7 +169,7 @@ class GridArray(Symbol):
 
     def __repr__(self) -> str:
         dtype = "" if self.field.dtype == ir.REAL else f", dtype={self.field.dtype}"
-        channels = f", {self.field.manifold or self.field.channels}" if self.field.vector else ""
+        channels = f", {self.field.manifold or self.field.channels}" if self.field.channel_axis else ""
         dims = ", ".join(d.name for d in self.field.dims) + ("," if len(self.field.dims) == 1 else "")
         return f"{type(self).__name__}({self.name!r}, ({dims}){channels}{dtype})"
 
@@ -325,7 +325,7 @@ def _dtype_name(name: str, dtype: DTypeLike | None) -> str:
 
 def shape_text(field: ir.Field, sizes: dict[ir.Extent, int] | None = None) -> str:
     """``(H, W, 2)``, or ``(H=512, W=512, 2)`` where the sizes are known."""
-    return _shape_text(field, sizes, (field.channels,) if field.vector else ())
+    return _shape_text(field, sizes, (field.channels,) if field.channel_axis else ())
 
 
 def accepted_text(field: ir.Field, sizes: dict[ir.Extent, int] | None = None) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Access, InBounds
-from optpy.ir.spaces import Extent, Field, LoopVariable
+from optpy.ir.spaces import Extent, LoopVariable
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
 from optpy.ir.loops.integers import Condition, Flag, Integer, Lane, Load, MemoryOperand, Pitch, TableLoad, all_of
-from optpy.ir.spaces import Domain, Extent, Field
+from optpy.ir.spaces import Domain, Extent
 from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables

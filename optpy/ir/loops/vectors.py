@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from optpy.ir.fields import Field
 from optpy.ir.leaves import Access, InBounds
 from optpy.ir.loops.integers import MemoryOperand, all_of
-from optpy.ir.spaces import Field
 
 
 @final

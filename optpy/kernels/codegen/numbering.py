@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Extent, Field, Group, Routine
+from optpy.ir import Extent, Field, Group, Role, Routine, Vector, VectorKind
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
@@ -17,14 +17,14 @@ class Numbered:
     """All kernels of an energy.
 
     Attributes:
-        groups: the numbers of the kernels of each ``Group`` of routines, which users and sources know by its name.
+        groups: the numbers of the kernels of each group of routines.
         kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
         reductions: the number of each kernel's first reduction.
         symbols: the numbering of the context.
     """
 
-    groups: dict[str, tuple[int, ...]]
+    groups: dict[Group, tuple[int, ...]]
     kernels: tuple[Kernel, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
@@ -52,7 +52,7 @@ class AbstractProgram:
         return self.numbered.kernels
 
     @property
-    def groups(self) -> dict[str, tuple[int, ...]]:
+    def groups(self) -> dict[Group, tuple[int, ...]]:
         """The numbers of the kernels of each group."""
         return self.numbered.groups
 
@@ -72,7 +72,7 @@ def numbered_kernels(
     symbols = SymbolTable(
         interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found)
     )
-    numbers: dict[str, tuple[int, ...]] = {}
+    numbers: dict[Group, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
     lists: list[int] = []
     reductions: list[int] = []
@@ -83,14 +83,20 @@ def numbered_kernels(
             symbols.add(routine, group.task.over_unknowns)
             lists.append(symbols.lists[segment_list(routine, group.task.over_unknowns)])
             kernels.append(lower(routine))
-    names = {f.name for f in symbols.gathered}
-    symbols.gathered |= {f for f in symbols.fields if _stand_in(f) in names}
+    symbols.gathered |= {f for f in symbols.fields if _stand_in(f) in symbols.gathered}
     return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), symbols)
 
 
-def _stand_in(f: Field) -> str | None:
-    """The name of the field whose memory this one takes, or is read in place of: a step makes the candidate x, and the
-    true residual of conjugate gradients takes delta for p."""
-    kind, _, unknown = f.name.rpartition(".")
-    others = {"": "candidate.", "candidate": "", "p": "delta.", "delta": "p."}
-    return others[kind] + unknown if kind in others else None
+def _stand_in(f: Field) -> Field | None:
+    """The field whose memory this one takes, or is read in place of: a step makes the candidate x, and the true
+    residual of conjugate gradients takes delta for p."""
+    if f.role is Role.UNKNOWN:
+        return Vector(VectorKind.CANDIDATE, f).field
+    match f.identity:
+        case Vector(kind=VectorKind.CANDIDATE, unknown=unknown):
+            return unknown
+        case Vector(kind=VectorKind.P) as p:
+            return replace(p, kind=VectorKind.DELTA).field
+        case Vector(kind=VectorKind.DELTA) as delta:
+            return replace(delta, kind=VectorKind.P).field
+    return None

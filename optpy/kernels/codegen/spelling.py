@@ -43,7 +43,7 @@ class Spelling:
         return field.name if number is None else f"f{number}_{channel}"
 
     def scalar(self, key: Scalar) -> str:
-        return f"s_{key.name.replace('.', '_')}"
+        return f"s_solver_{key.name}" if key.of_solver else f"s_{key.name}"
 
     def ctype(self, field: Field) -> str:
         return self.conventions.dialect.types[field.dtype]

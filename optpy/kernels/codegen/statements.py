@@ -89,8 +89,8 @@ class StatementPrinter:
         return f"c->field[{number}]", f"c->plane[{number}]"
 
     def _given(self, key: Scalar) -> str:
-        if "." in key.name:
-            return f"scalar[{self._conventions.scalars.index(key.name.partition('.')[2])}]"
+        if key.of_solver:
+            return f"scalar[{self._conventions.scalars.index(key.name)}]"
         return f"c->param[{self._conventions.symbols.params[key.name]}]"
 
     # -- integers ------------------------------------------------------------------------------------------------------

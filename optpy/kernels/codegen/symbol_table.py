@@ -67,7 +67,7 @@ class SymbolTable:
                 self._field(key.field)
             case InBounds():
                 self._sizes([key.dim])
-            case Scalar() if "." not in key.name:
+            case Scalar(of_solver=False):
                 _number(self.params, key.name)
 
     def _field(self, f: Field) -> None:

@@ -56,7 +56,7 @@ class CpuLibrary:
         self._companions: dict[str, ctypes.CDLL] = {}
         count = len(program.kernels)
         what = f"{count} kernel{'s' * (count != 1)}"
-        self.kernels = self._take(compile_c(program.source, name="energy", what=what))
+        self.kernels = self._take(compile_c(program.source, name="energy", parts=program.parts, what=what))
         self.loops = self._take(loops(self.scalars))
         self.loops.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
         self.loops.optpy_run.restype = None

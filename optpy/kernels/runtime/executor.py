@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Field, Hypergraph, Routine
+from optpy.ir import Field, Group, Hypergraph, Routine
 from optpy.kernels.codegen.symbol_table import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
@@ -90,9 +90,9 @@ class CpuExecutor:
         self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
         self._addresses: list[_FieldAddresses] = []
         self._located: dict[Field, NDArray[Any]] | None = None
-        self._calls: dict[str, GroupCall] = {}
+        self._calls: dict[Group, GroupCall] = {}
         self._run = library.loops.optpy_run
-        self._kept: dict[str, dict[str, float]] = {}
+        self._kept: dict[Group, dict[str, float]] = {}
 
     def _locate(self) -> None:
         """Tell the native context where the fields stand now: mostly where they did two exchanges ago."""
@@ -121,7 +121,7 @@ class CpuExecutor:
         for number, of in enumerate(self.program.symbols.lists):
             if not of.solved_only:
                 self.set_segments(number, self._segments_of(of, graphs))
-        self.run("solved")
+        self.run(Group.SOLVED)
         for number, of in enumerate(self.program.symbols.lists):
             if of.solved_only:
                 self.set_segments(number, self._segments_of(of, graphs))
@@ -162,15 +162,15 @@ class CpuExecutor:
         return self.program.dtype
 
     @property
-    def groups(self) -> dict[str, tuple[Routine, ...]]:
+    def groups(self) -> dict[Group, tuple[Routine, ...]]:
         """The routines, by group."""
         return {name: tuple(map(self.program.routine, numbers)) for name, numbers in self.program.groups.items()}
 
-    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+    def queue(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
         """Run a group, and keep its totals."""
         self._kept[group] = self.run(group, scalars, repeat)
 
-    def totals(self, group: str) -> dict[str, float]:
+    def totals(self, group: Group) -> dict[str, float]:
         """The totals of a group that has been queued."""
         return self._kept[group]
 
@@ -181,11 +181,11 @@ class CpuExecutor:
         """The array itself."""
         return array
 
-    def run(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
+    def run(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> dict[str, float]:
         """Run the kernels of a group, ``repeat`` times each.
 
         Args:
-            group: a name among ``program.groups``.
+            group: of the program; one that it does not have does nothing.
             scalars: run-time scalars by name; the others are 0.
 
         Returns:
@@ -200,7 +200,7 @@ class CpuExecutor:
         self._run(self._context, kernels, threads, len(kernels), values, repeat, totals)
         return call.found()
 
-    def _call(self, group: str) -> GroupCall:
+    def _call(self, group: Group) -> GroupCall:
         kernels = self.program.groups.get(group, ())
         threads = [self._threads_for(kernel) for kernel in kernels]
         call = GroupCall.of(kernels, threads, [self.program.routine(kernel) for kernel in kernels])
@@ -221,7 +221,7 @@ class CpuExecutor:
     @property
     def product_threads(self) -> int:
         """Threads that a product with J^T J is worth."""
-        return max((self._threads_for(k) for k in self.program.groups["applyJTJ"]), default=1)
+        return max((self._threads_for(k) for k in self.program.groups[Group.PRODUCT]), default=1)
 
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.numbered.lists[kernel]]

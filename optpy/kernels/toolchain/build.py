@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from optpy.kernels.toolchain.compiler_process import run_compiler
+from optpy.kernels.toolchain.compiler_process import run_compiler, run_compilers
 
 _COMMON_FLAGS = (
     "-std=c11",
@@ -74,7 +74,14 @@ class Recipe:
         return [*self.command, *compile_flags(werror=werror), source, "-o", library, *link_flags()]
 
     def run(
-        self, root: Path, source: Path, library: Path, *, werror: bool = False, seconds: float | None = None
+        self,
+        root: Path,
+        source: Path,
+        library: Path,
+        *,
+        parts: int = 1,
+        werror: bool = False,
+        seconds: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Make the library beside its source; the last process that was run, which the caller asks for its success.
 
@@ -82,20 +89,33 @@ class Recipe:
 
         Args:
             root: see `run_compiler`, whose errors this raises.
+            parts: of the source, compiled side by side with OPTPY_PART = 0, 1, ...
             seconds: for each process.
         """
         folder = source.parent
+        if parts == 1 and not self.linker:
+            return run_compiler(self.whole(source.name, library.name, werror=werror), root, folder, seconds)
+        flags = [*self.command, *compile_flags(werror=werror), "-c", source.name]
+        objects = [f"{source.stem}{n}.o" for n in range(parts)]
+        numbers = [[f"-DOPTPY_PART={n}"] if parts > 1 else [] for n in range(parts)]
+        commands = [[*flags, *number, "-o", made] for number, made in zip(numbers, objects, strict=True)]
+        try:
+            ended = run_compilers(commands, root, folder, seconds)
+            failed = [done for done in ended if done.returncode != 0]
+            return failed[0] if failed else self._link(objects, root, library, seconds)
+        finally:
+            for made in objects:
+                (folder / made).unlink(missing_ok=True)
+
+    def _link(
+        self, objects: Sequence[str], root: Path, library: Path, seconds: float | None
+    ) -> subprocess.CompletedProcess[str]:
         if self.linker:
-            compiled = f"{source.stem}.o"
-            compiling = [*self.command, *compile_flags(werror=werror), "-c", source.name, "-o", compiled]
-            done = run_compiler(compiling, root, folder, seconds)
-            if done.returncode != 0:
-                return done
-            done = run_compiler([*self.linker, compiled, "-o", library.name], root, folder, seconds)
-            (folder / compiled).unlink(missing_ok=True)
+            done = run_compiler([*self.linker, *objects, "-o", library.name], root, library.parent, seconds)
             if done.returncode == 0 and library.exists():
                 return done
-        return run_compiler(self.whole(source.name, library.name, werror=werror), root, folder, seconds)
+        driver = [*self.command, *compile_flags(werror=False), *objects, "-o", library.name, *link_flags()]
+        return run_compiler(driver, root, library.parent, seconds)
 
 
 def compile_flags(*, werror: bool) -> tuple[str, ...]:

@@ -38,12 +38,14 @@ class Compiled:
     source_path: Path
 
 
-def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 kernel") -> Compiled:
+def compile_c(source: str, *, name: str, parts: int = 1, werror: bool = False, what: str = "1 kernel") -> Compiled:
     """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
 
     Args:
         source: everything, headers of ours included; only the standard headers may be `#include`d.
         name: of the files; letters, digits and underscores.
+        parts: of the source, between `#if !defined OPTPY_PART || OPTPY_PART == 0`, 1, ... and `#endif`: compilers that
+            run side by side take one each.
         werror: all warnings, as errors (for the tests).
         what: is in it, to be told if it has to be compiled.
 
@@ -60,7 +62,7 @@ def compile_c(source: str, *, name: str, werror: bool = False, what: str = "1 ke
 
     def build(writable: Cache) -> Entry:
         with reported(f"compiling {what} for the CPU"):
-            return _build(writable, key, toolchain, source, werror)
+            return _build(writable, key, toolchain, source, parts, werror)
 
     (entry, library), hit = find_or_build(cache, key, load_library, build)
     return Compiled(entry.library, library, time.perf_counter() - started, hit, entry.source)
@@ -113,11 +115,11 @@ def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
         raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
 
 
-def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, werror: bool) -> Entry:
+def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, parts: int, werror: bool) -> Entry:
     with cache.workspace(key) as built:
         built.source.write_text(source, encoding="utf-8")
         try:
-            done = toolchain.recipe.run(cache.root, built.source, built.library, werror=werror)
+            done = toolchain.recipe.run(cache.root, built.source, built.library, parts=parts, werror=werror)
         except CompilerStartError as error:  # removed since it told its version, or no memory is left
             raise CompileError(f"the compiler {toolchain.command[0]} cannot be started: {error}") from error
         if done.returncode == 0 and built.library.exists():

@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 # The pipe's other end is in this process alone: it is closed when this process dies, by SIGKILL too. Group 0 is the
@@ -22,12 +22,21 @@ class CompilerStartError(Exception):
 def run_compiler(
     command: Sequence[str], root: Path, folder: Path, seconds: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a compiler in a folder to its end, which Ctrl-C, SIGTERM and SIGKILL of this process bring about at once.
+    """Run a compiler in a folder to its end; see `run_compilers`."""
+    (done,) = run_compilers([command], root, folder, seconds)
+    return done
+
+
+def run_compilers(
+    commands: Sequence[Sequence[str]], root: Path, folder: Path, seconds: float | None = None
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run compilers side by side to their end, which Ctrl-C, SIGTERM and SIGKILL of this process bring about at once.
 
     Args:
+        commands: one of each.
         root: our cache folder, see `compiler_environment`.
-        folder: where it runs; what it leaves there besides its output is removed.
-        seconds: how long at most.
+        folder: where they run; what they leave there besides their output is removed.
+        seconds: how long each may take at most, once those before it have ended.
 
     Raises:
         CompilerStartError: there is no such command, or no memory is left.
@@ -37,23 +46,42 @@ def run_compiler(
     scratch = folder / "scratch"
     scratch.mkdir(mode=0o700)
     try:
-        with _mortal_group() as group:
-            return subprocess.run(
-                command,
-                cwd=folder,
-                env=compiler_environment(root, scratch),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-                process_group=group,
-            )
+        with _mortal_group() as group, ExitStack() as stack:
+            environment = compiler_environment(root, scratch)
+            started: list[subprocess.Popen[str]] = []
+            try:
+                for command in commands:
+                    started.append(stack.enter_context(_start(command, folder, environment, group)))
+                return [_ended(process, seconds) for process in started]
+            except BaseException:
+                for process in started:
+                    process.kill()
+                raise
     except OSError as error:
         raise CompilerStartError(str(error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], group: int | None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=group,
+    )
+
+
+def _ended(process: subprocess.Popen[str], seconds: float | None) -> subprocess.CompletedProcess[str]:
+    stdout, stderr = process.communicate(timeout=seconds)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def compiler_environment(root: Path, scratch: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, Preconditioning, VectorKind
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.assembly import AssembledSolve
 from optpy.linear.assembled.matrix import Assembly
@@ -51,7 +51,7 @@ class AlgebraicMultigrid:
             executor,
             self._assembly.unknowns,
             damped,
-            "_stored",
+            Preconditioning.STORED,
             precondition=address(matrix_solvers(executor.library).optpy_apply_aggregation),
             preconditioner=ctypes.addressof(solve),
         )
@@ -129,7 +129,7 @@ class AlgebraicMultigrid:
 
 def _places(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:
     """The unknowns that may be places in the plane or in space, by their channels among those of all."""
-    channels = [vector("r", u).channels for u in unknowns]
+    channels = [vector(VectorKind.R, u).channels for u in unknowns]
     for n, u in enumerate(unknowns):
         first, count = sum(channels[:n]), channels[n]
         if u.manifold is None and count in _AXES and sum(channels) - count >= len(_AXES[count]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Extent, Field, NormalMatrix, NormalTerm
+from optpy.ir import Extent, Field, NormalMatrix, NormalTerm, VectorKind
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS, normal_rows_header, point_step
 from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.codegen.symbol_table import SymbolTable
@@ -149,7 +149,7 @@ class AssembledMatrix:
         self._buffers = buffers
         self.order, self.rows, self.columns, self.values = order, rows, columns, values
         n, channels = len(order), len(matrix.elements)
-        real = buffers.memory[matrix.vectors["r"][0][0]].dtype
+        real = buffers.memory[matrix.vectors[VectorKind.R][0][0]].dtype
         self._row_of = np.empty(n, np.int64)
         self._row_of[order] = np.arange(n)
         blocks = csr_matrix((np.arange(len(columns), dtype=np.int32), columns, rows), shape=(n, n))

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import NormalMatrix
+from optpy.ir import Group, NormalMatrix
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.assembled.assembly import AssembledMatrix, element_addresses, sparsity
 from optpy.linear.assembled.native import matrix_solvers
@@ -47,7 +47,7 @@ class Assembly:
     def assemble(self, matrix: AssembledMatrix, damped: bool) -> None:
         """Compute the blocks of J^T J (+ D) as it now is."""
         executor = self.executor
-        executor.run("normal")
+        executor.run(Group.NORMAL)
         matrix.state.add_row = address(executor.library.kernels.optpy_add_row)
         for name, elements in self._normal.vectors.items():
             setattr(matrix.state, name, element_addresses(elements, executor.program.symbols))
@@ -56,4 +56,4 @@ class Assembly:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve with the matrix."""
-        return self.executor.run("residual_stored")
+        return self.executor.run(Group.NORMS_STORED)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
+from optpy.ir import VectorKind
 from optpy.linear.assembled.assembly import AssembledMatrix
 from optpy.linear.assembled.matrix import Assembly
 from optpy.linear.assembled.native import matrix_solvers
@@ -94,7 +95,7 @@ class CholeskyFactor:
     def gradient(self) -> NDArray[np.float64]:
         """g, one after the other in the order of the nodes."""
         buffers, nodes = self._assembly.executor.buffers, self._assembly.nodes
-        parts = [buffers.read(vector("g", u)).reshape(nodes, -1) for u in self._assembly.unknowns]
+        parts = [buffers.read(vector(VectorKind.G, u)).reshape(nodes, -1) for u in self._assembly.unknowns]
         return np.concatenate(parts, axis=1).astype(np.float64).ravel()
 
     def set_step(self, delta: NDArray[Any]) -> None:
@@ -102,5 +103,5 @@ class CholeskyFactor:
         buffers, channels = self._assembly.executor.buffers, self._assembly.channels
         parts, first = delta.reshape(-1, channels), 0
         for u in self._assembly.unknowns:
-            buffers.write(vector("delta", u), np.ascontiguousarray(parts[:, first : first + u.channels]))
+            buffers.write(vector(VectorKind.DELTA, u), np.ascontiguousarray(parts[:, first : first + u.channels]))
             first += u.channels

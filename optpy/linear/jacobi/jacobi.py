@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
+from optpy.ir import Preconditioning
 from optpy.linear.method import LinearMethod, Outcome, Solved, SolveRequest, begin_anew, go_on
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.solver.protocol import LinearStatus
+
+DIAGONAL = Variant(Preconditioning.DIAGONAL, "linear/jacobi/pcg_jacobi.cuh", ("resume", "solve"), in_one_kernel=True)
+BLOCKS = replace(DIAGONAL, preconditioning=Preconditioning.BLOCKS)
+"""By the diagonal, and by the blocks."""
 
 
 @final
@@ -30,7 +36,7 @@ class JacobiSolve(LinearMethod):
         return "block_jacobi" if self._blocks else "jacobi"
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
-        kernels = self._loop.kernels(request.damped, "_block" if self._blocks else "")
+        kernels = self._loop.kernels(request.damped, BLOCKS if self._blocks else DIAGONAL)
         limits = replace(request.limits, eta=request.limits.forcing())
         summary = self._loop.run(kernels, state, limits, request.patience, request.ahead)
         if summary is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from optpy.linear.jacobi.jacobi import JacobiSolve
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL, JacobiSolve
 from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
@@ -19,7 +19,8 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
 
     def compiled(system: System, damped: bool) -> None:
         executor = system.executor
-        executor.library.pcg("pcg_solve", "_block" if blocks and system.loop.has_blocks else "", damped, executor.index)
+        variant = BLOCKS if blocks and system.loop.has_blocks else DIAGONAL
+        variant.kernel(executor.library, "pcg_solve", damped, executor.index)
 
     return compiled
 

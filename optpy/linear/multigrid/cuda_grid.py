@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, Group, Preconditioning, Task, VectorKind
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
 from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
+
+ON_GRID = Variant(
+    Preconditioning.MULTIGRID,
+    "linear/multigrid/pcg_multigrid.cuh",
+    ("begin", "smooth_start", "smooth_update", "smooth_resume", "power"),
+    (Task.SMOOTH, Task.POWER),
+)
+"""By the multigrid of a grid."""
 
 
 @final
@@ -29,7 +38,7 @@ class CudaGridMultigrid:
         self._executor = executor
         self._unknowns = unknowns
         self.levels = CudaMultigrid(executor)
-        executor.buffers.provide(vector("z", u) for u in unknowns)  # last: what has been provided stays
+        executor.buffers.provide(vector(VectorKind.Z, u) for u in unknowns)  # last: what has been provided stays
 
     @property
     def nbytes(self) -> int:
@@ -37,7 +46,7 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaPcgKernels:
         """The kernels of conjugate gradients with the levels that were built last."""
-        return CudaPcgKernels(self._executor, self._unknowns, "_multigrid", damped, self.levels)
+        return CudaPcgKernels(self._executor, self._unknowns, ON_GRID, damped, self.levels)
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
@@ -47,15 +56,15 @@ class CudaGridMultigrid:
         for colour, point in levels.probes():
             safe_work.check()
             levels.put_probe(colour, point)
-            kernels.product("z")
+            kernels.product(VectorKind.Z)
             levels.take_probe(colour, point)
         levels.build_levels()
         levels.begin_finest_estimate()
         for n in range(POWER_ITERATIONS):
-            kernels.product("z")
+            kernels.product(VectorKind.Z)
             c.factor = DAMPING if n == POWER_ITERATIONS - 1 else 1.0
             kernels.queue("pcg_power")
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._executor.run("residual_multigrid")
+        return self._executor.run(Group.NORMS_MULTIGRID)

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from optpy.ir import Coupling, Extent
+from optpy.ir import Coupling, Extent, VectorKind
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.runtime.cuda.context import PCG
@@ -66,7 +66,7 @@ def levels_kernel(library: CudaLibrary, name: str) -> LoadedKernel:
     program = library.program
     coupling = program.coupling
     assert isinstance(coupling, Coupling)
-    return library.further("multigrid", lambda: multigrid_source(coupling, program.dtype), name)
+    return library.kernel(("multigrid",), lambda: multigrid_source(coupling, program.dtype), name)
 
 
 @final
@@ -195,10 +195,10 @@ class CudaMultigrid:
 
     def correct(self) -> None:
         """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap and the levels in the place of A^-1."""
-        self._between("r", minus="Ap")
+        self._between(VectorKind.R, minus=VectorKind.AP)
         self._launch("mg_restrict_finest", 0)
         self._cycle(0)
-        self._between("z", mask="C")
+        self._between(VectorKind.Z, mask=VectorKind.C)
         self.context.add = 1
         self._launch("mg_interpolate_to_finest", 0, self._finest_points)
 
@@ -228,14 +228,14 @@ class CudaMultigrid:
         """Queue z = P of a probe."""
         self._set_probe(colour, point)
         self._launch("mg_make_probe", 0)
-        self._between("z", mask="C")
+        self._between(VectorKind.Z, mask=VectorKind.C)
         self.context.add = 0
         self._launch("mg_interpolate_to_finest", 0, self._finest_points)
 
     def take_probe(self, colour: int, point: Sequence[int]) -> None:
         """Queue what P^T Ap tells of the first coarse matrix, with Ap = A z of a probe."""
         self._set_probe(colour, point)
-        self._between("Ap")
+        self._between(VectorKind.AP)
         self._launch("mg_restrict_finest", 0)
         self._launch("mg_collect", 0)
 
@@ -252,7 +252,7 @@ class CudaMultigrid:
 
     def begin_finest_estimate(self) -> None:
         """Queue z = random signs, from which the power iteration on the finest grid starts, with omega = 1."""
-        self._between("z", mask="C")
+        self._between(VectorKind.Z, mask=VectorKind.C)
         self.context.level.omega = self.finest_omega
         self._queue("mg_begin_finest_estimate", self._finest_points)
 
@@ -262,7 +262,7 @@ class CudaMultigrid:
         self.context.colour = colour
         self.context.probe[:] = point
 
-    def _between(self, values: str, minus: str | None = None, mask: str | None = None) -> None:
+    def _between(self, values: VectorKind, minus: VectorKind | None = None, mask: VectorKind | None = None) -> None:
         """The vectors of the finest grid that the next launches read or write."""
         for n, channel in enumerate(self.context.fine):
             for name, kind in (("values", values), ("minus", minus), ("mask", mask)):

@@ -8,7 +8,7 @@ from ctypes import byref
 from typing import final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Coupling, Field
+from optpy.ir import Coupling, Field, Group, Preconditioning, VectorKind
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.multigrid.levels import Multigrid, element_addresses
 from optpy.linear.multigrid.native import grid_multigrid
@@ -37,8 +37,9 @@ class GridMultigrid:
         program, state = executor.program, self.levels.state
         for name, elements in coupling.vectors.items():
             setattr(state, name, element_addresses(elements, program.symbols))
-        state.z_of = ints([program.symbols.fields[vector("z", u)] for u in unknowns])
-        state.smooth, state.power = ints(program.groups["smooth_multigrid"]), ints(program.groups["power_multigrid"])
+        state.z_of = ints([program.symbols.fields[vector(VectorKind.Z, u)] for u in unknowns])
+        groups = program.groups
+        state.smooth, state.power = ints(groups[Group.SMOOTH_MULTIGRID]), ints(groups[Group.POWER_MULTIGRID])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 
     @property
@@ -57,7 +58,7 @@ class GridMultigrid:
             self._executor,
             self._unknowns,
             damped,
-            "_multigrid",
+            Preconditioning.MULTIGRID,
             precondition=address(grid_multigrid(self._executor.library).optpy_apply_multigrid),
             preconditioner=state,
             omega=state + MultigridState.omega.offset,
@@ -76,4 +77,4 @@ class GridMultigrid:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._executor.run("residual_multigrid")
+        return self._executor.run(Group.NORMS_MULTIGRID)

@@ -9,7 +9,7 @@ from typing import Any
 from optpy.errors import DeviceMemoryError
 from optpy.ir import Coupling, Extent, Uncoupled
 from optpy.linear.method import NoMemory
-from optpy.linear.multigrid.cuda_grid import CudaGridMultigrid
+from optpy.linear.multigrid.cuda_grid import ON_GRID, CudaGridMultigrid
 from optpy.linear.multigrid.cuda_levels import MOST_CHANNELS, level_sizes, levels_kernel, levels_nbytes
 from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.levels import too_long_edge
@@ -70,7 +70,7 @@ def _compile_on_cpu(system: System, damped: bool) -> None:
 def _compile_on_gpu(system: System, damped: bool) -> None:
     library = system.executor.library
     levels_kernel(library, "mg_small_levels")
-    library.pcg("pcg_start", "_multigrid", damped, system.executor.index)
+    ON_GRID.kernel(library, "pcg_start", damped, system.executor.index)
 
 
 MULTIGRID = Record(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, final
 
-from optpy.kernels.codegen.pcg_status import PcgStatus
 from optpy.linear.method import LinearMethod, Outcome, Solved, SolveRequest, go_on, is_unreduced
 from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.status import PcgStatus
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary

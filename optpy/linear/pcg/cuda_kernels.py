@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
+from optpy.ir import Field, Group, Task, VectorKind
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
+from optpy.linear.pcg.variant import Variant
 
 COOPERATIVE = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
@@ -31,19 +32,19 @@ class CudaPcgKernels:
     Attributes:
         executor: the energy's program with its memory.
         unknowns: of the energy, in order.
-        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid".
+        variant: by the preconditioner.
         damped: whether A = J^T J + D, or J^T J alone.
         multigrid: the levels below the finest; or None.
     """
 
     executor: CudaExecutor
     unknowns: Sequence[Field]
-    suffix: str
+    variant: Variant
     damped: bool
     multigrid: CoarseLevels | None = None
 
     def queue(self, name: str) -> None:
-        """Queue one kernel; the names are those of pcg.cuh, pcg_jacobi.cuh and pcg_multigrid.cuh."""
+        """Queue one kernel; the names are those of pcg.cuh and of the preconditioner."""
         self.executor.launch(self.kernel(name), self.points)
 
     def start(self) -> None:
@@ -58,7 +59,7 @@ class CudaPcgKernels:
     def resume(self) -> None:
         """Queue the residual of the present delta, with which another preconditioner has ended."""
         self.queue("pcg_go_on")
-        self.product("delta")
+        self.product(VectorKind.DELTA)
         if self.multigrid is None:
             self.queue("pcg_resume")
         else:
@@ -76,20 +77,20 @@ class CudaPcgKernels:
             reset: whether the residual is computed from delta, not by the recurrence.
         """
         self.queue("pcg_direction")
-        self._prepare("p")
+        self._prepare(VectorKind.P)
         self.queue("pcg_apply")
         if reset:
             self.queue("pcg_flush")
-            self.product("delta")
+            self.product(VectorKind.DELTA)
         self.queue("pcg_restart" if reset else "pcg_update")
         if self.multigrid is not None:
             self._precondition("update")
 
-    def product(self, kind: str) -> None:
+    def product(self, kind: VectorKind) -> None:
         """Queue A v, in the place of A p.
 
         Args:
-            kind: of the vector v: "delta", "z".
+            kind: of the vector v: delta, or z.
         """
         self._prepare(kind)
         self._queue_on("pcg_product", kind)
@@ -97,32 +98,32 @@ class CudaPcgKernels:
     def _precondition(self, after: str) -> None:
         """The rest of the cycle, whose first sweep has been part of the kernel before: z = M^-1 r, and r.z."""
         assert self.multigrid is not None
-        self.product("z")
+        self.product(VectorKind.Z)
         self.multigrid.correct()
-        self.product("z")
+        self.product(VectorKind.Z)
         self.queue(f"pcg_smooth_{after}")
 
-    def _prepare(self, kind: str) -> None:
+    def _prepare(self, kind: VectorKind) -> None:
         for n in range(len(self._products) - 1):
             self._queue_on(f"pcg_prepare_{n}", kind)
 
-    def _queue_on(self, name: str, kind: str) -> None:
-        vectors = [(vector(kind, u), vector("p", u)) for u in self.unknowns]
+    def _queue_on(self, name: str, kind: VectorKind) -> None:
+        vectors = [(vector(kind, u), vector(VectorKind.P, u)) for u in self.unknowns]
         self.executor.launch_on(self.kernel(name), self.points, vectors)
 
     def kernel(self, name: str) -> LoadedKernel:
-        return self.executor.library.pcg(name, self.suffix, self.damped, self.executor.index)
+        return self.variant.kernel(self.executor.library, name, self.damped, self.executor.index)
 
     @property
     def fits_one_kernel(self) -> bool:
         """Whether all iterations run in one kernel, as far as the points go."""
-        return self.multigrid is None and self.executor.points(f"start{self.suffix}") <= COOPERATIVE
+        return self.variant.in_one_kernel and self.executor.points(self.variant.start) <= COOPERATIVE
 
     @property
     def _products(self) -> tuple[Phase, ...]:
-        return self.executor.program.phases["applyJTJ_damped" if self.damped else "applyJTJ"]
+        return self.executor.program.phases[Group.of(Task.PRODUCT, damped=self.damped)]
 
     @property
     def points(self) -> int:
         """Threads that a kernel could use."""
-        return max(map(self.executor.points, ("applyJTJ", f"start{self.suffix}")))
+        return max(map(self.executor.points, (Group.PRODUCT, self.variant.start)))

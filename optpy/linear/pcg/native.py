@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
-from optpy.ir import Field
-from optpy.kernels.codegen.pcg_status import PcgStatus, pcg_status_source
+from optpy.ir import VECTOR_UPDATES, Field, Group, Preconditioning, Task, VectorKind
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
-from optpy.linear.pcg.summary import linear_summary
+from optpy.linear.pcg.status import PcgStatus, linear_summary, pcg_status_source
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork, safe_work_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -59,7 +59,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def pcg_kernels(
-    executor: CpuExecutor, unknowns: Sequence[Field], damped: bool, suffix: str, **preconditioner: Any
+    executor: CpuExecutor, unknowns: Sequence[Field], damped: bool, sweeps: Preconditioning, **preconditioner: Any
 ) -> PcgKernels:
     """The kernels of an iteration.
 
@@ -67,20 +67,19 @@ def pcg_kernels(
         executor: the energy's program with its memory.
         unknowns: of the energy, in order.
         damped: whether A = J^T J + D, or J^T J alone.
-        suffix: of the groups' names: "" for Jacobi, "_block", "_multigrid", "_stored".
+        sweeps: by the way in which z is made.
         preconditioner: further members of ``PcgKernels``: what makes z where the kernels do not.
     """
     groups, fields = executor.program.groups, executor.program.symbols.fields
-    names = ("start", "direction", "update", "flush", "restart")
-    apply = groups["applyJTJ_damped" if damped else "applyJTJ"]
+    apply = groups[Group.of(Task.PRODUCT, damped=damped)]
     return PcgKernels(
-        grids=len(groups[f"start{suffix}"]),
+        grids=len(groups[Group.of(Task.START, sweeps)]),
         applied=len(apply),
-        **{name: ints(groups[f"{name}{suffix}"]) for name in names},
+        **{task.text: ints(groups[Group.of(task, sweeps)]) for task in VECTOR_UPDATES},
         apply=ints(apply),
         unknowns=len(unknowns),
-        p=ints([fields[vector("p", u)] for u in unknowns]),
-        delta=ints([fields[vector("delta", u)] for u in unknowns]),
+        p=ints([fields[vector(VectorKind.P, u)] for u in unknowns]),
+        delta=ints([fields[vector(VectorKind.DELTA, u)] for u in unknowns]),
         **preconditioner,
     )
 
@@ -112,23 +111,24 @@ class NativeLoop:
         self.executor = executor
         self.unknowns = unknowns
         self.safe_work = SafeWork()
-        self._kernels: dict[tuple[bool, str], PcgKernels] = {}
+        self._kernels: dict[tuple[bool, Preconditioning], PcgKernels] = {}
         self._precision = float(np.finfo(executor.program.dtype).eps)
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.executor.program.groups
+        return Group.GRADIENT_BLOCKS in self.executor.program.groups
 
     def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
         """See ``PcgLoop.trace``."""
         rows = np.zeros((iterations, 7))
         return rows, rows.ctypes.data
 
-    def kernels(self, damped: bool, suffix: str) -> PcgKernels:
+    def kernels(self, damped: bool, variant: Variant) -> PcgKernels:
         """See ``PcgLoop.kernels``."""
-        found = self._kernels.get((damped, suffix))
+        sweeps = variant.preconditioning
+        found = self._kernels.get((damped, sweeps))
         if found is None:
-            found = self._kernels[damped, suffix] = pcg_kernels(self.executor, self.unknowns, damped, suffix)
+            found = self._kernels[damped, sweeps] = pcg_kernels(self.executor, self.unknowns, damped, sweeps)
         return found
 
     def run(

@@ -9,13 +9,13 @@ from typing import Any, final
 import numpy as np
 
 from optpy.errors import InternalError
-from optpy.ir import Field
-from optpy.kernels.codegen.pcg_status import PcgStatus
+from optpy.ir import Field, Group
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
 from optpy.linear.pcg.state import PcgState
-from optpy.linear.pcg.summary import linear_summary
+from optpy.linear.pcg.status import PcgStatus, linear_summary
+from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.safe_point import SLICE
@@ -52,7 +52,7 @@ class QueuedLoop:
 
     @property
     def has_blocks(self) -> bool:
-        return "evalJTF_block" in self.executor.program.phases
+        return Group.GRADIENT_BLOCKS in self.executor.program.phases
 
     @property
     def nbytes(self) -> int:
@@ -63,9 +63,9 @@ class QueuedLoop:
         rows = self.executor.xp.zeros((iterations, 7), np.float64)
         return rows, self.executor.device.address(rows)
 
-    def kernels(self, damped: bool, suffix: str) -> CudaPcgKernels:
+    def kernels(self, damped: bool, variant: Variant) -> CudaPcgKernels:
         """See ``PcgLoop.kernels``."""
-        return CudaPcgKernels(self.executor, self.unknowns, suffix, damped)
+        return CudaPcgKernels(self.executor, self.unknowns, variant, damped)
 
     def follow(self, ahead: Callable[[], None]) -> None:
         """Queue it."""

@@ -13,6 +13,7 @@ import optpy as op
 from optpy.energy.check import gradient_check
 from optpy.energy.check.evaluation import bound_jacobian
 from optpy.energy.check.gradient_check import independent_columns
+from tests.support.deep import but_deep
 from tests.support.random_stencils import Case, cases
 
 N = op.dims("N")
@@ -160,7 +161,7 @@ def test_wrong_derivatives_of_tiny_edges_disagree(
     assert "DISAGREE" in str(report)
 
 
-@pytest.mark.parametrize("length", [1e-3, 1e-5])
+@pytest.mark.parametrize("length", but_deep([1e-3, 1e-5], (1e-5,)))
 def test_what_rounding_hides_is_not_decidable_and_what_it_does_not_is(
     length: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +230,7 @@ def with_an_ordinary_point(data: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", but_deep(SHAPES, ("sin",)))
 def test_the_report_on_a_point_does_not_depend_on_others(
     shape: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +253,7 @@ def test_the_report_on_a_point_does_not_depend_on_others(
     assert undecided > 2
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", but_deep(SHAPES, ("tanh",)))
 def test_right_derivatives_of_what_is_too_small_to_show_do_not_disagree(shape: str) -> None:
     energy = small_shape(shape)
     found = [op.check_gradients(energy, data).worst["t"] for data in random_points(1, 60)]

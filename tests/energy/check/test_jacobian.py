@@ -54,7 +54,7 @@ def fixed_columns(energy: op.Energy, data: dict[str, Any]) -> NDArray[np.bool_]:
     return np.concatenate(masks)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(cases())
 def test_the_jacobian_of_a_random_energy_is_that_of_differences(case: Case) -> None:
     J = case.energy.jacobian(case.data).toarray()

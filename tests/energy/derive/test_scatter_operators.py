@@ -16,7 +16,8 @@ from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
-from optpy.energy.derive.vectors import block_channel, block_channels, vector
+from optpy.energy.derive.vectors import block_channel, vector
+from optpy.ir import Group, VectorKind
 from tests.integration import test_manifold_graphs as manifolds
 from tests.integration.test_graph_operators import (
     EXAMPLES,
@@ -53,13 +54,13 @@ class Scattered:
             (solved_elements(energy.problem, u, bound).ravel(), ir.tangent(u).channels) for u in energy.problem.unknowns
         ]
         self.solved = np.concatenate([np.repeat(s, channels) for s, channels in solved])
-        self.interpreter.run("solved")
-        self.interpreter.run("jacobian")
+        self.interpreter.run(Group.SOLVED)
+        self.interpreter.run(Group.JACOBIAN)
 
-    def get(self, kind: str) -> Real:
+    def get(self, kind: VectorKind) -> Real:
         return np.concatenate([self.interpreter.field(vector(kind, u)).ravel() for u in self.unknowns])
 
-    def put(self, kind: str, value: Real) -> None:
+    def put(self, kind: VectorKind, value: Real) -> None:
         start = 0
         for u in self.unknowns:
             field = self.interpreter.field(vector(kind, u))
@@ -81,23 +82,23 @@ def check_scatters(
 def check_gradients(found: Scattered, J: Real, F: Real, epsilon: float) -> None:
     g, magnitude = J.T @ F, (np.abs(J).T @ np.abs(F)).max(initial=0)
     squares = (J**2).sum(axis=0)
-    for group in ("evalJTF", "evalJTF_block"):
+    for group in (Group.GRADIENT, Group.GRADIENT_BLOCKS):
         for _ in range(2):  # what the first has added is gone before the second adds
             if group in found.routines.groups:
                 largest = found.interpreter.run(group)["gradient_max"]
-                near(found.get("g"), g, magnitude, epsilon)
+                near(found.get(VectorKind.G), g, magnitude, epsilon)
                 near(largest, np.abs(g).max(initial=0), magnitude, epsilon)
-                assert not found.get("g")[~found.solved].any()
-    near(found.get("C"), squares, squares.max(initial=0), epsilon)
+                assert not found.get(VectorKind.G)[~found.solved].any()
+    near(found.get(VectorKind.C), squares, squares.max(initial=0), epsilon)
     start = 0
     for u in found.unknowns:
         n = range(u.channels)
-        elements = len(found.interpreter.field(vector("p", u)))
+        elements = len(found.interpreter.field(vector(VectorKind.P, u)))
         columns = J[:, start : start + elements * u.channels].reshape(len(J), elements, u.channels)
         start += elements * u.channels
         blocks = np.einsum("rea,reb->eab", columns, columns)
-        if "evalJTF_block" in found.routines.groups:
-            packed = found.interpreter.field(vector("C", u, block_channels(u)))
+        if Group.GRADIENT_BLOCKS in found.routines.groups:
+            packed = found.interpreter.field(vector(VectorKind.C, u, blocks=True))
             stored = np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n]).transpose(2, 0, 1)
             near(stored, blocks, squares.max(initial=0), epsilon)
         else:  # there are none only where all are diagonal
@@ -106,16 +107,16 @@ def check_gradients(found: Scattered, J: Real, F: Real, epsilon: float) -> None:
 
 def check_products(found: Scattered, J: Real, epsilon: float) -> None:
     rng = np.random.default_rng(0)
-    for group, damping in (("applyJTJ", 0.0), ("applyJTJ_damped", 1.0), ("applyJTJ", 0.0)):
+    for group, damping in ((Group.PRODUCT, 0.0), (Group.PRODUCT_DAMPED, 1.0), (Group.PRODUCT, 0.0)):
         D, p = rng.uniform(1, 2, len(found.solved)), rng.standard_normal(len(found.solved)) * found.solved
-        found.put("D", D)
-        found.put("p", p)
+        found.put(VectorKind.D, D)
+        found.put(VectorKind.P, p)
         total = found.interpreter.run(group)["pAp"]
         A = J.T @ J + damping * np.diag(D)
         magnitude = (np.abs(J).T @ np.abs(J) + damping * np.diag(D)) @ np.abs(p)
-        near(found.get("Ap"), A @ p, magnitude.max(initial=0), epsilon)
+        near(found.get(VectorKind.AP), A @ p, magnitude.max(initial=0), epsilon)
         near(total, p @ A @ p, np.abs(p) @ magnitude, epsilon)
-        assert not found.get("Ap")[~found.solved].any()
+        assert not found.get(VectorKind.AP)[~found.solved].any()
 
 
 # -- random energies ---------------------------------------------------------------------------------------------------
@@ -128,13 +129,13 @@ def check_random(random: RandomGraphEnergy, routines: ProblemRoutines) -> None:
             check_scatters(random.energy, random.data(**sizes), routines)
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
 def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
     check_random(random, derive(random.energy, way))
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=20)
 @given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
 def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
     check_random(random, derive(random.energy, None, target))

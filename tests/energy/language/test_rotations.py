@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ def test_rotation_vectors_are_those_of_scipy(axis: Vector, point: Vector, scale:
     np.testing.assert_allclose(found, Rotation.from_rotvec(scale * axis).apply(point), atol=1e-13)
 
 
+@settings(max_examples=40)
 @given(vectors(3), vectors(3), st.sampled_from([1.0, 0.1, 1e-3, 1e-8]))
 @example(np.array([[1.0, 1.0, 0.0]]), np.array([[1.0, 1.0, 0.0]]), 1e-3)  # no rounding here, but near it
 @example(np.array([[0.3, 0.4, 0.0]]), np.array([[1.0, 2.0, 3.0]]), 1.0)  # where the series and the closed form meet

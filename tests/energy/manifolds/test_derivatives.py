@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import optpy as op
 from optpy.energy.derive.retraction import moved
+from tests.support.deep import but_deep
 from tests.support.manifold_data import (
     Real,
     moved_plane_pose,
@@ -76,7 +77,7 @@ def data_for(energy: op.Energy, count: int = 4, seed: int = 0) -> dict[str, Any]
     rng = np.random.default_rng(seed)
     data = {}
     for f in energy.fields:
-        shape = (count, f.channels) if f.vector else (count,)
+        shape = (count, f.channels) if f.channel_axis else (count,)
         data[f.name] = STARTS[f.name][0](rng, count) if f.name in STARTS else rng.normal(size=shape)
     return data
 
@@ -108,7 +109,7 @@ def test_the_jacobian_is_that_of_differences_along_the_retraction(name: str) -> 
         np.testing.assert_allclose(J, differences(energy, data), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ENERGIES)
+@pytest.mark.parametrize("name", but_deep(ENERGIES, ("pose", "unit vectors", "rotation")))
 def test_the_gradient_check_moves_along_the_retraction(name: str) -> None:
     report = op.check_gradients(ENERGIES[name], data_for(ENERGIES[name], seed=5), tolerance=1e-9)
     assert report, str(report)
@@ -171,7 +172,7 @@ def test_at_no_rotation_the_derivatives_are_those_of_the_cross_product() -> None
     np.testing.assert_array_equal(J[3:], np.eye(3))
 
 
-@pytest.mark.parametrize("angle", [0.0, 1e-12, 1e-3, 0.2, 3.1, np.pi - 1e-7, np.pi])
+@pytest.mark.parametrize("angle", but_deep([0.0, 1e-12, 1e-3, 0.2, 3.1, np.pi - 1e-7, np.pi], (1e-12, 3.1, np.pi)))
 def test_derivatives_of_logarithms_are_finite_and_smooth(angle: float) -> None:
     axis = np.array([[0.6, -0.48, 0.64]])
     turn, t = Rotation.from_rotvec(angle * axis).as_quat(), np.array([[0.5, -0.2, 0.9]])

@@ -9,6 +9,7 @@ from optpy import ir
 from optpy.api.pipeline import derive
 from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
+from optpy.ir import VectorKind
 from optpy.kernels.codegen.lower import lower
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.store import store_values
@@ -40,7 +41,7 @@ def test_what_is_added_to_is_numbered_with_its_tables() -> None:
     routine = edges()
     symbols = SymbolTable()
     symbols.add(routine, solved_only=True)
-    assert {vector("Ap", u) for u in ENERGY.problem.unknowns} <= symbols.fields.keys()
+    assert {vector(VectorKind.AP, u) for u in ENERGY.problem.unknowns} <= symbols.fields.keys()
     graph = ENERGY.graphs[0]
     assert {Column(graph, 0), Column(graph, 1)} == symbols.tables.keys() == set(tables_of(routine))
 
@@ -48,7 +49,7 @@ def test_what_is_added_to_is_numbered_with_its_tables() -> None:
 def test_tables_and_grids_that_are_only_added_to_count() -> None:
     routine = edges()
     domain, row = routine.domain, ir.point(routine.domain)[0]
-    graph, target = ENERGY.graphs[0], vector("Ap", ENERGY.problem.unknowns[0])
+    graph, target = ENERGY.graphs[0], vector(VectorKind.AP, ENERGY.problem.unknowns[0])
     only = ir.Routine("only", domain, atomic_adds=(ir.AtomicAdd(ir.Access(target, graph.at(1, row), 0), var(
         ir.IndexValue(row))),))  # fmt: skip
     assert tables_of(only) == [Column(graph, 1)]

@@ -14,6 +14,7 @@ from optpy.api.pipeline import derive, derive_cuda
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
+from optpy.ir import Group, VectorKind
 from tests.integration.test_graph_operators import SIZES, possible
 from tests.support.interpret_loops import LoopInterpreter
 from tests.support.interpret_routines import Interpreter
@@ -23,7 +24,7 @@ from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.support.schedules import Way, by_hand
 
 EXAMPLES = settings(max_examples=8)
-GROUPS = ("cost", "evalF", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped")
+GROUPS = (Group.COST, Group.RESIDUALS, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT, Group.PRODUCT_DAMPED)
 
 
 def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None) -> None:
@@ -34,13 +35,13 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
     expected, found = Interpreter(derived.routines.groups, bound), LoopInterpreter(derived, bound)
     rng = np.random.default_rng(0)
     for machine in (expected, found):
-        for group in ("solved", "precompute", "jacobian"):
+        for group in (Group.SOLVED, Group.PRECOMPUTE, Group.JACOBIAN):
             machine.run(group)
     unknowns = [ir.tangent(u) for u in energy.problem.unknowns]
-    for kind in ("p", "D"):
+    for kind in (VectorKind.P, VectorKind.D):
         for u in unknowns:
             value = rng.uniform(1, 2, expected.field(vector(kind, u)).shape)
-            if kind == "p":  # 0 where nothing is solved for: loads of several points compute there, too
+            if kind is VectorKind.P:  # 0 where nothing is solved for: loads of several points compute there, too
                 value[~solved_elements(energy.problem, u, bound).ravel()] = 0
             expected.field(vector(kind, u))[...] = found.field(vector(kind, u))[...] = value
     for group in GROUPS:
@@ -49,7 +50,7 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
         for name, total in totals.items():
             near(others[name], total, abs(total), 1e-9)
         for u in unknowns:
-            for kind in ("g", "C", "Ap"):
+            for kind in (VectorKind.G, VectorKind.C, VectorKind.AP):
                 value = expected.field(vector(kind, u))
                 near(found.field(vector(kind, u)), value, np.abs(value).max(initial=0), 1e-9)
 

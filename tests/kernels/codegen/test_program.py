@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive
 from optpy.errors import InternalError
+from optpy.ir import VECTOR_UPDATES, Group
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.numbering import numbered_kernels
 from optpy.kernels.codegen.program import Program
@@ -88,9 +90,9 @@ def test_groups_have_one_kernel_for_each_domain_or_grid() -> None:
     energy = every_function()
     domains = {tuple(i.dim for i in r.domain) for r in energy.problem.residuals}
     grids = {f.dims for f in energy.problem.unknowns}
-    for group in ("cost", "evalF", "modelcost"):
+    for group in (Group.COST, Group.RESIDUALS, Group.MODEL_COST):
         assert len(p.groups[group]) == len(domains)
-    for group in ("evalJTF", "applyJTJ", "applyJTJ_damped", "damp", "start", "direction", "update", "flush", "restart"):
+    for group in (Group.GRADIENT, Group.PRODUCT, Group.PRODUCT_DAMPED, Group.DAMPING, *map(Group.of, VECTOR_UPDATES)):
         assert len(p.groups[group]) == len(grids)
     numbers = [n for group in p.groups.values() for n in group]
     assert sorted(numbers) == list(range(len(p.kernels)))
@@ -104,8 +106,8 @@ def test_blocks_are_there_only_if_they_are_not_diagonal() -> None:
     X, A = op.Unknown("X", (N,), 2), op.Array("A", (N,), 2)
     apart = op.Energy(fit=X[n] - A[n], smooth=X[n] - X[n + 1])
     together = op.Energy(fit=X[n] - A[n], smooth=X[n][0] - X[n + 1][1], product=X[n][0] * X[n][1])
-    assert "evalJTF_block" not in program(apart).groups
-    assert "evalJTF_block" in program(together).groups
+    assert Group.GRADIENT_BLOCKS not in program(apart).groups
+    assert Group.GRADIENT_BLOCKS in program(together).groups
 
 
 def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
@@ -194,3 +196,27 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
     assert isinstance(smooth.coupling, ir.Coupling)
     assert dims not in smooth.symbols.interleaved
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_parts_hold_every_kernel_once_and_are_of_a_length() -> None:
+    made = program(arap_energy())
+    opened = "#if !defined OPTPY_PART || OPTPY_PART == "
+    _, *parts = made.source.split(opened)
+    assert [int(p.partition("\n")[0]) for p in parts] == list(range(made.parts))
+    assert made.parts > 1
+    for kernel in made.kernels:
+        assert (
+            sum(len(re.findall(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", p, re.MULTILINE)) for p in parts) == 1
+        )
+    longest, shortest = max(map(len, parts)), min(map(len, parts))
+    assert longest < 3 * shortest
+    assert sum("optpy_kernels[]" in p for p in parts) == 1
+
+
+def test_small_programs_are_compiled_in_one_part() -> None:
+    N = op.Dim("N")
+    i = op.indices(N)
+    assert program(op.Energy(fit=op.Unknown("X", (N,))[i] - 1)).parts == 1

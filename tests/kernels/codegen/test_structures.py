@@ -12,7 +12,6 @@ from optpy.errors import InternalError
 from optpy.kernels.codegen.cuda import context as cuda
 from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS
-from optpy.kernels.codegen.pcg_status import PcgStatus, pcg_status_source
 from optpy.kernels.codegen.structures import Structure
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.cuda.context import PCG, SYNC
@@ -24,6 +23,7 @@ from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
 from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
+from optpy.linear.pcg.status import PcgStatus, pcg_status_source
 from optpy.linear.safe_work import SAFE_POINT
 
 pytestmark = pytest.mark.native

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from optpy.errors import CompileError
-from optpy.kernels.toolchain import toolchain
+from optpy.kernels.toolchain import build, toolchain
 from optpy.kernels.toolchain.cache import open_cache
 from optpy.kernels.toolchain.compiler import compile_c, describe_toolchain
+from optpy.kernels.toolchain.compiler_process import run_compilers
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.toolchain import find_toolchain, processor_identity
 
@@ -48,6 +52,51 @@ def test_compiles_and_calls() -> None:
     assert compiled.path.is_file()
     assert compiled.source_path.read_text() == ADD
     assert compiled.seconds > 0
+
+
+IN_PARTS = """__attribute__((visibility("hidden"))) int doubled(int a);
+#if !defined OPTPY_PART || OPTPY_PART == 0
+int f(int a) { return doubled(a) + 1; }
+#endif
+#if !defined OPTPY_PART || OPTPY_PART == 1
+int doubled(int a) { return 2 * a; }
+#endif
+#if !defined OPTPY_PART || OPTPY_PART == 2
+int g(int a) { return 3 * doubled(a); }
+#endif
+"""
+
+
+@pytest.fixture(params=[None, *COMPILERS])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler of this machine as users have it, its linker included, and each one by its driver alone."""
+    if request.param is not None:
+        if shutil.which(COMPILERS[request.param].split()[0]) is None:
+            pytest.skip(f"no {request.param} on this machine")
+        monkeypatch.setenv("OPTPY_CC", COMPILERS[request.param])
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("parts", [1, 3])
+def test_parts_are_one_library(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def counted(commands: Sequence[Sequence[str]], *rest: Any) -> list[subprocess.CompletedProcess[str]]:
+        ran.append(len(commands))
+        return run_compilers(commands, *rest)
+
+    monkeypatch.setattr(build, "run_compilers", counted)
+    compiled = compile_c(f"/* {parts} */\n{IN_PARTS}", name="parts", parts=parts, werror=True)
+    assert (compiled.library.f(5), compiled.library.g(5)) == (11, 30)
+    assert ran == [parts] or (parts == 1 and not ran)
+    assert not list(compiled.path.parent.glob("*.o"))
+
+
+@pytest.mark.usefixtures("each_way")
+def test_an_error_in_any_part_is_shown() -> None:
+    wrong = IN_PARTS.replace("3 * doubled", "3 * unheard_of")
+    with pytest.raises(CompileError, match="unheard_of"):
+        compile_c(wrong, name="wrong", parts=3, werror=True)
 
 
 @pytest.mark.usefixtures("each_compiler")

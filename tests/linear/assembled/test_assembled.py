@@ -12,6 +12,7 @@ import trimesh
 import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import executor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.aggregation.record import AGGREGATION
@@ -96,8 +97,8 @@ def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 
     return problem
 
 
-def step(problem: CompiledProblem, kind: str = "delta") -> np.ndarray:
-    return np.concatenate([problem.read_vector(kind, u).ravel() for u in problem._unknowns])
+def step(problem: CompiledProblem) -> np.ndarray:
+    return np.concatenate([problem.read_vector(VectorKind.DELTA, u).ravel() for u in problem._unknowns])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,16 +150,18 @@ def test_solves_end_where_those_with_block_jacobi_end(kind: str, dtype: str) -> 
     np.testing.assert_allclose(found.cost, other.cost, rtol=1e-4)
 
 
-@pytest.mark.optimised  # its solves take longer than the compiler
 @pytest.mark.parametrize("kind", ["auto", *KINDS])
 def test_a_session_takes_other_edges_and_other_sizes(kind: str) -> None:
+    """The same steps as those of a solve that begins with these edges."""
     energy = uneven()
-    session = op.compile(energy, dtype="float64").start(uneven_data(200, 500), preconditioner=kind)
+    options: dict[str, Any] = dict(preconditioner=kind, max_iterations=30)
+    session = op.compile(energy, dtype="float64").start(uneven_data(200, 500), **options)
     session.run()
     for data in (uneven_data(200, 350, seed=1), uneven_data(130, 400, seed=2)):
         session.update(**data)
         session.run()
-        fresh = op.solve(energy, data, dtype="float64", preconditioner=kind)
+        fresh = op.solve(energy, data, dtype="float64", **options)
+        assert session.result().nit == fresh.nit
         np.testing.assert_allclose(session.result().cost, fresh.cost, rtol=1e-9)
 
 

@@ -11,6 +11,7 @@ import pytest
 import optpy as op
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
+from optpy.ir import VectorKind
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid import cuda_levels as multigrid
@@ -20,6 +21,7 @@ from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_kernels
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from tests.support.deep import but_deep
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.multigrid_cases import H, W, poisson, quads, values_of
 from tests.support.multigrid_reference import CASES, DAMPED, UNDAMPED, assert_same_solve
@@ -69,7 +71,7 @@ def test_every_iteration_is_that_of_the_reference(gpu: Device, levels: None, cas
     assert isinstance(grid.levels, CudaGridMultigrid)
     made = grid.levels.levels
     assert problem.trace is not None
-    delta = [gpu.to_host(problem.read_vector("delta", u)).ravel() for u in energy.problem.unknowns]
+    delta = [gpu.to_host(problem.read_vector(VectorKind.DELTA, u)).ravel() for u in energy.problem.unknowns]
     omegas = gpu.to_host(made.omegas).tolist()
     assert_same_solve(energy, values, damping, limits, omegas, (ours, problem.trace, np.concatenate(delta)))
 
@@ -86,9 +88,9 @@ def iterations(n: int, preconditioner: Literal["jacobi", "multigrid"], dtype: An
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_iterations_do_not_grow_with_the_picture(gpu: Device, dtype: Any) -> None:
-    small, large = iterations(20, "multigrid", dtype), iterations(90, "multigrid", dtype)
+    small, large = iterations(20, "multigrid", dtype), iterations(60, "multigrid", dtype)
     assert large <= small + 2 <= 14
-    assert iterations(90, "jacobi", dtype) > 8 * large
+    assert iterations(60, "jacobi", dtype) > 5 * large
 
 
 @pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
@@ -108,7 +110,7 @@ def test_steps_solved_to_the_end_are_those_of_jacobi(
 
 
 @pytest.mark.parametrize("preconditioner", ["multigrid", "auto"])
-@pytest.mark.parametrize("jump", [1e2, 1e4])
+@pytest.mark.parametrize("jump", but_deep([1e2, 1e4], (1e2,)))
 def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: float, preconditioner: Any) -> None:
     """As on the CPU: where M misses errors, multigrid is given up, or solves on."""
     i, j = op.indices(H, W)
@@ -205,7 +207,7 @@ def test_without_patience_it_takes_over_in_the_middle_of_a_solve(gpu: Device) ->
     assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
     Q = [s.Q for s in problem.trace]
     assert all(b <= a for a, b in pairwise(Q))
-    delta = gpu.to_host(problem.read_vector("delta", energy.problem.unknowns[0]))
+    delta = gpu.to_host(problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0]))
     np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
 
 
@@ -280,7 +282,7 @@ def test_without_memory_for_the_levels_auto_stays_with_jacobi(
         raise MemoryError(f"no room for {count} numbers")
 
     monkeypatch.setattr(multigrid.CudaMultigrid, "_zeros", full)
-    energy, data = poisson(40)
+    energy, data = poisson(16)
     options: dict[str, Any] = dict(device="cuda", dtype=np.float64, max_iterations=20, eta=0, r_tolerance=1e-9)
     with pytest.raises(op.DeviceMemoryError, match=r"preconditioner='multigrid' take [\d,]+ bytes, .* use 'auto'"):
         op.solve(energy, data, preconditioner="multigrid", **options)

@@ -19,11 +19,11 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
-from optpy.kernels.codegen.pcg_status import PcgStatus
+from optpy.ir import VectorKind
 from optpy.kernels.runtime import executor
 from optpy.linear import safe_work
 from optpy.linear.pcg.native import conjugate_gradients_source
-from optpy.linear.pcg.summary import _SUMMARIES
+from optpy.linear.pcg.status import _SUMMARIES, PcgStatus
 from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
@@ -110,7 +110,7 @@ def free_entries() -> NDArray[np.intp]:
 
 
 def delta_of(problem: CompiledProblem) -> Real:
-    return np.concatenate([problem.read_vector("delta", u).ravel() for u in energy.problem.unknowns])
+    return np.concatenate([problem.read_vector(VectorKind.DELTA, u).ravel() for u in energy.problem.unknowns])
 
 
 def solve_both(
@@ -245,7 +245,7 @@ def test_without_a_gradient_the_solution_is_zero(threads: int) -> None:
     summary = problem.solve_linear(LinearLimits(10))
     assert (summary.iterations, summary.status) == (0, LinearStatus.CONVERGED)
     assert "b = 0" in summary.message
-    assert not problem.read_vector("delta", plain.problem.unknowns[0]).any()
+    assert not problem.read_vector(VectorKind.DELTA, plain.problem.unknowns[0]).any()
 
 
 def test_a_nan_in_the_gradient_gives_no_step(threads: int) -> None:
@@ -277,7 +277,7 @@ def test_the_exact_solution_after_one_iteration_ends_it(threads: int) -> None:
     problem.damp(UNDAMPED)
     summary = problem.solve_linear(LinearLimits(10))
     assert (summary.iterations, summary.status, summary.message) == (1, LinearStatus.CONVERGED, "r.z = 0.")
-    np.testing.assert_array_equal(problem.read_vector("delta", plain.problem.unknowns[0]), 2.0)
+    np.testing.assert_array_equal(problem.read_vector(VectorKind.DELTA, plain.problem.unknowns[0]), 2.0)
 
 
 def test_a_second_solve_starts_afresh(threads: int) -> None:
@@ -306,7 +306,7 @@ def test_a_singular_block_is_inverted_as_far_as_it_goes(threads: int) -> None:
     assert summary.status in (LinearStatus.CONVERGED, LinearStatus.BREAKDOWN)
     J = single.jacobian(values).toarray()
     F = np.concatenate([r.ravel() for r in single.residuals(values).values()])
-    delta = problem.read_vector("delta", single.problem.unknowns[0]).ravel()
+    delta = problem.read_vector(VectorKind.DELTA, single.problem.unknowns[0]).ravel()
     least = np.linalg.lstsq(J, -F, rcond=None)[0]
     np.testing.assert_allclose(J @ delta, J @ least, atol=1e-6)
 

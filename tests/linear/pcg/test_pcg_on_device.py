@@ -18,10 +18,11 @@ from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
-from optpy.kernels.codegen.pcg_status import PcgStatus
+from optpy.ir import Group, VectorKind
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg import cuda_kernels, queued
+from optpy.linear.pcg.status import PcgStatus
 from optpy.solver.pcg import Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
@@ -55,7 +56,7 @@ def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._executor.host(problem.read_vector("delta", u)) for u in of.problem.unknowns]
+    values = [problem._executor.host(problem.read_vector(VectorKind.DELTA, u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -143,7 +144,7 @@ def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, precond
     problem = compiled(HUB, HUB_DATA, solver)
     executor = problem._executor
     assert isinstance(executor, CudaExecutor)
-    assert schedule != GATHERS[3] or len(executor.program.phases["applyJTJ"]) == 2
+    assert schedule != GATHERS[3] or len(executor.program.phases[Group.PRODUCT]) == 2
     limits = LinearLimits(max_iterations=9, residual_reset_period=reset)
     ours = solved(problem, preconditioner, DAMPED, limits)
     F, J = hub_linearised()
@@ -199,7 +200,9 @@ def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     plain = op.Energy(fit=X[i, j] - A[i, j])
     a = np.ones((3, 4, 2))
     problem = compiled(plain, dict(X=a, A=a))
-    problem._buffers.view(vector("delta", plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
+    problem._buffers.view(vector(VectorKind.DELTA, plain.problem.unknowns[0]))[...] = (
+        7  # what an earlier solve has left
+    )
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, PcgStatus.NO_GRADIENT)
     assert "b = 0" in summary.message
@@ -261,7 +264,7 @@ def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypat
     device.accept()
     at_candidate = device.linearise()
     device._queue_linearisation()
-    assert device._executor.totals("evalJTF")["gradient_max"] == at_candidate
+    assert device._executor.totals(Group.GRADIENT)["gradient_max"] == at_candidate
 
 
 # -- slices of time, one solve after the other -------------------------------------------------------------------------

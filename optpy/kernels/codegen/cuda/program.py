@@ -1,4 +1,4 @@
-"""Routines to CUDA sources: one for the energy's own groups, one for each kind of conjugate gradients."""
+"""Routines to CUDA sources: that of the energy's own groups, and what others are put together from."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import (
-    VECTOR_UPDATES,
-    Coupling,
-    Group,
-    Incidence,
-    Preconditioning,
-    Task,
-    Uncoupled,
-    affines_of,
-    in_phases,
-    loops,
-)
+from optpy.ir import Coupling, Group, Incidence, Task, Uncoupled, When, affines_of, in_phases, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
@@ -27,16 +16,9 @@ from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_h
 from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
-from optpy.kernels.codegen.pcg_status import pcg_status_source
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
-
-_MULTIGRID_UPDATES = (*VECTOR_UPDATES, Task.SMOOTH, Task.POWER)
-_KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
-_JACOBI_KERNELS = (*_KERNELS, "resume", "solve")
-_MULTIGRID_KERNELS = (*_KERNELS, "begin", "smooth_start", "smooth_update", "smooth_resume", "power")
-"""Of pcg.cuh with pcg_jacobi.cuh or pcg_multigrid.cuh, each behind pcg_; beside what prepares a product."""
 
 
 @final
@@ -45,20 +27,26 @@ class Phase:
     """Kernels that one launch runs side by side, and the sums that it leaves.
 
     Attributes:
-        name: of the device function, "phase_applyJTJ_0"; the kernel that launches it alone is "run_...".
+        work: of which group, and the number among its phases: "applyJTJ_0".
         kernels: their numbers.
         sums: names of the sums, each with whether it is a maximum.
         first: where the sums go among all totals.
     """
 
-    name: str
+    work: str
     kernels: tuple[int, ...]
     sums: tuple[tuple[str, bool], ...]
     first: int
 
     @property
+    def name(self) -> str:
+        """Of the device function."""
+        return f"phase_{self.work}"
+
+    @property
     def launch(self) -> str:
-        return self.name.replace("phase_", "run_", 1)
+        """The name of the kernel that launches it alone."""
+        return f"run_{self.work}"
 
 
 @final
@@ -74,11 +62,11 @@ class CudaProgram(AbstractProgram):
         totals: how many sums there are in all.
         dtype: the solver's precision.
         scalars: names of the run-time scalars, in order.
-        coupling: of the unknowns, where they have a multigrid on their grid.
+        coupling: of the unknowns where they stand on one grid; else why there is none.
     """
 
     numbered: Numbered
-    phases: dict[str, tuple[Phase, ...]]
+    phases: dict[Group, tuple[Phase, ...]]
     loops: tuple[tuple[loops.Function], ...]
     functions: tuple[str, ...]
     totals: int
@@ -95,53 +83,34 @@ class CudaProgram(AbstractProgram):
 
     @property
     def source(self) -> str:
-        """The text: the groups' kernels, and conjugate gradients once, without multigrid."""
-        preconditioning = Preconditioning.BLOCKS if Group.START_BLOCKS in self.phases else Preconditioning.DIAGONAL
-        return self.routines_source("int") + "\n" + self.pcg_source(preconditioning, True, "int")
+        """The text of all that is generated."""
+        return self.text("int", [p for found in self.phases.values() for p in found], self._launchers)
 
     def routines_source(self, index: str) -> str:
-        """The kernels of all groups but the vector updates of conjugate gradients.
+        """The kernels of all groups but the vector updates of conjugate gradients, which launch their own phases.
 
         Args:
             index: the type of indices, "int" or "long long".
         """
-        groups = {Group.named(name): found for name, found in self.phases.items()}
-        groups = {group: found for group, found in groups.items() if group.task not in _MULTIGRID_UPDATES}
-        launchers = [_launcher(p, group.task is Task.PRODUCT) for group, found in groups.items() for p in found]
-        return self._text(index, [p for found in groups.values() for p in found], launchers)
+        return self.text(index, [p for _, p in self._launched], self._launchers)
 
-    def pcg_source(self, preconditioning: str, damped: bool, index: str) -> str:
-        """Conjugate gradients with one preconditioner.
+    @property
+    def _launched(self) -> list[tuple[Group, Phase]]:
+        groups = {group: found for group, found in self.phases.items() if group.task.when is not When.ITERATION}
+        return [(group, p) for group, found in groups.items() for p in found]
+
+    @property
+    def _launchers(self) -> list[str]:
+        return [_launcher(p, group.task is Task.PRODUCT) for group, p in self._launched]
+
+    def text(self, index: str, phases: Sequence[Phase], parts: Sequence[str]) -> str:
+        """A source with the device functions of some phases.
 
         Args:
-            preconditioning: one of ``Preconditioning``.
-            damped: whether A = J^T J + D, or J^T J alone.
-            index: the type of indices.
+            index: the type of indices, "int" or "long long".
+            phases: of any groups.
+            parts: the kernels that call them.
         """
-        products = self.phases[Group.PRODUCT_DAMPED if damped else Group.PRODUCT]
-        multigrid = preconditioning == Preconditioning.MULTIGRID
-        tasks = _MULTIGRID_UPDATES if multigrid else VECTOR_UPDATES
-        updates = {task.text: self.phases[Group.of(task, Preconditioning(preconditioning))] for task in tasks}
-        defined = []
-        for name, phases in {**updates, "apply": products}.items():
-            assert name == "apply" or len(phases) == 1
-            defined += [
-                f"#define phase_{name}{f'_{n}' if name == 'apply' else ''} {p.name}" for n, p in enumerate(phases)
-            ]
-        kernels = _MULTIGRID_KERNELS if multigrid else _JACOBI_KERNELS
-        prepare = (f"prepare_{n}" for n in range(len(products) - 1))
-        bounds = [line for k in (*prepare, *kernels) for line in launch_bounds(f"pcg_{k}", True)]
-        text = [
-            "\n".join([*defined, *_passes(products), *bounds]),
-            pcg_status_source(),
-            native_header("linear/pcg/pcg.cuh"),
-            native_header("linear/multigrid/pcg_multigrid.cuh")
-            if multigrid
-            else _products(len(products)) + native_header("linear/jacobi/pcg_jacobi.cuh"),
-        ]
-        return self._text(index, [*(p for ps in updates.values() for p in ps), *products], text)
-
-    def _text(self, index: str, phases: Sequence[Phase], parts: Sequence[str]) -> str:
         numbers = dict.fromkeys(n for p in phases for n in p.kernels)
         return cuda_text(
             index,
@@ -168,14 +137,14 @@ def cuda_program(
     """Print all kernels as device functions; the arguments are those of ``c_program``."""
     conventions = Conventions(numbered.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
     masks = numbered.solved
-    phases: dict[str, tuple[Phase, ...]] = {}
+    phases: dict[Group, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
     totals = 0
     for group, numbers in numbered.groups.items():
         found = []
         for position, together in enumerate(_together(numbered, numbers)):
             sums = _sums(numbered, together)
-            found.append(Phase(f"phase_{group}_{position}", together, tuple(sums), totals))
+            found.append(Phase(f"{group}_{position}", together, tuple(sums), totals))
             totals += len(sums)
             for n in together:
                 kernel = numbered.kernels[n]
@@ -221,30 +190,3 @@ def _launcher(phase: Phase, high_occupancy: bool) -> str:
         "}",
     ]
     return "\n".join(lines)
-
-
-def _passes(products: Sequence[Phase]) -> list[str]:
-    """A p as kernels: those that prepare, each with what it adds to p.Ap, and the last."""
-    *before, _ = products
-    summed = any(p.sums for p in before)
-    kernels = []
-    for n in range(len(before)):
-        call = f"PCG_STATUS, phase_apply_{n}(c, scalar, sum, false), 0"
-        after = f"c->pcg->prepared = total[0] + {'PCG_NOW(prepared)' if n else '0'}"
-        kernels.append(
-            f"PCG_STAGE_SUM(pcg_prepare_{n}, {call}, {after})" if summed else f"PCG_STAGE(pcg_prepare_{n}, {call})"
-        )
-    return [
-        f"#define PCG_PREPARE {' '.join(kernels)}",
-        f"#define PCG_PREPARES_SUM {int(summed)}",
-        f"#define PCG_LAST_APPLY phase_apply_{len(before)}",
-    ]
-
-
-def _products(phases: int) -> str:
-    """A p in all its phases, within one kernel."""
-    lines = ["#define pcg_products(c, scalar, sum, on_delta) \\", "    { \\"]
-    for n in range(phases):
-        lines += ["        optpy_barrier(c); \\"] if n else []
-        lines.append(f"        phase_apply_{n}(c, scalar, sum, on_delta); \\")
-    return "\n".join([*lines, "    }", "", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optpy.ir import Field, loops
+from optpy.ir import Field, Vector, VectorKind, loops
 from optpy.kernels.codegen.conventions import Conventions
 
 
@@ -24,12 +24,11 @@ def on_device(function: loops.Function, conventions: Conventions) -> loops.Funct
         # for sm_100 keeps all that they add until the end.
         adjacent = conventions.interleaved(field) and field not in added
         # The true residual of conjugate gradients takes A delta: with delta in the place of p.
-        instead = _delta(field, conventions) if field.name.startswith("p.") else None
+        instead = _delta(field.identity) if field.identity and field.identity.kind is VectorKind.P else None
         return (loops.Declare(replace(s.what, instead=instead, adjacent=adjacent)),)
 
     return replace(function, body=loops.rewrite(function.body, rule))
 
 
-def _delta(p: Field, conventions: Conventions) -> Field:
-    name = "delta." + p.name.removeprefix("p.")
-    return next(f for f in conventions.symbols.fields if f.name == name)
+def _delta(p: Vector) -> Field:
+    return replace(p, kind=VectorKind.DELTA).field

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Extent, Field, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
+from optpy.ir import Extent, Field, Group, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
@@ -49,42 +49,28 @@ class CudaLibrary:
         Raises:
             CompileError: as the others.
         """
-        self._module(("routines", index))
+        self._module(("routines", index), lambda: self.program.routines_source(index))
 
     def routine(self, name: str, index: str) -> LoadedKernel:
         """The kernel that launches a phase of a group."""
-        return self._kernel(("routines", index), name)
+        return self.kernel(("routines", index), lambda: self.program.routines_source(index), name)
 
-    def pcg(self, name: str, suffix: str, damped: bool, index: str) -> LoadedKernel:
-        """A kernel of conjugate gradients with one preconditioner; see ``CudaProgram.pcg_source``."""
-        return self._kernel(("pcg", suffix, "damped" if damped else "", index), name)
-
-    def further(self, module: str, source: Callable[[], str], name: str) -> LoadedKernel:
-        """A kernel of a further module.
+    def kernel(self, module: tuple[str, ...], source: Callable[[], str], name: str) -> LoadedKernel:
+        """A kernel of a module.
 
         Args:
             module: what it is asked for by.
             source: makes its text.
             name: of the kernel.
         """
-        if (module,) not in self._modules:
-            self._modules[module,] = self.device.load(source())
-        return self._kernel((module,), name)
-
-    def _kernel(self, key: tuple[str, ...], name: str) -> LoadedKernel:
-        found = self._kernels.get((*key, name))
+        found = self._kernels.get((*module, name))
         if found is None:
-            found = self._kernels[(*key, name)] = self._module(key).kernel(name)
+            found = self._kernels[(*module, name)] = self._module(module, source).kernel(name)
         return found
 
-    def _module(self, key: tuple[str, ...]) -> Module:
+    def _module(self, key: tuple[str, ...], source: Callable[[], str]) -> Module:
         if key not in self._modules:
-            match key:
-                case ("pcg", suffix, damped, index):
-                    source = self.program.pcg_source(suffix, bool(damped), index)
-                case (*_, index):
-                    source = self.program.routines_source(index)
-            self._modules[key] = self.device.load(source)
+            self._modules[key] = self.device.load(source())
         return self._modules[key]
 
     @property
@@ -153,7 +139,7 @@ class CudaExecutor:
         return self.program.dtype
 
     @property
-    def groups(self) -> dict[str, tuple[Routine, ...]]:
+    def groups(self) -> dict[Group, tuple[Routine, ...]]:
         """The routines, by group."""
         numbers = self.program.numbered.groups
         return {name: tuple(self.program.routine(n) for n in found) for name, found in numbers.items()}
@@ -177,7 +163,7 @@ class CudaExecutor:
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Evaluate where something is solved for."""
-        self.queue("solved")
+        self.queue(Group.SOLVED)
 
     def _lanes(self, kernel: int, graphs: Mapping[Hypergraph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
@@ -196,11 +182,11 @@ class CudaExecutor:
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
-    def queue(self, group: str, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
+    def queue(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
         """Queue the kernels of a group, ``repeat`` times.
 
         Args:
-            group: a name among ``program.phases``.
+            group: of the program; one that it does not have does nothing.
             scalars: run-time scalars by name; the others are 0.
         """
         phases = self.program.phases.get(group, ())
@@ -266,7 +252,7 @@ class CudaExecutor:
         for name, value in scalars.items():
             self.context.scalar[self._scalar_numbers[name]] = value
 
-    def points(self, group: str) -> int:
+    def points(self, group: Group) -> int:
         """Threads that a group could use."""
         return max((self._points(p) for p in self.program.phases.get(group, ())), default=1)
 
@@ -279,7 +265,7 @@ class CudaExecutor:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def totals(self, group: str) -> dict[str, float]:
+    def totals(self, group: Group) -> dict[str, float]:
         """The sums of a group, and the maxima, as its last run has left them; the host waits for it."""
         values = self._read()[: 8 * max(self.program.totals, 1)].view(np.float64)
         found: dict[str, float] = {}
@@ -293,7 +279,7 @@ class CudaExecutor:
         """The state of conjugate gradients; the host waits for it."""
         return PcgReadback.of(self._read()[-PCG.itemsize :])
 
-    def run(self, group: str, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
+    def run(self, group: Group, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
         """Queue a group, and wait for its totals."""
         self.queue(group, scalars)
         return self.totals(group)

@@ -21,7 +21,10 @@ from optpy.ir import Coupling, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL
+from optpy.linear.multigrid.cuda_grid import ON_GRID
 from optpy.linear.multigrid.cuda_levels import multigrid_source
+from optpy.linear.pcg.variant import Variant
 from tests.integration.test_operators import exact_functions
 from tests.support.applications import ENERGIES
 from tests.support.schedules import by_hand
@@ -35,8 +38,8 @@ FULL = "sm_90"
 Form = Literal["gather", "scatter"]
 FORMS: tuple[Form, ...] = ("gather", "scatter")
 VARIANTS = tuple(product(FORMS, ("float32", "float64")))
-PCG = tuple(product(("", "_block"), (False, True)))
-MULTIGRID = tuple(("_multigrid", damped) for damped in (False, True))
+PCG = tuple(product((DIAGONAL, BLOCKS), (False, True)))
+MULTIGRID = tuple((ON_GRID, damped) for damped in (False, True))
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,16 @@ def program(name: str, form: Form, dtype: str) -> CudaProgram:
 
 
 def sources(
-    name: str, form: Form, dtype: str, pcg: tuple[tuple[str, bool], ...], index: str = "int"
+    name: str, form: Form, dtype: str, pcg: tuple[tuple[Variant, bool], ...], index: str = "int"
 ) -> Iterator[Source]:
-    """The groups' kernels, and conjugate gradients by some (suffix, damped)."""
+    """The groups' kernels, and conjugate gradients by some (variant, damped)."""
     made = program(name, form, dtype)
     what = f"{name}, {form}, {dtype}, {index}"
     yield Source(f"{what}: routines", made.routines_source(index))
-    for suffix, damped in pcg:
-        if f"start{suffix}" in made.phases:
-            yield Source(f"{what}: pcg{suffix} {damped}", made.pcg_source(suffix, damped, index))
-            if suffix == "_multigrid" and isinstance(made.coupling, Coupling):
+    for variant, damped in pcg:
+        if variant.start in made.phases:
+            yield Source(f"{what}: pcg{variant.preconditioning} {damped}", variant.source(made, damped, index))
+            if variant is ON_GRID and isinstance(made.coupling, Coupling):
                 yield Source(f"{what}: multigrid", multigrid_source(made.coupling, dtype))
 
 
@@ -116,8 +119,8 @@ def test_every_energy_form_and_precision_and_all_conjugate_gradients_are_compile
     names = [s.name for s in chosen()]
     for part in (*ENERGIES, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
         assert any(part in name for name in names), part
-    for suffix, damped in PCG + MULTIGRID:
-        assert any(f"pcg{suffix} {damped}" in name for name in names), (suffix, damped)
+    for variant, damped in PCG + MULTIGRID:
+        assert any(f"pcg{variant.preconditioning} {damped}" in name for name in names), (variant, damped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

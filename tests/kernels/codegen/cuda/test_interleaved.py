@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.api.pipeline import derive_cuda
 from optpy.energy.derive.vectors import candidate, vector
-from optpy.ir import Field, Target
+from optpy.ir import Field, Group, Target, VectorKind
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CPU, CUDA, point_stride, storage_dtype, widest_load
 from optpy.kernels.codegen.passes.pack_channels import windows
@@ -97,9 +97,10 @@ def test_fields_that_exchange_their_memory_have_strides_alike(dtype: str) -> Non
         assert f in symbols.fields
         return point_stride(f, symbols, dtype, CUDA)
 
-    assert {length(f) for f in (X, candidate(X), vector("p", X), vector("delta", X))} == {4}
+    assert {length(f) for f in (X, candidate(X), vector(VectorKind.P, X), vector(VectorKind.DELTA, X))} == {4}
+    swept = (VectorKind.R, VectorKind.AP, VectorKind.G, VectorKind.D, VectorKind.M)
     # Conjugate gradients sweep over these, and nothing gathers them.
-    assert {length(vector(kind, X)) for kind in ("r", "Ap", "g", "D", "M")} == {3}
+    assert {length(vector(kind, X)) for kind in swept} == {3}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -167,7 +168,7 @@ def test_windows_by_hand(used: Any, stride: int, widest: int, expected: list[tup
 
 def product_source(name: str, dtype: str) -> str:
     made = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).program
-    return "\n".join(made.functions[k] for phase in made.phases["applyJTJ_damped"] for k in phase.kernels)
+    return "\n".join(made.functions[k] for phase in made.phases[Group.PRODUCT_DAMPED] for k in phase.kernels)
 
 
 def test_three_channels_are_gathered_by_one_load() -> None:

@@ -19,8 +19,7 @@ GRID, VERTICES, EDGES = ir.canonical_domain((H, W)), ir.canonical_domain((V,)), 
 A = ir.Field("A", (H, W), 1, ir.REAL, ir.Role.DATA)
 OUT = ir.Field("out", (H, W), 1, ir.REAL, ir.Role.VECTOR)
 X = ir.Field("X", (V,), 3, ir.REAL, ir.Role.DATA)
-P = ir.Field("p.X", (V,), 3, ir.REAL, ir.Role.VECTOR)
-DELTA = ir.Field("delta.X", (V,), 3, ir.REAL, ir.Role.VECTOR)
+P, DELTA = (ir.Vector(kind, X).field for kind in (ir.VectorKind.P, ir.VectorKind.DELTA))
 G = ir.Field("g", (V,), 3, ir.REAL, ir.Role.VECTOR)
 GRAPH = ir.Hypergraph("edges", E, ((V,), (V,)))
 

@@ -1,12 +1,36 @@
-"""The summary of conjugate gradients for the solver, by the status with which they have ended."""
+"""Endings of conjugate gradients: numbers that native code and Python share, and their summary for the solver."""
 
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 
-from optpy.kernels.codegen.pcg_status import PcgStatus
+from optpy.kernels.codegen.structures import enumeration
 from optpy.linear.pcg.state import PcgState
+from optpy.solver.pcg import PATIENCE
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+
+
+class PcgStatus(IntEnum):
+    """The ending of the loop, or that it is running."""
+
+    RUNNING = 0
+    NO_GRADIENT = 1
+    BAD_START = 2
+    NO_CURVATURE = 3
+    NOT_POSITIVE = 4
+    MODEL = 5
+    ZERO = 6
+    RESIDUAL = 7
+    LIMIT = 8
+    TIME = 9
+    STAGNATED = 10
+
+
+def pcg_status_source() -> str:
+    """The same in C and CUDA: PCG_RUNNING, ..., and PCG_PATIENCE."""
+    return f"{enumeration('PCG_', PcgStatus)}\nenum {{ PCG_PATIENCE = {PATIENCE} }};"
+
 
 _SUMMARIES: dict[PcgStatus, tuple[LinearStatus, str]] = {
     PcgStatus.NO_GRADIENT: (LinearStatus.CONVERGED, "b = 0, so the solution is 0."),
