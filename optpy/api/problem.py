@@ -151,7 +151,8 @@ class CompiledProblem:
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
             for f in self._buffers.memory:
-                if f.identity and f.identity.kind is not VectorKind.CANDIDATE and self._buffers.has(f):
+                is_candidate = f.identity is not None and f.identity.kind is VectorKind.CANDIDATE
+                if f.role is Role.VECTOR and not is_candidate and self._buffers.has(f):
                     self._buffers.view(f)[...] = 0
         self._bound_before = True
 
