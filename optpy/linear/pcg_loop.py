@@ -50,7 +50,7 @@ class PcgLoop(Protocol):
 
         Args:
             damped: whether A = J^T J + D, or J^T J alone.
-            variant: by its sweeps; on a GPU, also by its kernels.
+            variant: by its preconditioning; on a GPU, also by its kernels.
         """
 
     def run(

@@ -59,7 +59,11 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def pcg_kernels(
-    executor: CpuExecutor, unknowns: Sequence[Field], damped: bool, sweeps: Preconditioning, **preconditioner: Any
+    executor: CpuExecutor,
+    unknowns: Sequence[Field],
+    damped: bool,
+    preconditioning: Preconditioning,
+    **preconditioner: Any,
 ) -> PcgKernels:
     """The kernels of an iteration.
 
@@ -67,15 +71,15 @@ def pcg_kernels(
         executor: the energy's program with its memory.
         unknowns: of the energy, in order.
         damped: whether A = J^T J + D, or J^T J alone.
-        sweeps: by the way in which z is made.
+        preconditioning: the way in which z is made.
         preconditioner: further members of ``PcgKernels``: what makes z where the kernels do not.
     """
     groups, fields = executor.program.groups, executor.program.symbols.fields
     apply = groups[Group.of(Task.PRODUCT, damped=damped)]
     return PcgKernels(
-        grids=len(groups[Group.of(Task.START, sweeps)]),
+        grids=len(groups[Group.of(Task.START, preconditioning)]),
         applied=len(apply),
-        **{task.text: ints(groups[Group.of(task, sweeps)]) for task in VECTOR_UPDATES},
+        **{task.text: ints(groups[Group.of(task, preconditioning)]) for task in VECTOR_UPDATES},
         apply=ints(apply),
         unknowns=len(unknowns),
         p=ints([fields[vector(VectorKind.P, u)] for u in unknowns]),
@@ -125,10 +129,12 @@ class NativeLoop:
 
     def kernels(self, damped: bool, variant: Variant) -> PcgKernels:
         """See ``PcgLoop.kernels``."""
-        sweeps = variant.preconditioning
-        found = self._kernels.get((damped, sweeps))
+        preconditioning = variant.preconditioning
+        found = self._kernels.get((damped, preconditioning))
         if found is None:
-            found = self._kernels[damped, sweeps] = pcg_kernels(self.executor, self.unknowns, damped, sweeps)
+            found = self._kernels[damped, preconditioning] = pcg_kernels(
+                self.executor, self.unknowns, damped, preconditioning
+            )
         return found
 
     def run(
