@@ -34,7 +34,7 @@ def program_with(variant: Variant) -> CudaProgram:
 def kernels(header: str) -> set[str]:
     """The kernels that a header defines, by their own definition or by a macro of pcg.cuh."""
     text = re.sub(r"#define.*?[^\\]\n", "", native_header(header), flags=re.DOTALL)
-    return set(re.findall(r"(?:\bPCG_(?:LINE|SWEEP)\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
+    return set(re.findall(r"(?:\bPCG_STAGE(?:_SUM)?\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=ids)
@@ -47,7 +47,7 @@ def test_every_kernel_has_its_launch_bounds_and_no_others_have(variant: Variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=ids)
-def test_the_lines_are_those_of_its_own_sweeps(variant: Variant) -> None:
+def test_the_vector_updates_are_those_of_its_own_preconditioning(variant: Variant) -> None:
     program = program_with(variant)
     text = variant.source(program, False, "int")
     for task in (*VECTOR_UPDATES, *variant.further):
