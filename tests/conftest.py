@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # One thread for each process of the tests: those of BLAS would wait for one another by spinning. Before NumPy loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -47,6 +48,12 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     os.environ["OPTPY_CACHE_DIR"] = str(folder)
     yield folder
     del os.environ["OPTPY_CACHE_DIR"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c() -> None:
+    """Shells ignore Ctrl-C in what they start in the background; tests send it to themselves."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

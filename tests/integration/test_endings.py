@@ -159,7 +159,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
     """Ctrl-C, so many seconds from now; not while garbage is collected, where Python itself would lose it."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     gc.disable()

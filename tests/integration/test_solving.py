@@ -83,9 +83,9 @@ def test_a_hundred_sizes_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     energy = laplacian()
     compiled = []
 
-    def counted(source: str, *, name: str, what: str) -> Any:
+    def counted(source: str, *, name: str, **options: Any) -> Any:
         compiled.append(name)
-        return compile_c(source, name=name, what=what)
+        return compile_c(source, name=name, **options)
 
     monkeypatch.setattr("optpy.kernels.runtime.cpu.compile_c", counted)
     for n in range(100):

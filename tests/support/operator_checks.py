@@ -110,8 +110,8 @@ class Operators:
 
     def blocks(self, u: ir.Field) -> Real:
         """The blocks of J^T J that linearise left: (elements, channels, channels)."""
-        stored = self._on_host(self.problem._buffers.read(vector(VectorKind.C, u, blocks=True)))
-        packed = stored.reshape(self.elements(u), -1)
+        blocks = vector(VectorKind.C, u, blocks=True)
+        packed = self._on_host(self.problem._buffers.read(blocks)).reshape(self.elements(u), blocks.channels)
         n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
