@@ -37,13 +37,14 @@ def work(action: Callable[[], object]) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    gc.collect()
+    gc.disable()  # nodes that others have left would be removed by calls, which are none of the action's
     before = sys.getprofile()
     sys.setprofile(on_event)
     try:
         result = action()
     finally:
         sys.setprofile(before)
+        gc.enable()
     del result
     return calls
 

@@ -23,7 +23,7 @@ from tests.support.random_energies import RandomEnergy, random_energies
 from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.support.schedules import Way, by_hand
 
-EXAMPLES = settings(max_examples=8)
+EXAMPLES = settings(max_examples=5)
 GROUPS = (Group.COST, Group.RESIDUALS, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT, Group.PRODUCT_DAMPED)
 
 
