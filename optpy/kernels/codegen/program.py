@@ -19,7 +19,7 @@ from optpy.kernels.codegen.printer import CPrinter, kernel_declaration
 from optpy.kernels.toolchain.headers import native_header
 
 _PART = 40_000
-"""Characters of kernels that one compiler takes: about half a second of optimisation (bench/throughput's energies)."""
+"""Characters of kernels that one compiler takes: half a second for those of image warping (bench/compile_times.py)."""
 
 
 @final
