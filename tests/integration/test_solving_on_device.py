@@ -109,11 +109,10 @@ def test_auto_is_block_jacobi_where_blocks_are_not_diagonal(gpu: Device) -> None
 OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
-@pytest.mark.optimised  # the ending is by rounding
 @pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_rejected_steps(gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)
-    options: Options = dict(preconditioner="jacobi", max_iterations=15)
+    options: Options = dict(preconditioner="jacobi", max_iterations=10)  # rounding decides on later steps
     expected = op.solve(OVERSHOOTING, OVERSHOOTING_DATA, "cpu", np.float64, **options)
     ours = on_gpu(OVERSHOOTING, OVERSHOOTING_DATA, **options)
     assert_same(ours, expected)
