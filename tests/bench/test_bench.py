@@ -151,10 +151,9 @@ def test_the_assembled_problem_is_the_energy_without_its_fixed_elements(case: Ca
 
 
 def test_scipy_and_optpy_reach_the_same_cost(some_case: Case) -> None:
-    case = some_case
-    data = case.data(16)
-    peer = least_squares.solve(case.energy, data, budget=60.0)
-    ours = race.optpy_curve(case, data, "float32", 1, 1.001 * peer.final_cost, budget=60.0)
+    data = some_case.data(16)
+    peer = least_squares.solve(some_case.energy, data, budget=60.0)
+    ours = race.optpy_curve(some_case, data, "float32", 1, 1.001 * peer.final_cost, budget=60.0)
     assert ours.final_cost <= 1.001 * peer.final_cost
     assert ours.facts["cost_in_float64"] == pytest.approx(ours.final_cost, rel=1e-3)
 

@@ -48,15 +48,12 @@ def run_compilers(
     try:
         with _mortal_group() as group, ExitStack() as stack:
             environment = compiler_environment(root, scratch)
-            started: list[subprocess.Popen[str]] = []
-            try:
-                for command in commands:
-                    started.append(stack.enter_context(_start(command, folder, environment, group)))
-                return [_ended(process, seconds) for process in started]
-            except BaseException:
-                for process in started:
-                    process.kill()
-                raise
+            started = []
+            for command in commands:
+                process = stack.enter_context(_start(command, folder, environment, group))
+                stack.callback(process.kill)  # before it is waited for; nothing, once it has ended
+                started.append(process)
+            return [_ended(process, seconds) for process in started]
     except OSError as error:
         raise CompilerStartError(str(error)) from error
     finally:

@@ -58,7 +58,7 @@ class CudaPcgKernels:
 
     def resume(self) -> None:
         """Queue the residual of the present delta, with which another preconditioner has ended."""
-        self.queue("pcg_go_on")
+        self.go_on()
         self.product(VectorKind.DELTA)
         if self.multigrid is None:
             self.queue("pcg_resume")
