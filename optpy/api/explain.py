@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy.api.executor import Executor
-from optpy.energy.check.evaluation import Columns
+from optpy.energy.check.jacobian import Columns
 from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field

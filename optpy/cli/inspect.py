@@ -14,7 +14,7 @@ from optpy.api.pipeline import derive
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
-from optpy.energy.check.evaluation import Partials
+from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.check import evaluation
+from optpy.energy.check import evaluation, jacobian
 from optpy.energy.check.diagnose import diagnose
 from optpy.energy.check.diagnosis import Diagnosis
 from optpy.energy.describe import summary, to_latex, to_sympy
@@ -144,7 +144,7 @@ class Energy:
         Raises:
             DataError: the data does not fit the energy.
         """
-        return evaluation.jacobian(self.problem, data)
+        return jacobian.jacobian(self.problem, data)
 
     def diagnose(self, data: Mapping[str, Any]) -> Diagnosis:
         """Look for mistakes: unknowns that nothing determines, values that are not finite. Print what it returns.

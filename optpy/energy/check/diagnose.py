@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, GridIndex, NonFinite
-from optpy.energy.check.evaluation import Columns, LeafValues, Partials
+from optpy.energy.check.evaluation import LeafValues
+from optpy.energy.check.jacobian import Columns, Partials
 from optpy.energy.data.binding import BoundData, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from optpy.symbolic.interpret import evaluate

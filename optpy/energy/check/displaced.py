@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -21,6 +21,8 @@ from optpy.symbolic.traverse import substitute
 
 _NEARBY = 2.0**-45
 """Of the scale of each coordinate, at least."""
+_NUMBERS = 1 << 18
+"""At most so many of F, or of x, are evaluated at a time where there are several points."""
 
 
 @final
@@ -37,17 +39,19 @@ class _Held:
 
 
 @final
-class _HoldingLeafValues:
-    """Leaves at a changed point, but what gradients do not go through at the start."""
+class _DisplacedLeafValues:
+    """Leaves at several changed points, but what gradients do not go through at the start."""
 
-    def __init__(self, start: BoundData, now: BoundData, slab: ir.Slab) -> None:
+    def __init__(self, start: BoundData, unknowns: Mapping[str, Floats], slab: ir.Slab) -> None:
         self._start = LeafValues(start, slab)
-        self._now = LeafValues(now, slab)
+        self._unknowns = unknowns
 
     def __call__(self, key: Any) -> Value:
         if isinstance(key, _Held):
             return evaluate([key.expression], self._start)[0]
-        return self._now(key)
+        if isinstance(key, ir.Access) and key.field.name in self._unknowns:
+            return self._start.read(key, self._unknowns[key.field.name])
+        return self._start(key)
 
 
 @final
@@ -75,25 +79,42 @@ class DisplacedResiduals:
             return np.exp2(np.floor(np.log2(np.maximum(1.0, np.abs(x.ravel())))))
         return np.ones(x.size // unknown.channels * unknown.manifold.dimension)
 
-    def __call__(self, change: Floats) -> Floats:
-        return self._evaluated(self.at(change), evaluate)
+    def __call__(self, changes: Floats) -> Floats:
+        """F for each of several changes: (changes, rows)."""
+        starts = range(0, len(changes), self.at_a_time)
+        rows: Floats = np.concatenate([self._evaluated(changes[n : n + self.at_a_time], evaluate) for n in starts])
+        return rows
+
+    @property
+    def at_a_time(self) -> int:
+        """Changes that are evaluated in one pass over the expressions."""
+        return max(1, _NUMBERS // max(len(self.scale), self.size, 1))
 
     def at(self, change: Floats) -> BoundData:
         """The data where the unknowns have changed."""
-        arrays = dict(self._bound.arrays)
+        return replace(self._bound, arrays={**self._bound.arrays, **self._moved(change)})
+
+    def _moved(self, changes: Floats) -> dict[str, Floats]:
+        """Each unknown after changes (..., columns): (..., *dims, channels)."""
+        found: dict[str, Floats] = {}
         start = 0
         for u in self._unknowns:
-            x = arrays[u.name]
+            x = self._bound.arrays[u.name]
             n = x.size // u.channels * ir.tangent(u).channels
-            arrays[u.name] = moved(u, x, change[start : start + n])
+            found[u.name] = moved(u, x, changes[..., start : start + n])
             start += n
-        return replace(self._bound, arrays=arrays)
+        return found
 
-    def _evaluated(self, now: BoundData, evaluate: Evaluator) -> Floats:
+    def _evaluated(self, changes: Floats, evaluate: Evaluator) -> Floats:
+        unknowns = self._moved(changes)
+
         def leaf_values(slab: ir.Slab) -> Callable[[Any], Value]:
-            return _HoldingLeafValues(self._bound, now, slab)
+            return _DisplacedLeafValues(self._bound, unknowns, slab)
 
-        return np.concatenate([residual_values(r, now.sizes, leaf_values, evaluate).ravel() for r in self._residuals])
+        points = (len(changes),)
+        found = [residual_values(r, self._bound.sizes, leaf_values, evaluate, points) for r in self._residuals]
+        rows: Floats = np.concatenate([values.reshape(len(changes), -1) for values in found], axis=1)
+        return rows
 
     def rounding(self) -> Floats:
         """A bound on the rounding in each entry of F, where the changed x is exact."""
@@ -105,7 +126,8 @@ class DisplacedResiduals:
 
             return rounding(roots, leaf_values, leaf)
 
-        return self._evaluated(self.nearby, errors)
+        errors_of_rows: Floats = self._evaluated(self._nearby[None], errors)[0]
+        return errors_of_rows
 
     @property
     def nearby(self) -> BoundData:
@@ -114,8 +136,13 @@ class DisplacedResiduals:
         At x itself it may be less, or seem more: sums of whole numbers and with zeros are exact, and a condition that
         is met exactly would be changed by any rounding.
         """
+        return self.at(self._nearby)
+
+    @property
+    def _nearby(self) -> Floats:
         golden = 0.5 * (np.sqrt(5.0) - 1)
-        return self.at(_NEARBY * (1 + np.arange(len(self.scale)) * golden % 1) * self.scale)
+        change: Floats = _NEARBY * (1 + np.arange(len(self.scale)) * golden % 1) * self.scale
+        return change
 
     def row_index(self, label: str, row: int) -> tuple[int, ...]:
         return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))

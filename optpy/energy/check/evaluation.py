@@ -1,13 +1,12 @@
-"""An energy's residuals and Jacobian by the NumPy interpreter, in float64: the reference for all generated code.
+"""An energy's residuals by the NumPy interpreter, in float64: the reference for all generated code.
 
 Domains are worked through in slabs of their first axis, so that intermediate arrays stay small.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -18,13 +17,11 @@ from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.language.manifold import Floats
 from optpy.errors import InternalError
 from optpy.ir.points import Integers
-from optpy.symbolic.derivative import Derivative
-from optpy.symbolic.expr import Expr, Var
-from optpy.symbolic.interpret import Value, evaluate, rounding
-from optpy.symbolic.traverse import variables
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.interpret import Value, evaluate
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
+    pass
 
 Booleans = NDArray[np.bool_]
 
@@ -44,12 +41,7 @@ class LeafValues:
         sizes = self._bound.sizes
         match key:
             case ir.Access():
-                index, inside = self.position(key)
-                array = self._bound.arrays[key.field.name]
-                if not array.size:  # a point of a graph without edges: outside
-                    return np.zeros((1,) * len(self._slab.shape))
-                values = array[(*index, key.channel)] if key.field.channel_axis else array[index]
-                return np.where(inside, values, 0).astype(np.float64)
+                return self.read(key, self._bound.arrays[key.field.name])
             case ir.InBounds():
                 index_value = self._slab.index(key.index, self._bound)
                 return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)
@@ -58,6 +50,20 @@ class LeafValues:
             case ir.Scalar():
                 return self._bound.params[key.name]
         raise InternalError(f"no value for the leaf {key}")
+
+    def read(self, access: ir.Access, array: NDArray[Any]) -> Value:
+        """The numbers that an access reads of an array: (..., *dims), or (..., *dims, channels).
+
+        Further axes in front, as of several arrays at a time, are those of the result, too.
+        """
+        index, inside = self.position(access)
+        if not array.size:  # a point of a graph without edges: outside
+            return np.zeros((1,) * len(self._slab.shape))
+        element: tuple[Any, ...] = (..., *index, access.channel) if access.field.channel_axis else (..., *index)
+        values: Value = array[element]
+        if not index:  # one element for all points
+            values = np.reshape(values, (*np.shape(values), *(1 for _ in self._slab.shape)))
+        return np.where(inside, values, 0).astype(np.float64)
 
     def position(self, access: ir.Access) -> tuple[tuple[Integers, ...], Booleans]:
         """The elements that an access reads, moved inside the array, and a mask of those that truly are inside."""
@@ -89,56 +95,22 @@ def residual_values(
     sizes: Mapping[ir.Extent, int],
     leaf_values: Callable[[ir.Slab], Callable[[Any], Value]],
     evaluate: Evaluator = evaluate,
+    points: tuple[int, ...] = (),
 ) -> Floats:
-    """One residual over its whole domain, or what else is to be evaluated of it: (*domain, components)."""
+    """One residual over its whole domain, or what else is to be evaluated of it: (*points, *domain, components).
+
+    Args:
+        residual: the residual.
+        sizes: of the domain.
+        leaf_values: the values of the leaves over a slab, for several points x at a time if they have axes for that.
+        evaluate: makes numbers of the components.
+        points: the shape of those axes.
+    """
     parts = []
     for slab in ir.slabs(residual.domain, sizes):
         values = evaluate(residual.components, leaf_values(slab))
-        parts.append(np.stack([np.broadcast_to(v, slab.shape) for v in values], axis=-1))
-    return np.concatenate(parts) if residual.domain else parts[0]
-
-
-# -- Jacobian --------------------------------------------------------------------------------------------------------
-
-
-def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
-    """See ``Energy.jacobian``."""
-    return bound_jacobian(problem, bind(problem, data, np.float64))
-
-
-def jacobian_rounding(problem: ir.Problem, bound: BoundData) -> csr_matrix:
-    """A bound on the rounding errors in the entries of ``bound_jacobian``."""
-    return _jacobian(problem, bound, lambda roots, leaf_values: rounding(roots, leaf_values, lambda _: np.float64(0)))
-
-
-def bound_jacobian(problem: ir.Problem, bound: BoundData) -> csr_matrix:
-    """The Jacobian at data that is bound already."""
-    return _jacobian(problem, bound, evaluate)
-
-
-def _jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluator) -> csr_matrix:
-    from scipy.sparse import coo_matrix
-
-    columns_of = Columns.of(problem, bound)
-    points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in problem.residuals]
-    first_rows = _first(range(len(points)), points)
-    nothing = np.zeros(0, np.int64)
-    entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
-    for n, r in enumerate(problem.residuals):
-        derivatives = Partials(r)
-        row = first_rows[n]
-        for slab in ir.slabs(r.domain, bound.sizes):
-            entries += derivatives.entries(slab, bound, columns_of, row, evaluate=evaluate)
-            row += math.prod(slab.shape) * len(r.components)
-    rows, columns, values = (np.concatenate([e[k] for e in entries]) for k in range(3))
-    shape = (sum(points), columns_of.size)
-    # Two reads of one element (X[i] and X[0] at i = 0) meet in one entry.
-    return coo_matrix((values, (rows, columns)), shape=shape).tocsr()
-
-
-def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    return {k: int(n) for k, n in zip(keys, starts, strict=False)}
+        parts.append(np.stack([np.broadcast_to(v, (*points, *slab.shape)) for v in values], axis=-1))
+    return np.concatenate(parts, axis=len(points)) if residual.domain else parts[0]
 
 
 def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) -> Booleans:
@@ -153,83 +125,3 @@ def solved_elements(problem: ir.Problem, unknown: ir.Field, bound: BoundData) ->
         (value,) = evaluate([condition], LeafValues(bound, slab))
         parts.append(np.broadcast_to(np.asarray(value) == 0, slab.shape))
     return np.concatenate(parts) if domain else np.array(parts[0])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of J: all unknowns, one after the other, by their tangents on manifolds."""
-
-    solved: dict[ir.Field, Booleans]
-    """The mask of elements that are solved for: (*dims)."""
-    first: dict[ir.Field, int]
-    size: int
-
-    @classmethod
-    def of(cls, problem: ir.Problem, bound: BoundData) -> Columns:
-        solved = {ir.tangent(u): solved_elements(problem, u, bound) for u in problem.unknowns}
-        counts = [s.size * u.channels for u, s in solved.items()]
-        return cls(solved, _first(solved, counts), sum(counts))
-
-
-@final
-class Partials:
-    """The derivatives of one residual by the reads of unknowns (of their tangents, on manifolds).
-
-    Attributes:
-        expressions: one for each component and each read that it depends on.
-        pairs: the component and the read that each belongs to.
-    """
-
-    def __init__(self, residual: ir.Residual) -> None:
-        reads = [v for v in variables(residual.linearised) if ir.is_unknown(v.key)]
-        derivative = Derivative(residual.linearised, reads)
-        self._components = len(residual.linearised)
-        self.pairs: list[tuple[int, Var]] = []
-        expressions: list[Expr] = []
-        for n, c in enumerate(residual.linearised):
-            for v in derivative.variables(c):
-                self.pairs.append((n, v))
-                expressions.append(derivative.partial(c, v))
-        self.expressions = ir.at_zero(expressions)
-
-    def entries(
-        self,
-        slab: ir.Slab,
-        bound: BoundData,
-        columns_of: Columns,
-        first_row: int,
-        expressions: Sequence[Expr] | None = None,
-        evaluate: Evaluator = evaluate,
-    ) -> list[tuple[Integers, Integers, Floats]]:
-        """The entries of J in a slab, by row, column and value: those of each of the expressions.
-
-        Args:
-            slab: the part of the residual's domain.
-            bound: the data.
-            columns_of: the columns of J.
-            first_row: the row of the slab's first component.
-            expressions: what to evaluate in place of the derivatives, one for each.
-            evaluate: what makes numbers of them.
-        """
-        leaf_values = LeafValues(bound, slab)
-        points = np.arange(math.prod(slab.shape), dtype=np.int64)
-        found = []
-        for (component, v), value in zip(
-            self.pairs, evaluate(expressions or self.expressions, leaf_values), strict=True
-        ):
-            access: ir.Access = v.key
-            field = access.field
-            index, inside = leaf_values.position(access)
-            mask = columns_of.solved[field]
-            if not mask.size:  # an unknown on a graph without edges
-                found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)))
-                continue
-            element = np.ravel_multi_index(index, mask.shape) if index else np.zeros((1,) * len(slab.shape), np.int64)
-            kept = np.broadcast_to(inside & mask.ravel()[element], slab.shape).ravel()
-            column = columns_of.first[field] + element * field.channels + access.channel
-            row = first_row + points * self._components + component
-            columns = np.broadcast_to(column, slab.shape).ravel()
-            values = np.broadcast_to(value, slab.shape).ravel()
-            found.append((row[kept], columns[kept], values[kept]))
-        return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import GridIndex
-from optpy.energy.check.evaluation import Columns, Partials
+from optpy.energy.check.jacobian import Columns, Partials
 from optpy.energy.check.steep import steep_operation
 from optpy.energy.data.binding import BoundData
 from optpy.symbolic.expr import Var

@@ -39,23 +39,25 @@ def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) 
     Args:
         unknown: the field.
         x: (*dims, channels), or (*dims) for scalars.
-        step: as many numbers as the tangents of all elements have, in C order.
+        step: (..., as many numbers as the tangents of all elements have, in C order): one step, or several.
 
     Returns:
-        Of the shape of x.
+        (..., *the shape of x): a point for each step.
     """
+    steps = step.shape[:-1]
     if unknown.manifold is None:
-        return x + step.reshape(x.shape)
+        return x + step.reshape((*steps, *x.shape))
     points = x.reshape(-1, unknown.channels)
     if not len(points):  # a graph without edges
-        return x
-    steps = step.reshape(len(points), -1)
+        return np.broadcast_to(x, (*steps, *x.shape))
+    tangents = step.reshape((*steps, len(points), -1))
 
     def lookup(key: Any) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = (points if key.field == unknown else steps)[:, key.channel]
+        values: NDArray[np.float64] = (points if key.field == unknown else tangents)[..., key.channel]
         return values
 
-    return np.stack(evaluate(retraction(unknown), lookup), axis=-1).reshape(x.shape)
+    channels = evaluate(retraction(unknown), lookup)
+    return np.stack([np.broadcast_to(c, tangents.shape[:-1]) for c in channels], axis=-1).reshape((*steps, *x.shape))
 
 
 def magnitudes(unknown: ir.Field, x: Any, xp: Any) -> Any:

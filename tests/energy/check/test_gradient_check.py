@@ -11,8 +11,8 @@ from scipy.sparse import random as random_sparse
 
 import optpy as op
 from optpy.energy.check import gradient_check
-from optpy.energy.check.evaluation import bound_jacobian
 from optpy.energy.check.gradient_check import independent_columns
+from optpy.energy.check.jacobian import bound_jacobian
 from tests.support.deep import but_deep
 from tests.support.random_stencils import Case, cases
 
