@@ -10,7 +10,7 @@ computed), ``group`` (when, and where), ``schedule`` (what is stored, and how), 
 
 from optpy.ir.coordinates import at_zero, is_unknown
 from optpy.ir.fields import DTYPES, REAL, Field, FieldChannel, ManifoldShape, Role, Vector, VectorKind, tangent
-from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
+from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
     InBounds,
@@ -48,6 +48,7 @@ from optpy.ir.spaces import (
 
 __all__ = [
     "DTYPES",
+    "LATE",
     "REAL",
     "VECTOR_UPDATES",
     "Access",

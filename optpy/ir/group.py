@@ -80,6 +80,9 @@ class Task(Enum):
 VECTOR_UPDATES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
 """Of conjugate gradients: what is computed between two products with A."""
 
+LATE = frozenset({Task.RESIDUALS})
+"""No solve runs them unless something is wrong: they are compiled when they are first asked for."""
+
 _REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
 
 

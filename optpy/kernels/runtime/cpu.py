@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, c_int64, c_void_p
+from ctypes import POINTER, c_char, c_int64, c_void_p
 from typing import final
 
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.context import Context
+from optpy.kernels.runtime.threads import available_cores
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
+from optpy.kernels.toolchain.sections import shares
 
 
 def team_source(scalars: Sequence[str]) -> list[str]:
@@ -54,12 +56,28 @@ class CpuLibrary:
         self.scalars = tuple(scalars)
         self._taken: list[Compiled] = []
         self._companions: dict[str, ctypes.CDLL] = {}
+        self._complete = False
         count = len(program.kernels)
         what = f"{count} kernel{'s' * (count != 1)}"
-        self.kernels = self._take(compile_c(program.source, name="energy", parts=program.parts, what=what))
+        self.kernels = self._take(
+            compile_c(program.source, name="energy", parts=shares(program.sections, available_cores()), what=what)
+        )
         self.loops = self._take(loops(self.scalars))
         self.loops.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
         self.loops.optpy_run.restype = None
+
+    def complete(self) -> None:
+        """See to it that the kernels that run on request only are there, too.
+
+        Raises:
+            CompileError
+        """
+        if not self._complete:
+            program = self.program
+            last = range(len(program.sections), len(program.sections) + 1)
+            late = self._take(compile_c(program.source, name="late", parts=[last], what="kernels that show residuals"))
+            late.optpy_complete(ctypes.byref(c_char.in_dll(self.kernels, "optpy_kernels")))
+            self._complete = True
 
     def companion(self, name: str, compiled: Callable[[], Compiled]) -> ctypes.CDLL:
         """A further library, compiled when it is first asked for.

@@ -53,6 +53,9 @@ _LINKER_FLAGS = (
     "--eh-frame-hdr",  # debuggers and profilers walk the stack by it
     "--as-needed",
 )  # fmt: skip
+# Strength reduction of loops takes a sixth of the time of a compilation, and kernels, whose addresses are sums already,
+# are no faster by it (python -m bench --parts compile throughput).
+_ZIG_FLAGS = ("-mllvm", "-disable-lsr")
 _LIBC = re.compile(r"(libc|libm|libpthread|ld-linux[\w-]*|ld-musl[\w-]*)(-[\d.]+)?\.so[.\d]*")
 
 
@@ -64,14 +67,16 @@ class Recipe:
     Attributes:
         command: its driver, which compiles and links.
         linker: what links an object file in place of the driver; empty: nothing does.
+        flags: further ones, which this compiler alone knows.
     """
 
     command: tuple[str, ...]
     linker: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     def whole(self, source: str, library: str, *, werror: bool = False) -> list[str]:
         """The one command that makes it by the driver alone."""
-        return [*self.command, *compile_flags(werror=werror), source, "-o", library, *link_flags()]
+        return [*self.command, *compile_flags(werror=werror), *self.flags, source, "-o", library, *link_flags()]
 
     def run(
         self,
@@ -79,7 +84,7 @@ class Recipe:
         source: Path,
         library: Path,
         *,
-        parts: int = 1,
+        parts: Sequence[range] = (),
         werror: bool = False,
         seconds: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -89,16 +94,16 @@ class Recipe:
 
         Args:
             root: see `run_compiler`, whose errors this raises.
-            parts: of the source, compiled side by side with OPTPY_PART = 0, 1, ...
+            parts: the sections of the source that each compiler takes, side by side; none: one takes all.
             seconds: for each process.
         """
         folder = source.parent
-        if parts == 1 and not self.linker:
+        if not parts and not self.linker:
             return run_compiler(self.whole(source.name, library.name, werror=werror), root, folder, seconds)
-        flags = [*self.command, *compile_flags(werror=werror), "-c", source.name]
-        objects = [f"{source.stem}{n}.o" for n in range(parts)]
-        numbers = [[f"-DOPTPY_PART={n}"] if parts > 1 else [] for n in range(parts)]
-        commands = [[*flags, *number, "-o", made] for number, made in zip(numbers, objects, strict=True)]
+        flags = [*self.command, *compile_flags(werror=werror), *self.flags, "-c", source.name]
+        taken = [[f"-DOPTPY_FIRST={p.start}", f"-DOPTPY_END={p.stop}"] for p in parts] or [[]]
+        objects = [f"{source.stem}{n}.o" for n in range(len(taken))]
+        commands = [[*flags, *sections, "-o", made] for sections, made in zip(taken, objects, strict=True)]
         try:
             ended = run_compilers(commands, root, folder, seconds)
             failed = [done for done in ended if done.returncode != 0]
@@ -132,7 +137,7 @@ def link_flags() -> tuple[str, ...]:
 def zig_recipe(zig: str) -> Recipe:
     """The commands by which the compiler of the ziglang wheel makes a library."""
     loaded = loaded_c_library()
-    return Recipe((zig, "cc"), (zig, "ld.lld", *_LINKER_FLAGS, *loaded) if loaded else ())
+    return Recipe((zig, "cc"), (zig, "ld.lld", *_LINKER_FLAGS, *loaded) if loaded else (), _ZIG_FLAGS)
 
 
 @functools.cache

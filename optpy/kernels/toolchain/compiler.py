@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +39,21 @@ class Compiled:
     source_path: Path
 
 
-def compile_c(source: str, *, name: str, parts: int = 1, werror: bool = False, what: str = "1 kernel") -> Compiled:
+def compile_c(
+    source: str,
+    *,
+    name: str,
+    parts: Sequence[range] = (),
+    werror: bool = False,
+    what: str = "1 kernel",
+) -> Compiled:
     """Compiles C11 into a shared library and loads it; the second time, on this machine, only loads it.
 
     Args:
         source: everything, headers of ours included; only the standard headers may be `#include`d.
         name: of the files; letters, digits and underscores.
-        parts: of the source, between `#if !defined OPTPY_PART || OPTPY_PART == 0`, 1, ... and `#endif`: compilers that
-            run side by side take one each.
+        parts: the sections of the source (see `toolchain.sections`) that each of several compilers takes, which run
+            side by side; none: one compiler takes all.
         werror: all warnings, as errors (for the tests).
         what: is in it, to be told if it has to be compiled.
 
@@ -58,7 +66,7 @@ def compile_c(source: str, *, name: str, parts: int = 1, werror: bool = False, w
     started = time.perf_counter()
     cache = open_cache()
     toolchain = find_toolchain(cache.root)
-    key = _key(source, name, toolchain, werror)
+    key = _key(source, name, parts, toolchain, werror)
 
     def build(writable: Cache) -> Entry:
         with reported(f"compiling {what} for the CPU"):
@@ -80,20 +88,22 @@ def describe_toolchain() -> dict[str, str]:
         "compiler": toolchain.version.splitlines()[0],
         "compiler command": shlex.join(toolchain.command),
         "compiler found as": toolchain.origin,
-        "compiler flags": shlex.join([*compile_flags(werror=False), *link_flags()]),
+        "compiler flags": shlex.join([*compile_flags(werror=False), *toolchain.recipe.flags, *link_flags()]),
     }
 
 
-def _key(source: str, name: str, toolchain: Toolchain, werror: bool) -> str:
+def _key(source: str, name: str, parts: Sequence[range], toolchain: Toolchain, werror: bool) -> str:
     return make_key(
         name,
         str(NATIVE_VERSION),
         source,
+        *(f"{parts[0].start} {parts[-1].stop}" for _ in parts[:1]),  # however many compilers share them
         *toolchain.command,
         toolchain.version,
         *compile_flags(werror=werror),
         *link_flags(),
         *toolchain.recipe.linker,
+        *toolchain.recipe.flags,
         sys.platform,
         platform.machine(),
         processor_identity(),
@@ -115,7 +125,7 @@ def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
         raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
 
 
-def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, parts: int, werror: bool) -> Entry:
+def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, parts: Sequence[range], werror: bool) -> Entry:
     with cache.workspace(key) as built:
         built.source.write_text(source, encoding="utf-8")
         try:

@@ -198,25 +198,17 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     assert dims not in smooth.symbols.interleaved
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
+# -- sections ----------------------------------------------------------------------------------------------------------
 
 
-def test_parts_hold_every_kernel_once_and_are_of_a_length() -> None:
+def test_sections_hold_every_kernel_once_and_those_of_residuals_last() -> None:
     made = program(arap_energy())
-    opened = "#if !defined OPTPY_PART || OPTPY_PART == "
-    _, *parts = made.source.split(opened)
-    assert [int(p.partition("\n")[0]) for p in parts] == list(range(made.parts))
-    assert made.parts > 1
-    for kernel in made.kernels:
-        assert (
-            sum(len(re.findall(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", p, re.MULTILINE)) for p in parts) == 1
-        )
-    longest, shortest = max(map(len, parts)), min(map(len, parts))
-    assert longest < 3 * shortest
-    assert sum("optpy_kernels[]" in p for p in parts) == 1
-
-
-def test_small_programs_are_compiled_in_one_part() -> None:
-    N = op.Dim("N")
-    i = op.indices(N)
-    assert program(op.Energy(fit=op.Unknown("X", (N,))[i] - 1)).parts == 1
+    _, *sections = re.split(r"^#if OPTPY_FIRST <= \d+ && \d+ < OPTPY_END$", made.source, flags=re.MULTILINE)
+    assert len(sections) == len(made.sections) + 1
+    for n, kernel in enumerate(made.kernels):
+        defined = re.compile(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", re.MULTILINE)
+        holding = [m for m, text in enumerate(sections) if defined.search(text)]
+        late = n in made.groups[Group.RESIDUALS]
+        assert len(holding) == 1
+        assert (holding[0] == len(made.sections)) == late
+    assert sum("optpy_kernels[]" in text for text in sections) == 1

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from optpy.kernels.toolchain.cache import open_cache
 from optpy.kernels.toolchain.compiler import compile_c, describe_toolchain
 from optpy.kernels.toolchain.compiler_process import run_compilers
 from optpy.kernels.toolchain.headers import native_header
+from optpy.kernels.toolchain.sections import ALL_SECTIONS, in_sections
 from optpy.kernels.toolchain.toolchain import find_toolchain, processor_identity
 
 pytestmark = pytest.mark.native
@@ -54,17 +56,17 @@ def test_compiles_and_calls() -> None:
     assert compiled.seconds > 0
 
 
-IN_PARTS = """__attribute__((visibility("hidden"))) int doubled(int a);
-#if !defined OPTPY_PART || OPTPY_PART == 0
-int f(int a) { return doubled(a) + 1; }
-#endif
-#if !defined OPTPY_PART || OPTPY_PART == 1
-int doubled(int a) { return 2 * a; }
-#endif
-#if !defined OPTPY_PART || OPTPY_PART == 2
-int g(int a) { return 3 * doubled(a); }
-#endif
-"""
+IN_SECTIONS = f"""__attribute__((visibility("hidden"))) int doubled(int a);
+{ALL_SECTIONS}
+""" + in_sections(
+    [
+        "int f(int a) { return doubled(a) + 1; }",
+        "int doubled(int a) { return 2 * a; }",
+        "int g(int a) { return 3 * doubled(a); }",
+        "int h(int a) { return a; }",
+    ]
+)
+FIRST_THREE = {1: [range(3)], 2: [range(1), range(1, 3)], 3: [range(n, n + 1) for n in range(3)]}
 
 
 @pytest.fixture(params=[None, *COMPILERS])
@@ -77,8 +79,8 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("parts", [1, 3])
-def test_parts_are_one_library(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compilers", FIRST_THREE)
+def test_parts_are_one_library(compilers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     def counted(commands: Sequence[Sequence[str]], *rest: Any) -> list[subprocess.CompletedProcess[str]]:
@@ -86,17 +88,27 @@ def test_parts_are_one_library(parts: int, monkeypatch: pytest.MonkeyPatch) -> N
         return run_compilers(commands, *rest)
 
     monkeypatch.setattr(build, "run_compilers", counted)
-    compiled = compile_c(f"/* {parts} */\n{IN_PARTS}", name="parts", parts=parts, werror=True)
+    text = f"/* {uuid4()} */\n{IN_SECTIONS}"  # compiled now, whatever the cache has
+    compiled = compile_c(text, name="parts", parts=FIRST_THREE[compilers], werror=True)
     assert (compiled.library.f(5), compiled.library.g(5)) == (11, 30)
-    assert ran == [parts] or (parts == 1 and not ran)
+    assert not hasattr(compiled.library, "h")
+    assert ran[-1] == compilers  # before it the compiler may have been tried
     assert not list(compiled.path.parent.glob("*.o"))
+    last = compile_c(text, name="parts", parts=[range(3, 4)], werror=True)
+    assert last.path != compiled.path
+    assert (last.library.h(5), hasattr(last.library, "f")) == (5, False)
+
+
+def test_the_library_is_the_same_however_many_compilers_make_it() -> None:
+    paths = {compile_c(IN_SECTIONS, name="parts", parts=parts, werror=True).path for parts in FIRST_THREE.values()}
+    assert len(paths) == 1
 
 
 @pytest.mark.usefixtures("each_way")
 def test_an_error_in_any_part_is_shown() -> None:
-    wrong = IN_PARTS.replace("3 * doubled", "3 * unheard_of")
+    wrong = IN_SECTIONS.replace("3 * doubled", "3 * unheard_of")
     with pytest.raises(CompileError, match="unheard_of"):
-        compile_c(wrong, name="wrong", parts=3, werror=True)
+        compile_c(wrong, name="wrong", parts=FIRST_THREE[3], werror=True)
 
 
 @pytest.mark.usefixtures("each_compiler")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy.kernels.runtime import cpu
+
+pytestmark = pytest.mark.native
+
+
+def test_kernels_of_residuals_are_compiled_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_c, names = cpu.compile_c, []
+
+    def told(source: str, *, name: str, **options: Any) -> Any:
+        names.append(name)
+        return compile_c(source, name=name, **options)
+
+    monkeypatch.setattr(cpu, "compile_c", told)
+    N = op.dims("N")
+    i = op.indices(N)
+    X = op.Unknown("X", (N,))
+    data = {"X": np.zeros(5), "a": np.array([1.0, 2.0, -1.0, 0.0, 3.0])}
+    session = op.compile(op.Energy(root=op.sqrt(X[i] - op.Array("a", (N,))[i])), "cpu", np.float64).start(data)
+    assert names == ["energy"]
+    with pytest.raises(op.DataError, match=r"root.*is nan at \[N=0\]"):
+        session.run()
+    assert names == ["energy", "late"]
+    with pytest.raises(op.DataError, match=r"root.*is nan at \[N=0\]"):
+        session.run()
+    assert names == ["energy", "late"]
