@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Coupling, Extent, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import Coupling, Extent, Group, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
@@ -14,8 +14,9 @@ from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, Numbers
 from optpy.kernels.codegen.printer import CPrinter, kernel_declaration
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.toolchain.headers import native_header
 
 _PART = 40_000
@@ -25,12 +26,10 @@ _PART = 40_000
 @final
 @dataclass(frozen=True, slots=True)
 class Program(AbstractProgram):
-    """Everything needed to compile and call the kernels of an energy.
+    """Everything needed to compile and call the kernels of an energy. No expressions: it can be pickled.
 
     Attributes:
-        numbered: the kernels, their groups and numbers.
-        loops: the functions of each kernel, as they are printed.
-        functions: the C text of each kernel.
+        numbers: by which the kernels are called.
         source: the whole C source.
         parts: of it; compilers that run side by side take one each, told by OPTPY_PART.
         dtype: the solver's precision.
@@ -40,9 +39,7 @@ class Program(AbstractProgram):
             as large expressions are walked through for it.
     """
 
-    numbered: Numbered
-    loops: tuple[tuple[loops.Function, ...], ...]
-    functions: tuple[str, ...]
+    numbers: Numbers
     source: str
     parts: int
     dtype: str
@@ -51,13 +48,51 @@ class Program(AbstractProgram):
     traffic: tuple[tuple[int, tuple[tuple[Extent, ...], ...]], ...]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ProgramListing:
+    """A program with the stages that its kernels went through, for looking inside.
+
+    Attributes:
+        program: of all kernels.
+        kernels: lowered.
+        loops: the functions of each kernel, as they are printed.
+        functions: the C text of each kernel.
+    """
+
+    program: Program
+    kernels: tuple[Kernel, ...]
+    loops: tuple[tuple[loops.Function, ...], ...]
+    functions: tuple[str, ...]
+
+    @property
+    def symbols(self) -> SymbolTable:
+        return self.program.symbols
+
+    @property
+    def groups(self) -> dict[Group, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
+        return self.program.groups
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    @property
+    def dtype(self) -> str:
+        return self.program.dtype
+
+    def routine(self, kernel: int) -> Routine:
+        return self.kernels[kernel].border
+
+
 def c_program(
     numbered: Numbered,
     dtype: str,
     solver_scalars: tuple[str, ...],
     coupling: Coupling | Uncoupled,
     normal: NormalMatrix | Uncoupled,
-) -> Program:
+) -> ProgramListing:
     """Print all kernels into one source.
 
     Args:
@@ -67,17 +102,18 @@ def c_program(
         coupling: of the unknowns where they stand on one grid; else why there is none.
         normal: where there is one, the source has the function that adds up its rows.
     """
-    dialect = c_dialect(dtype)
+    dialect, numbers = c_dialect(dtype), numbered.numbers
     found: list[tuple[loops.Function, ...]] = []
     functions: list[str] = []
-    for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
-        conventions = Conventions(numbered.symbols, _dialect(k, dialect), CPU, solver_scalars)
+    for k, n, r in zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True):
+        conventions = Conventions(numbers.symbols, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, conventions, n, r))
         functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
     parts = _parts(functions)
     source = _source(numbered, parts, dialect, normal)
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
-    return Program(numbered, tuple(found), tuple(functions), source, len(parts), dtype, coupling, normal, traffic)
+    program = Program(numbers, source, len(parts), dtype, coupling, normal, traffic)
+    return ProgramListing(program, numbered.kernels, tuple(found), tuple(functions))
 
 
 def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:
@@ -104,14 +140,15 @@ def _source(
     dialect: Dialect,
     normal: NormalMatrix | Uncoupled,
 ) -> str:
+    numbers = numbered.numbers
     table = [
         f"    {{{k.name}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, {int(k.border.prepares)}}},"
-        for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True)
+        for k, n, r in zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True)
     ]
     kernels = "\n".join(f"OPTPY_KERNEL {kernel_declaration(k.name)};" for k in numbered.kernels)
     tables = [kernels, "OPTPY_EXPORT const Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};"]
     if isinstance(normal, NormalMatrix):
-        tables.append(row_source(normal, numbered.symbols))
+        tables.append(row_source(normal, numbers.symbols))
     first, *others = parts
     source = [
         "/* Generated by optpy from an energy; do not edit. */",

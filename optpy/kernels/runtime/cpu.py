@@ -54,7 +54,7 @@ class CpuLibrary:
         self.scalars = tuple(scalars)
         self._taken: list[Compiled] = []
         self._companions: dict[str, ctypes.CDLL] = {}
-        count = len(program.kernels)
+        count = len(program.numbers.lists)
         what = f"{count} kernel{'s' * (count != 1)}"
         self.kernels = self._take(compile_c(program.source, name="energy", parts=program.parts, what=what))
         self.loops = self._take(loops(self.scalars))
