@@ -25,6 +25,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from optpy import own_code
+from optpy.energy.language.naming import shown
 from optpy.errors import CompileError, Location
 from optpy.ir import Field, Hypergraph, Problem, Target, tangent
 from optpy.kernels.codegen.program import Program
@@ -82,7 +83,7 @@ def program_key(problem: Problem, dtype: str, given: Given = ()) -> str | None:
 
 def _written(problem: Problem) -> tuple[Any, ...]:
     """All of a problem but lines of files."""
-    names = tuple(tuple(map(str, r.written)) for r in problem.residuals)  # the user's indices stand in reasons
+    names = tuple(tuple(map(shown, r.written)) for r in problem.residuals)  # the user's indices stand in reasons
     declared = (problem.unknowns, problem.fields, problem.graphs, problem.params)
     return (problem.residuals, names, problem.fixed, *declared)
 
