@@ -27,7 +27,8 @@ from optpy.api.pipeline import cpu_backend, derive
 from optpy.api.warm_start import kept_program, program_key
 from optpy.errors import Location
 from optpy.kernels.codegen.program import Program
-from optpy.symbolic.expr import Var, var
+from optpy.symbolic.expr import Expr, Var, make_call, var
+from optpy.symbolic.operations import OPERATIONS
 from optpy.symbolic.traverse import map_variables, variables
 from tests.support.applications import ENERGIES
 from tests.support.random_energies import random_energies
@@ -248,6 +249,23 @@ def test_programs_that_differ_have_keys_that_differ(what: str) -> None:
     assert any(p != programs[0] for p in programs)
     for key, program in zip(keys, programs, strict=True):
         assert all(other == program for other, its in zip(programs, keys, strict=True) if its == key)
+
+
+def test_leaves_of_one_text_are_told_apart() -> None:
+    """An unknown and its tangent have one name, and expressions of them one ``digest``."""
+    problem = op.Energy(fit=R[n] @ V[n] - V[n]).problem
+    (residual,), (stored,) = problem.residuals, problem.unknowns
+
+    def leaf(field: ir.Field, channel: int) -> Expr:
+        return var(ir.Access(field, ir.point(residual.domain), channel))
+
+    def linearised(e: Expr) -> ir.Problem:
+        return replace(problem, residuals=(replace(residual, linearised=(e,)),))
+
+    moved = ir.tangent(stored)
+    one, two = (make_call(OPERATIONS["atan2"], (leaf(a, 0), leaf(b, 1))) for a, b in ((stored, moved), (moved, stored)))
+    assert one.digest == two.digest
+    assert program_key(linearised(one), "float32") != program_key(linearised(two), "float32")
 
 
 def test_no_two_energies_of_the_problems_have_one_key() -> None:
