@@ -5,7 +5,8 @@ that is known before anything is differentiated. Under it lies the ``Program`` r
 What a problem has declared (fields, graphs) is not in the pickle; there stands its number, and whoever loads it puts
 their own declarations there, with the lines of their own file.
 
-The entry is only a memory. Where it is damaged, or cannot be kept, the program is derived.
+The entry is only a memory. Where it is damaged, or cannot be kept, the program is derived. A pickle can run code when
+it is loaded; so can the libraries beside it, for whose sake no folder is opened that other users could write to.
 """
 
 from __future__ import annotations
