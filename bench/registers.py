@@ -113,7 +113,7 @@ def measure(case: Case, dtype: str, form: str, architecture: str, index: str = "
         CompileError: NVRTC is not there.
     """
     target = Target.DETERMINISTIC_GPU if form == "gather" else Target.GPU
-    program = derive_cuda(case.energy.problem, dtype, _all_scattered(case.energy.problem, form), target).program
+    program = derive_cuda(case.energy.problem, dtype, _all_scattered(case.energy.problem, form), target).listing
     for name, text in sources(program, index):
         image = compile_cuda(text, architecture).image
         for kernel, r in sorted(read_cubin(image).items()):

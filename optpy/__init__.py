@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from optpy import own_code as _own_code  # noqa: F401 - before all others
 from optpy.api.plan import Solver, compile, solve
 from optpy.api.session import Session
 from optpy.energy.energy import Energy

@@ -36,6 +36,7 @@ METHOD = "ir energy.derive kernels linear solver"
 
 RULES = {
     "errors": rule(),
+    "own_code": rule(),
     "symbolic": rule("", "numpy sympy"),
     "ir": rule("symbolic", "numpy"),
     "energy.language": rule("symbolic ir", "numpy"),
@@ -57,8 +58,8 @@ RULES = {
     "linear.assembled": rule(METHOD, "numpy scipy"),
     "linear.cholesky": rule(METHOD, "numpy scipy"),
     "linear": rule(METHOD, "numpy"),
-    "api": rule("symbolic ir energy kernels scheduling linear solver", "numpy"),
-    "__init__": rule("energy solver api"),
+    "api": rule("own_code symbolic ir energy kernels scheduling linear solver", "numpy"),
+    "__init__": rule("own_code energy solver api"),
     "__main__": rule("cli"),
     "cli": rule("symbolic ir energy kernels api", "numpy click rich"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, final
@@ -17,7 +17,7 @@ from optpy.ir import Extent, Group, Problem, Routine, VectorKind, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
-from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.program import Program, ProgramListing
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.cpu import CpuLibrary
@@ -46,7 +46,7 @@ class CompileTiming:
 
 
 class Listing(Protocol):
-    """A program, for looking inside: ``Program`` or ``CudaProgram``."""
+    """A program with its stages, for looking inside: ``ProgramListing`` or ``CudaProgram``."""
 
     @property
     def groups(self) -> Mapping[Group, tuple[int, ...]]: ...
@@ -81,7 +81,12 @@ class Backend(Protocol):
         """The module of the device's arrays: NumPy or CuPy."""
 
     @property
-    def program(self) -> Listing: ...
+    def groups(self) -> Collection[Group]:
+        """The groups of routines that the program has."""
+
+    @property
+    def listing(self) -> Listing:
+        """The program with its stages; derived now, if the cache had the program."""
 
     @property
     def timing(self) -> CompileTiming: ...
@@ -96,16 +101,31 @@ class Backend(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
-    """C for the processor."""
+    """C for the processor.
+
+    Attributes:
+        library: the program, compiled.
+        derive_seconds: that it took to have the program.
+        listed: derives the energy, or has done so.
+    """
 
     library: CpuLibrary
     derive_seconds: float
+    listed: Callable[[], ProgramListing]
     device: str = "cpu"
     xp: Any = np
 
     @property
     def program(self) -> Program:
         return self.library.program
+
+    @property
+    def groups(self) -> Collection[Group]:
+        return self.program.groups
+
+    @property
+    def listing(self) -> ProgramListing:
+        return self.listed()
 
     @property
     def timing(self) -> CompileTiming:
@@ -133,6 +153,14 @@ class CudaBackend:
     @property
     def program(self) -> CudaProgram:
         return self.library.program
+
+    @property
+    def groups(self) -> Collection[Group]:
+        return self.program.groups
+
+    @property
+    def listing(self) -> CudaProgram:
+        return self.program
 
     @property
     def xp(self) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from optpy.ir import Extent, Field, Group, Hypergraph, Routine
+from optpy.ir import Extent, Field, Group, Hypergraph
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.options import Preconditioner
@@ -29,8 +29,8 @@ class Executor(Protocol):
         """The module of the buffers' arrays: NumPy or CuPy."""
 
     @property
-    def groups(self) -> Mapping[Group, Sequence[Routine]]:
-        """The routines, by group."""
+    def groups(self) -> Collection[Group]:
+        """The groups that the program has."""
 
     def set_params(self, params: Mapping[str, float]) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Final, Generic, TypeVar, final
 from weakref import WeakKeyDictionary
 
 from optpy.api.backend import CpuBackend, CudaBackend
+from optpy.api.warm_start import kept_program
 from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.routines import linearised
@@ -18,7 +20,7 @@ from optpy.errors import EnergyError
 from optpy.ir import Coupling, Problem, Schedule, Target, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
-from optpy.kernels.codegen.program import Program, c_program
+from optpy.kernels.codegen.program import ProgramListing, c_program
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.device import Device
@@ -28,7 +30,6 @@ from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.schedule import Given, schedule_residuals, schedule_routines
 
 _P = TypeVar("_P")
-_T = TypeVar("_T")
 
 
 @final
@@ -38,7 +39,7 @@ class Derived(Generic[_P]):
 
     routines: ProblemRoutines
     schedule: Schedule
-    program: _P
+    listing: _P
 
 
 def compile_problem(
@@ -47,9 +48,8 @@ def compile_problem(
     target: Target,
     given: Given,
     printed: Callable[[Numbered, ProblemRoutines, str], _P],
-    loaded: Callable[[Derived[_P]], _T],
-) -> _T:
-    """The whole compiler.
+) -> Derived[_P]:
+    """The whole compiler, up to a program that is printed.
 
     Args:
         problem: what to minimise.
@@ -57,7 +57,6 @@ def compile_problem(
         target: where it shall run.
         given: a schedule by hand.
         printed: prints kernels, with what is known of J^T J, as a program.
-        loaded: compiles a program and loads it.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large.
@@ -69,37 +68,34 @@ def compile_problem(
         schedule = schedule_routines(routines, over_graphs, target, given)
         scheduled = apply_schedule(routines.groups, schedule)
         kernels = numbered_kernels(scheduled, schedule.interleaved)
-        program = printed(kernels, routines, dtype)
-    return loaded(Derived(routines, schedule, program))
+        return Derived(routines, schedule, printed(kernels, routines, dtype))
 
 
-def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[Program]:
+def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[ProgramListing]:
     """Differentiate, schedule and print an energy for the CPU; the arguments are those of ``compile_problem``."""
-    return compile_problem(problem, dtype, Target.CPU, schedule, _c, _as_it_is)
+    return compile_problem(problem, dtype, Target.CPU, schedule, _c)
 
 
 def derive_cuda(
     problem: Problem, dtype: str, schedule: Given = (), target: Target = Target.GPU
 ) -> Derived[CudaProgram]:
     """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``compile_problem``."""
-    return compile_problem(problem, dtype, target, schedule, _cuda, _as_it_is)
+    return compile_problem(problem, dtype, target, schedule, _cuda)
 
 
 def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBackend:
-    """Compile an energy for the CPU; the arguments are those of ``compile_problem``.
+    """Compile an energy for the CPU, or find all of it in the cache; the arguments are those of ``compile_problem``.
 
     Raises:
         EnergyError, CompileError
     """
     started = time.perf_counter()
-
-    def loaded(derived: Derived[Program]) -> CpuBackend:
-        seconds = time.perf_counter() - started
-        library = CpuLibrary(derived.program, SOLVER_SCALARS, conjugate_gradients)
-        compile_with_energy(library)
-        return CpuBackend(library, seconds)
-
-    return compile_problem(problem, dtype, Target.CPU, schedule, _c, loaded)
+    listed = functools.cache(lambda: derive(problem, dtype, schedule).listing)
+    program = kept_program(problem, dtype, schedule, lambda: listed().program)
+    seconds = time.perf_counter() - started
+    library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
+    compile_with_energy(library)
+    return CpuBackend(library, seconds, listed)
 
 
 def cuda_backend(
@@ -111,26 +107,19 @@ def cuda_backend(
         EnergyError, CompileError
     """
     started = time.perf_counter()
-
-    def loaded(derived: Derived[CudaProgram]) -> CudaBackend:
-        seconds = time.perf_counter() - started
-        library = CudaLibrary(derived.program, device)
-        library.prepare("int")  # what the compiler refuses should be told now
-        return CudaBackend(library, seconds)
-
-    return compile_problem(problem, dtype, target, schedule, _cuda, loaded)
+    program = derive_cuda(problem, dtype, schedule, target).listing
+    seconds = time.perf_counter() - started
+    library = CudaLibrary(program, device)
+    library.prepare("int")  # what the compiler refuses should be told now
+    return CudaBackend(library, seconds)
 
 
-def _c(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> Program:
+def _c(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> ProgramListing:
     return c_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, routines.normal)
 
 
 def _cuda(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> CudaProgram:
     return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling)
-
-
-def _as_it_is(derived: Derived[_P]) -> Derived[_P]:
-    return derived
 
 
 @contextmanager

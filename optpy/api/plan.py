@@ -170,7 +170,7 @@ class Solver:
     @property
     def _listing(self) -> Listing:
         """The program to look at: where the data chooses the precision, that of float64, whatever data there was."""
-        return self.compiled.backend(self.compiled.dtype or np.float64).program
+        return self.compiled.backend(self.compiled.dtype or np.float64).listing
 
     @property
     def routines(self) -> dict[str, tuple[Routine, ...]]:

@@ -100,8 +100,7 @@ class CompiledProblem:
 
     @property
     def _solved_points_depend_on_params(self) -> bool:
-        routines = self._executor.groups.get(Group.SOLVED, ())
-        return any(isinstance(v.key, Scalar) for r in routines for v in variables(r.roots))
+        return any(isinstance(v.key, Scalar) for v in variables(self._problem.fixed.values()))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioned = preconditioner is not None

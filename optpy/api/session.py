@@ -329,7 +329,7 @@ class Session:
             seconds = self._problem.benchmark_pcg(repeat)
             self._problem.set_preconditioner(options.preconditioner)
             return seconds
-        groups = self._compiled.backend(self._bound.dtype).program.groups
+        groups = self._compiled.backend(self._bound.dtype).groups
         if routine not in groups:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
         return self._problem.benchmark(Group.named(routine), repeat)

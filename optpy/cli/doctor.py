@@ -149,7 +149,7 @@ def _examine_cache() -> Iterator[Finding]:
     yield _examine_loading(cache)
     entries, size = cache.size()
     limit = f"of at most {_mebibytes(cache.limit)} (another limit: {LIMIT_VARIABLE})"
-    yield Finding("size", Verdict.FACT, f"{entries} libraries, {_mebibytes(size)} {limit}")
+    yield Finding("size", Verdict.FACT, f"{entries} libraries and programs, {_mebibytes(size)} {limit}")
     left, size = cache.remove_left_overs()
     yield Finding(
         "left over", Verdict.FACT, f"{left} of killed compilations, {_mebibytes(size)}, removed" if left else "nothing"

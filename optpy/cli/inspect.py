@@ -19,7 +19,7 @@ from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
 from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
-from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.program import ProgramListing
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -48,9 +48,9 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, sche
     with clear_errors():
         problem = load_energy(energy_file, energy_name).problem
         derived = derive(problem, dtype)
-    program = derived.program
+    listing = derived.listing
     if source is not None:
-        click.echo(_source(program, source))
+        click.echo(_source(listing, source))
         return
     if schedule:
         click.echo("\n".join(_schedule_lines(derived.schedule)))
@@ -61,20 +61,20 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, sche
         _terms(problem),
         _stencils(problem),
         _simplification(problem),
-        _operations(derived.routines.groups, program),
+        _operations(derived.routines.groups, listing),
     ):
         console.print(table)
         console.print()
-    _print_hint(console, program)
+    _print_hint(console, listing)
 
 
-def _source(program: Program, routine: str) -> str:
+def _source(listing: ProgramListing, routine: str) -> str:
     if routine == "all":
-        return program.source
-    if routine not in program.groups:
-        names = ", ".join(program.groups)
+        return listing.source
+    if routine not in listing.groups:
+        names = ", ".join(listing.groups)
         raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
-    return "\n\n".join(program.functions[n] for n in program.groups[Group.named(routine)])
+    return "\n\n".join(listing.functions[n] for n in listing.groups[Group.named(routine)])
 
 
 def _schedule_lines(schedule: Schedule) -> Iterator[str]:
@@ -84,9 +84,9 @@ def _schedule_lines(schedule: Schedule) -> Iterator[str]:
         yield f"    {decision.reason}"
 
 
-def _print_hint(console: Console, program: Program) -> None:
-    lines = program.source.count("\n")
-    console.print(Text(f"{lines} lines of C: --source ROUTINE prints those of one of {', '.join(program.groups)}"))
+def _print_hint(console: Console, listing: ProgramListing) -> None:
+    lines = listing.source.count("\n")
+    console.print(Text(f"{lines} lines of C: --source ROUTINE prints those of one of {', '.join(listing.groups)}"))
 
 
 # ---- tables --------------------------------------------------------------------------------------------------
@@ -163,12 +163,12 @@ def _simplification(problem: Problem) -> Table:
     return table
 
 
-def _operations(derived: dict[Group, list[Routine]], program: Program) -> Table:
+def _operations(derived: dict[Group, list[Routine]], listing: ProgramListing) -> Table:
     table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
-        if group not in program.groups:
+        if group not in listing.groups:
             continue
-        kernels = [program.kernels[n] for n in program.groups[group]]
+        kernels = [listing.kernels[n] for n in listing.groups[group]]
         stages: dict[str, Iterable[Routine]] = {
             "at any point": derived.get(group, []),
             "in the interior": [k.interior for k in kernels],

@@ -365,7 +365,7 @@ def test_targets() -> None:
 def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")
     assert compile_cuda(copies.SOURCE, architecture, werror=True).image
-    solver = derive_cuda(load_case("mesh_deformation").energy.problem, "float32").program
+    solver = derive_cuda(load_case("mesh_deformation").energy.problem, "float32").listing
     found = read_cubin(compile_cuda(overhead.source(solver, BLOCKS, True, "int"), architecture).image)
     lines = read_cubin(compile_cuda(BLOCKS.source(solver, True, "int"), architecture).image)
     # Without the sums over blocks the loop around a line takes a few registers less; more would be missing if the

@@ -103,7 +103,9 @@ def test_a_cache_of_no_size(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_the_cache_has(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTPY_CACHE_MAX", "2G")
     output = words(doctor())
-    assert re.search(r"size 1 libraries, \d\.\d MiB of at most 2048\.0 MiB \(another limit: OPTPY_CACHE_MAX\)", output)
+    assert re.search(
+        r"size 1 libraries and programs, \d\.\d MiB of at most 2048\.0 MiB \(another limit: OPTPY_CACHE_MAX\)", output
+    )
     assert re.search(r"free space \d+\.\d MiB", output)
     assert "loading works a library was loaded from it" in output
     assert "left over nothing" in output

@@ -104,13 +104,13 @@ def test_no_result_depends_on_the_order_of_blocks_if_it_shall_not(emulated: Emul
 @pytest.mark.parametrize("name", but_deep(ENERGIES, ("image_warping", "mesh_deformation so3", "pose_graph plane")))
 def test_deterministic_sources_add_nothing_by_atomics(name: str) -> None:
     for dtype in ("float32", "float64"):
-        program = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).program
+        program = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).listing
         for source in sources_of(program):
             assert "atomicAdd(&f" not in source
             assert source.count("atomicAdd(") == source.count("atomicAdd(&c->sync->")
     over_edges = bool(ENERGIES[name].graphs)
     scattered = "".join(
-        sources_of(derive_cuda(ENERGIES[name].problem, "float32", by_hand(ENERGIES[name], "scatter")).program)
+        sources_of(derive_cuda(ENERGIES[name].problem, "float32", by_hand(ENERGIES[name], "scatter")).listing)
     )
     assert ("atomicAdd(&f" in scattered) == over_edges
 

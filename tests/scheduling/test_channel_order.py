@@ -89,8 +89,8 @@ def test_positions_are_a_permutation_in_which_the_smallest_set_of_a_product_come
 def test_the_processors_order_is_left_alone() -> None:
     energy = ENERGIES["bundle_adjustment"]
     on_cpu, on_gpu = (
-        derive(energy.problem, "float32").program,
-        derive_cuda(energy.problem, "float32", target=Target.DETERMINISTIC_GPU).program,
+        derive(energy.problem, "float32").listing,
+        derive_cuda(energy.problem, "float32", target=Target.DETERMINISTIC_GPU).listing,
     )
 
     def stores(routines: Sequence[Routine]) -> list[int]:

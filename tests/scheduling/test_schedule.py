@@ -71,12 +71,12 @@ def test_a_value_that_is_left_out_is_computed_in_every_routine() -> None:
     assert len(kept) < len(decided.values)
     less = derive(EVERYTHING.problem, "float64", replace(decided, values=kept))
     assert less.schedule.values == kept
-    sources = ["\n".join(p.functions[n] for n in p.groups[Group.PRODUCT]) for p in (less.program, _program(decided))]
+    sources = ["\n".join(p.functions[n] for n in p.groups[Group.PRODUCT]) for p in (less.listing, _program(decided))]
     assert ["cos" in text for text in sources] == [True, False]
 
 
 def _program(given: Schedule) -> Any:
-    return derive(EVERYTHING.problem, "float64", given).program
+    return derive(EVERYTHING.problem, "float64", given).listing
 
 
 @pytest.mark.native
@@ -88,7 +88,7 @@ def test_a_value_of_ones_own_choice_is_stored() -> None:
     sum_ = add(var(Access(z, home, 0)), var(Access(first, home, 0)))
     memory = Access(ir.Field("stored.0", z.dims, 1, ir.REAL, ir.Role.STORED), home, 0)
     given = Schedule(values=(StoredValue(sum_, memory, ("evalJTF_0",), "by hand"),))
-    found = derive(energy.problem, "float64", given).program
+    found = derive(energy.problem, "float64", given).listing
     (gradient,) = (found.routine(n) for n in found.groups[Group.GRADIENT])
     assert memory.field in {x.field for x in gradient.accesses()}
     data = dict(Z=np.random.default_rng(0).normal(size=(4, 5)), A=np.random.default_rng(1).normal(size=(4, 5, 2)))
@@ -103,7 +103,7 @@ def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
     assert {s.routine for s in decided.splits} == {"evalJTF_0", "evalJTF_block_0", "applyJTJ_0", "applyJTJ_damped_0"}
     assert all("(H, W)" in s.reason for s in decided.splits)
     assert derive_cuda(EVERYTHING.problem, "float64").schedule.splits == ()
-    whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=decided.splits[:1])).program
+    whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=decided.splits[:1])).listing
     assert [len(whole.groups[g]) for g in (Group.GRADIENT, Group.PRODUCT)] == [3, 2]
 
 
@@ -133,8 +133,8 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
 def test_a_layout_by_hand_is_that_of_the_program() -> None:
     decided = schedule(EVERYTHING)
     planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, "by hand") for x in decided.layouts))
-    assert derive(EVERYTHING.problem, "float64", planar).program.symbols.interleaved == set()
-    assert derive(EVERYTHING.problem, "float64").program.symbols.interleaved == decided.interleaved != set()
+    assert derive(EVERYTHING.problem, "float64", planar).listing.symbols.interleaved == set()
+    assert derive(EVERYTHING.problem, "float64").listing.symbols.interleaved == decided.interleaved != set()
 
 
 def test_channels_are_ordered_on_gpus_only() -> None:
@@ -166,11 +166,11 @@ def test_a_whole_schedule_by_hand_gives_the_same_text_as_the_decider(target: Tar
     if target is Target.CPU:
         decided = derive(EVERYTHING.problem, "float32")
         again = derive(EVERYTHING.problem, "float32", decided.schedule)
-        assert again.program.source == decided.program.source
+        assert again.listing.source == decided.listing.source
     else:
         on_gpu = derive_cuda(EVERYTHING.problem, "float32", (), target)
         same = derive_cuda(EVERYTHING.problem, "float32", on_gpu.schedule, target)
-        assert same.program.source == on_gpu.program.source
+        assert same.listing.source == on_gpu.listing.source
 
 
 @pytest.mark.native

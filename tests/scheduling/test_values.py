@@ -12,7 +12,7 @@ from optpy import ir
 from optpy.api.pipeline import derive
 from optpy.ir import Group
 from optpy.kernels.codegen.lower import Kernel
-from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.program import ProgramListing
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Call, Expr
 from optpy.symbolic.order import topological
@@ -30,11 +30,11 @@ s = op.Unknown("s", ())
 w = op.params("w")
 
 
-def program(energy: op.Energy) -> Program:
-    return derive(energy.problem, "float32").program
+def program(energy: op.Energy) -> ProgramListing:
+    return derive(energy.problem, "float32").listing
 
 
-def kernels(p: Program, group: Group) -> list[Kernel]:
+def kernels(p: ProgramListing, group: Group) -> list[Kernel]:
     return [p.kernels[n] for n in p.groups.get(group, ())]
 
 

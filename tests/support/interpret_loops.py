@@ -15,7 +15,7 @@ from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
@@ -35,10 +35,10 @@ class LoopInterpreter(Interpreter):
         bound: the data.
     """
 
-    def __init__(self, derived: Derived[Program] | Derived[CudaProgram], bound: BoundData) -> None:
+    def __init__(self, derived: Derived[ProgramListing] | Derived[CudaProgram], bound: BoundData) -> None:
         super().__init__(derived.routines.groups, bound)
-        self._program = derived.program
-        graphs = {key.graph for key in derived.program.symbols.tables}
+        self._program = derived.listing
+        graphs = {key.graph for key in derived.listing.symbols.tables}
         self._tables = {g.name: Connectivity(g, bound.edges[g.name], bound.sizes) for g in graphs}
         self._names: dict[str, Any] = {}
         self._entries: dict[TableEntry, int] = {}
@@ -59,8 +59,8 @@ class LoopInterpreter(Interpreter):
 
     def _sums(self, kernel: int) -> Iterator[tuple[str, bool, float]]:
         program, reductions = self._program, self._program.kernels[kernel].border.reductions
-        if isinstance(program, Program):
-            first = program.numbered.reductions[kernel]
+        if isinstance(program, ProgramListing):
+            first = program.program.numbers.reductions[kernel]
             yield from ((r.name, r.maximum, self._partial.get(first + k, 0.0)) for k, r in enumerate(reductions))
         else:
             (phase,) = (p for phases in program.phases.values() for p in phases if kernel in p.kernels)

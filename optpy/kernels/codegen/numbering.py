@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -13,51 +13,54 @@ from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, seg
 
 @final
 @dataclass(frozen=True, slots=True)
-class Numbered:
-    """All kernels of an energy.
+class Numbers:
+    """The numbers by which kernels are called, and what they visit and leave. No expressions: it can be pickled.
 
     Attributes:
         groups: the numbers of the kernels of each group of routines.
-        kernels: in the order of their numbers.
         lists: the list of segments that each kernel visits.
         reductions: the number of each kernel's first reduction.
+        sums: of each kernel's reductions, the names, each with whether it is the largest magnitude, not the sum.
+        solved: of each grid on which not everything is solved for, where it is.
         symbols: the numbering of the context.
     """
 
     groups: dict[Group, tuple[int, ...]]
-    kernels: tuple[Kernel, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
+    sums: tuple[tuple[tuple[str, bool], ...], ...]
+    solved: dict[tuple[Extent, ...], Field]
     symbols: SymbolTable
 
-    @property
-    def solved(self) -> dict[tuple[Extent, ...], Field]:
-        """Of each grid on which not everything is solved for, where it is."""
-        stores = [s for n in self.groups.get(Group.SOLVED, ()) for s in self.kernels[n].border.assignments]
-        return {s.target.field.dims: s.target.field for s in stores}
+
+@final
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """All kernels of an energy.
+
+    Attributes:
+        kernels: in the order of their numbers.
+        numbers: by which they are called.
+    """
+
+    kernels: tuple[Kernel, ...]
+    numbers: Numbers
 
 
 class AbstractProgram:
-    """The kernels of a program, in C and CUDA alike."""
+    """The numbers of a program, in C and CUDA alike."""
 
     __slots__ = ()
-    numbered: Numbered
+    numbers: Numbers
 
     @property
     def symbols(self) -> SymbolTable:
-        return self.numbered.symbols
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        return self.numbered.kernels
+        return self.numbers.symbols
 
     @property
     def groups(self) -> dict[Group, tuple[int, ...]]:
         """The numbers of the kernels of each group."""
-        return self.numbered.groups
-
-    def routine(self, kernel: int) -> Routine:
-        return self.kernels[kernel].border
+        return self.numbers.groups
 
 
 def numbered_kernels(
@@ -84,7 +87,14 @@ def numbered_kernels(
             lists.append(symbols.lists[segment_list(routine, group.task.over_unknowns)])
             kernels.append(lower(routine))
     symbols.gathered |= {f for f in symbols.fields if _stand_in(f) in symbols.gathered}
-    return Numbered(numbers, tuple(kernels), tuple(lists), tuple(reductions), symbols)
+    sums = tuple(tuple((r.name, r.maximum) for r in k.border.reductions) for k in kernels)
+    solved = _solved(kernels[n] for n in numbers.get(Group.SOLVED, ()))
+    return Numbered(tuple(kernels), Numbers(numbers, tuple(lists), tuple(reductions), sums, solved, symbols))
+
+
+def _solved(kernels: Iterable[Kernel]) -> dict[tuple[Extent, ...], Field]:
+    """Of each grid, the field that says where something is solved for, by the kernels that store it."""
+    return {s.target.field.dims: s.target.field for k in kernels for s in k.border.assignments}
 
 
 def _stand_in(f: Field) -> Field | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import LATE, Coupling, Extent, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import LATE, Coupling, Extent, Group, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
@@ -14,8 +14,9 @@ from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, Numbers
 from optpy.kernels.codegen.printer import CPrinter, kernel_declaration
+from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.sections import ALL_SECTIONS, in_sections
 
@@ -23,12 +24,10 @@ from optpy.kernels.toolchain.sections import ALL_SECTIONS, in_sections
 @final
 @dataclass(frozen=True, slots=True)
 class Program(AbstractProgram):
-    """Everything needed to compile and call the kernels of an energy.
+    """Everything needed to compile and call the kernels of an energy. No expressions: it can be pickled.
 
     Attributes:
-        numbered: the kernels, their groups and numbers.
-        loops: the functions of each kernel, as they are printed.
-        functions: the C text of each kernel.
+        numbers: by which the kernels are called.
         source: the whole C source. Its last section is of the kernels that are compiled late, and enters them in the
             table of all kernels.
         sections: the lengths of the others, see `toolchain.sections`.
@@ -39,9 +38,7 @@ class Program(AbstractProgram):
             as large expressions are walked through for it.
     """
 
-    numbered: Numbered
-    loops: tuple[tuple[loops.Function, ...], ...]
-    functions: tuple[str, ...]
+    numbers: Numbers
     source: str
     sections: tuple[int, ...]
     dtype: str
@@ -50,13 +47,51 @@ class Program(AbstractProgram):
     traffic: tuple[tuple[int, tuple[tuple[Extent, ...], ...]], ...]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ProgramListing:
+    """A program with the stages that its kernels went through, for looking inside.
+
+    Attributes:
+        program: of all kernels.
+        kernels: lowered.
+        loops: the functions of each kernel, as they are printed.
+        functions: the C text of each kernel.
+    """
+
+    program: Program
+    kernels: tuple[Kernel, ...]
+    loops: tuple[tuple[loops.Function, ...], ...]
+    functions: tuple[str, ...]
+
+    @property
+    def symbols(self) -> SymbolTable:
+        return self.program.symbols
+
+    @property
+    def groups(self) -> dict[Group, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
+        return self.program.groups
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    @property
+    def dtype(self) -> str:
+        return self.program.dtype
+
+    def routine(self, kernel: int) -> Routine:
+        return self.kernels[kernel].border
+
+
 def c_program(
     numbered: Numbered,
     dtype: str,
     solver_scalars: tuple[str, ...],
     coupling: Coupling | Uncoupled,
     normal: NormalMatrix | Uncoupled,
-) -> Program:
+) -> ProgramListing:
     """Print all kernels into one source.
 
     Args:
@@ -66,28 +101,21 @@ def c_program(
         coupling: of the unknowns where they stand on one grid; else why there is none.
         normal: where there is one, the source has the function that adds up its rows.
     """
-    dialect = c_dialect(dtype)
+    dialect, numbers = c_dialect(dtype), numbered.numbers
     found: list[tuple[loops.Function, ...]] = []
     functions: list[str] = []
-    for k, n, r in zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True):
-        conventions = Conventions(numbered.symbols, _dialect(k, dialect), CPU, solver_scalars)
+    for k, n, r in zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True):
+        conventions = Conventions(numbers.symbols, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, conventions, n, r))
         functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
-    late = {number for group, numbers in numbered.groups.items() if group.task in LATE for number in numbers}
+    late = {kernel for group, kernels in numbers.groups.items() if group.task in LATE for kernel in kernels}
     solving = [n for n in range(len(functions)) if n not in late]
     sections = [*(functions[n] for n in solving), _tables(numbered, solving, normal)]
     last = "\n\n".join([*(functions[n] for n in sorted(late)), _completion(numbered, late)])
-    return Program(
-        numbered,
-        tuple(found),
-        tuple(functions),
-        f"{_head(dialect)}\n\n{in_sections([*sections, last])}\n",
-        tuple(map(len, sections)),
-        dtype,
-        coupling,
-        normal,
-        tuple(_traffic(k.border) for k in numbered.kernels),
-    )
+    source = f"{_head(dialect)}\n\n{in_sections([*sections, last])}\n"
+    traffic = tuple(_traffic(k.border) for k in numbered.kernels)
+    program = Program(numbers, source, tuple(map(len, sections)), dtype, coupling, normal, traffic)
+    return ProgramListing(program, numbered.kernels, tuple(found), tuple(functions))
 
 
 def _dialect(kernel: Kernel, dialect: Dialect) -> Dialect:
@@ -112,16 +140,16 @@ def _head(dialect: Dialect) -> str:
 
 def _tables(numbered: Numbered, solving: Sequence[int], normal: NormalMatrix | Uncoupled) -> str:
     """The description of all kernels, in which those that solves do not run are still missing."""
-    here = set(solving)
+    here, numbers = set(solving), numbered.numbers
     table = [
         f"    {{{k.name if m in here else 0}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, "
         f"{int(k.border.prepares)}}},"
-        for m, (k, n, r) in enumerate(zip(numbered.kernels, numbered.lists, numbered.reductions, strict=True))
+        for m, (k, n, r) in enumerate(zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True))
     ]
     kernels = "\n".join(f"OPTPY_KERNEL {kernel_declaration(numbered.kernels[m].name)};" for m in solving)
     tables = [kernels, "OPTPY_EXPORT Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};"]
     if isinstance(normal, NormalMatrix):
-        tables.append(row_source(normal, numbered.symbols))
+        tables.append(row_source(normal, numbers.symbols))
     return "\n\n".join(tables)
 
 

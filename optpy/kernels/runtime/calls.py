@@ -8,8 +8,6 @@ from ctypes import Array, c_double, c_int
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Routine
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -28,9 +26,11 @@ class GroupCall:
     sums: tuple[tuple[str, bool], ...]
 
     @classmethod
-    def of(cls, kernels: Sequence[int], threads: Sequence[int], routines: Sequence[Routine]) -> GroupCall:
-        """The arguments for some kernels, whose routines and threads are given."""
-        sums = tuple((reduction.name, reduction.maximum) for routine in routines for reduction in routine.reductions)
+    def of(
+        cls, kernels: Sequence[int], threads: Sequence[int], sums_of: Sequence[Sequence[tuple[str, bool]]]
+    ) -> GroupCall:
+        """The arguments for some kernels, given the threads of each, and its sums as ``Numbers`` has them."""
+        sums = tuple(sum_ for of_kernel in sums_of for sum_ in of_kernel)
         count = len(kernels)
         totals = (c_double * max(len(sums), 1))()
         return cls((c_int * count)(*kernels), (c_int * count)(*threads), totals, sums)

@@ -57,7 +57,7 @@ class CpuLibrary:
         self._taken: list[Compiled] = []
         self._companions: dict[str, ctypes.CDLL] = {}
         self._complete = False
-        count = len(program.kernels)
+        count = len(program.numbers.lists)
         what = f"{count} kernel{'s' * (count != 1)}"
         self.kernels = self._take(
             compile_c(program.source, name="energy", parts=shares(program.sections, available_cores()), what=what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ctypes import Array, c_char, c_double
 from dataclasses import dataclass
 from typing import Any, final
@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import LATE, Field, Group, Hypergraph, Routine
+from optpy.ir import LATE, Field, Group, Hypergraph
 from optpy.kernels.codegen.symbol_table import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
@@ -87,7 +87,7 @@ class CpuExecutor:
         )  # fmt: skip
         kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
         self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(symbols.fields))
-        self._accesses = [self._accesses_of(k) for k in range(len(program.kernels))]
+        self._accesses = [self._accesses_of(k) for k in range(len(program.numbers.lists))]
         self._addresses: list[_FieldAddresses] = []
         self._located: dict[Field, NDArray[Any]] | None = None
         self._calls: dict[Group, GroupCall] = {}
@@ -127,7 +127,7 @@ class CpuExecutor:
                 self.set_segments(number, self._segments_of(of, graphs))
 
     def _segments_of(self, of: SegmentList, graphs: Mapping[Hypergraph, Connectivity]) -> NDArray[Any]:
-        mask = self.program.numbered.solved.get(of.dims)
+        mask = self.program.numbers.solved.get(of.dims)
         rows, length = self.buffers.shape(of.dims)
         if of.solved_only and mask is not None:
             segments = solved_segments(self.buffers.view(mask)[0])
@@ -144,11 +144,11 @@ class CpuExecutor:
         self._lists[number] = segments
         self._segments[number] = segments.ctypes.data
         self._count[number] = len(segments)
-        program = self.program
-        for kernel, of in enumerate(program.numbered.lists):
+        numbers = self.program.numbers
+        for kernel, of in enumerate(numbers.lists):
             if of == number:
-                first = program.numbered.reductions[kernel]
-                for n in range(first, first + len(program.routine(kernel).reductions)):
+                first = numbers.reductions[kernel]
+                for n in range(first, first + len(numbers.sums[kernel])):
                     self._partials[n] = np.zeros(max(len(segments), 1))
                     self._partial[n] = self._partials[n].ctypes.data
 
@@ -162,9 +162,9 @@ class CpuExecutor:
         return self.program.dtype
 
     @property
-    def groups(self) -> dict[Group, tuple[Routine, ...]]:
-        """The routines, by group."""
-        return {name: tuple(map(self.program.routine, numbers)) for name, numbers in self.program.groups.items()}
+    def groups(self) -> Collection[Group]:
+        """The groups that the program has."""
+        return self.program.groups
 
     def queue(self, group: Group, scalars: Mapping[str, float] | None = None, repeat: int = 1) -> None:
         """Run a group, and keep its totals."""
@@ -205,7 +205,7 @@ class CpuExecutor:
         if group.task in LATE:
             self.library.complete()
         threads = [self._threads_for(kernel) for kernel in kernels]
-        call = GroupCall.of(kernels, threads, [self.program.routine(kernel) for kernel in kernels])
+        call = GroupCall.of(kernels, threads, [self.program.numbers.sums[kernel] for kernel in kernels])
         self._calls[group] = call
         return call
 
@@ -226,7 +226,7 @@ class CpuExecutor:
         return max((self._threads_for(k) for k in self.program.groups[Group.PRODUCT]), default=1)
 
     def _threads_for(self, kernel: int) -> int:
-        segments = self._lists[self.program.numbered.lists[kernel]]
+        segments = self._lists[self.program.numbers.lists[kernel]]
         work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
         return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
 

@@ -19,7 +19,7 @@ from optpy.errors import InternalError
 from optpy.ir import VECTOR_UPDATES, Group
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.numbering import numbered_kernels
-from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.program import ProgramListing
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, var
 from optpy.symbolic.operations import OPERATIONS
@@ -29,8 +29,8 @@ from tests.support.warping import arap_energy
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def program(energy: op.Energy, dtype: str = "float32") -> Program:
-    return derive(energy.problem, dtype).program
+def program(energy: op.Energy, dtype: str = "float32") -> ProgramListing:
+    return derive(energy.problem, dtype).listing
 
 
 def digest(energy: op.Energy) -> str:
@@ -115,14 +115,14 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
     lists = list(p.symbols.lists)
     for group, numbers in p.groups.items():
         for n in numbers:
-            assert lists[p.numbered.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
+            assert lists[p.program.numbers.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
 
 
 def test_reductions_have_slots_of_their_own() -> None:
     p = program(every_function())
     taken = [
         slot
-        for n, first in enumerate(p.numbered.reductions)
+        for n, first in enumerate(p.program.numbers.reductions)
         for slot in range(first, first + len(p.routine(n).reductions))
     ]
     assert sorted(taken) == list(range(len(p.symbols.reductions)))
@@ -194,7 +194,7 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
     assert program(op.Energy(reg=X[a] - X[b], fit=X[n])).symbols.interleaved == {dims}
     assert program(op.Energy(reg=X[n] - X[n + 1], fit=X[n])).symbols.interleaved == set()
     smooth = program(op.Energy(reg=X[n] - X[n + 1], fit=op.sin(X[at])))
-    assert isinstance(smooth.coupling, ir.Coupling)
+    assert isinstance(smooth.program.coupling, ir.Coupling)
     assert dims not in smooth.symbols.interleaved
 
 
@@ -204,11 +204,11 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
 def test_sections_hold_every_kernel_once_and_those_of_residuals_last() -> None:
     made = program(arap_energy())
     _, *sections = re.split(r"^#if OPTPY_FIRST <= \d+ && \d+ < OPTPY_END$", made.source, flags=re.MULTILINE)
-    assert len(sections) == len(made.sections) + 1
+    assert len(sections) == len(made.program.sections) + 1
     for n, kernel in enumerate(made.kernels):
         defined = re.compile(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", re.MULTILINE)
         holding = [m for m, text in enumerate(sections) if defined.search(text)]
         late = n in made.groups[Group.RESIDUALS]
         assert len(holding) == 1
-        assert (holding[0] == len(made.sections)) == late
+        assert (holding[0] == len(made.program.sections)) == late
     assert sum("optpy_kernels[]" in text for text in sections) == 1

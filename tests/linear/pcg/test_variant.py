@@ -28,7 +28,7 @@ def ids(variant: Variant) -> str:
 def program_with(variant: Variant) -> CudaProgram:
     """The program of an energy with which it may be solved: blocks that are not diagonal, or pixels."""
     energy = ENERGIES["mesh_deformation so3" if variant is BLOCKS else "image_warping"]
-    return derive_cuda(energy.problem, "float32").program
+    return derive_cuda(energy.problem, "float32").listing
 
 
 def kernels(header: str) -> set[str]:

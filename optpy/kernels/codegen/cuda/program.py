@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Group, Incidence, Task, Uncoupled, When, affines_of, in_phases, loops
+from optpy.ir import Coupling, Group, Incidence, Routine, Task, Uncoupled, When, affines_of, in_phases, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
@@ -15,7 +15,8 @@ from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.layout import CUDA
-from optpy.kernels.codegen.numbering import AbstractProgram, Numbered
+from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, Numbers
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 from optpy.symbolic.affine import Affine
@@ -55,7 +56,8 @@ class CudaProgram(AbstractProgram):
     """Everything needed to compile and launch the kernels of an energy.
 
     Attributes:
-        numbered: the kernels, their groups and numbers.
+        numbers: by which the kernels are called.
+        kernels: lowered.
         phases: of each group, in order; each needs what the one before has stored.
         loops: the device function of each kernel, as it is printed.
         functions: its text.
@@ -65,7 +67,8 @@ class CudaProgram(AbstractProgram):
         coupling: of the unknowns where they stand on one grid; else why there is none.
     """
 
-    numbered: Numbered
+    numbers: Numbers
+    kernels: tuple[Kernel, ...]
     phases: dict[Group, tuple[Phase, ...]]
     loops: tuple[tuple[loops.Function], ...]
     functions: tuple[str, ...]
@@ -73,6 +76,9 @@ class CudaProgram(AbstractProgram):
     dtype: str
     scalars: tuple[str, ...]
     coupling: Coupling | Uncoupled
+
+    def routine(self, kernel: int) -> Routine:
+        return self.kernels[kernel].border
 
     @property
     def affines(self) -> set[Affine]:
@@ -135,27 +141,27 @@ def cuda_program(
     numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
 ) -> CudaProgram:
     """Print all kernels as device functions; the arguments are those of ``c_program``."""
-    conventions = Conventions(numbered.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
-    masks = numbered.solved
+    numbers = numbered.numbers
+    conventions = Conventions(numbers.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
     phases: dict[Group, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
     totals = 0
-    for group, numbers in numbered.groups.items():
+    for group, members in numbers.groups.items():
         found = []
-        for position, together in enumerate(_together(numbered, numbers)):
+        for position, together in enumerate(_together(numbered, members)):
             sums = _sums(numbered, together)
             found.append(Phase(f"{group}_{position}", together, tuple(sums), totals))
             totals += len(sums)
             for n in together:
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
-                mask = masks.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
+                mask = numbers.solved.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
                 found_loops[n] = device_function(kernel, conventions, n, own, mask)
         phases[group] = tuple(found)
     ordered = [found_loops[n] for n in range(len(numbered.kernels))]
     functions = tuple(map(CudaPrinter(conventions).function, ordered))
     single = tuple((f,) for f in ordered)
-    return CudaProgram(numbered, phases, single, functions, totals, dtype, solver_scalars, coupling)
+    return CudaProgram(numbers, numbered.kernels, phases, single, functions, totals, dtype, solver_scalars, coupling)
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:
@@ -165,12 +171,12 @@ def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...
 
 
 def _sums(numbered: Numbered, kernels: Sequence[int]) -> dict[tuple[str, bool], None]:
-    return dict.fromkeys((r.name, r.maximum) for n in kernels for r in numbered.kernels[n].border.reductions)
+    return dict.fromkeys(s for n in kernels for s in numbered.numbers.sums[n])
 
 
 def _skips(numbered: Numbered, kernel: int) -> bool:
     """Whether a kernel may leave out points where nothing is solved for."""
-    return list(numbered.symbols.lists)[numbered.lists[kernel]].solved_only
+    return list(numbered.numbers.symbols.lists)[numbered.numbers.lists[kernel]].solved_only
 
 
 def _launcher(phase: Phase, high_occupancy: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import Extent, Field, Group, Hypergraph, Incidence, LoopVariable, Routine, entry_dim
+from optpy.ir import Extent, Field, Group, Hypergraph, Incidence, LoopVariable, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
@@ -139,10 +139,9 @@ class CudaExecutor:
         return self.program.dtype
 
     @property
-    def groups(self) -> dict[Group, tuple[Routine, ...]]:
-        """The routines, by group."""
-        numbers = self.program.numbered.groups
-        return {name: tuple(self.program.routine(n) for n in found) for name, found in numbers.items()}
+    def groups(self) -> Collection[Group]:
+        """The groups that the program has."""
+        return self.program.groups
 
     # -- what the data brings ------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Source:
 @functools.cache
 def program(name: str, form: Form, dtype: str) -> CudaProgram:
     way = by_hand(ENERGIES[name], "scatter" if form == "scatter" else None)
-    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.DETERMINISTIC_GPU).program
+    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.DETERMINISTIC_GPU).listing
 
 
 def sources(
@@ -131,5 +131,5 @@ def test_every_form_and_precision_and_all_conjugate_gradients_are_compiled() -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_functions_of_vecmath_compile(dtype: str) -> None:
-    made = derive_cuda(exact_functions().problem, dtype, target=Target.DETERMINISTIC_GPU).program
+    made = derive_cuda(exact_functions().problem, dtype, target=Target.DETERMINISTIC_GPU).listing
     check(iter([Source("functions", made.routines_source("int"))]), FULL)

@@ -61,7 +61,7 @@ def data_of_chain(channels: int, points: int, edges: int) -> dict[str, Any]:
 @functools.cache
 def program(channels: int, dtype: str, way: Way = None) -> CudaProgram:
     energy = chain(channels)
-    return derive_cuda(energy.problem, dtype, by_hand(energy, way), Target.DETERMINISTIC_GPU).program
+    return derive_cuda(energy.problem, dtype, by_hand(energy, way), Target.DETERMINISTIC_GPU).listing
 
 
 # -- how long they are -----------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_windows_by_hand(used: Any, stride: int, widest: int, expected: list[tup
 
 
 def product_source(name: str, dtype: str) -> str:
-    made = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).program
+    made = derive_cuda(ENERGIES[name].problem, dtype, target=Target.DETERMINISTIC_GPU).listing
     return "\n".join(made.functions[k] for phase in made.phases[Group.PRODUCT_DAMPED] for k in phase.kernels)
 
 
@@ -199,7 +199,7 @@ def loads_in_ptx(text: str, kernel: str) -> Counter[str]:
 )
 def test_the_compiler_keeps_the_vector_loads(dtype: str, wide: str, narrow: str, scalars: int) -> None:
     nvrtc = pytest.importorskip("cupy", reason="CuPy is not installed").cuda.nvrtc
-    made = derive_cuda(ENERGIES["mesh_deformation euler"].problem, dtype, target=Target.DETERMINISTIC_GPU).program
+    made = derive_cuda(ENERGIES["mesh_deformation euler"].problem, dtype, target=Target.DETERMINISTIC_GPU).listing
     compiled = nvrtc.createProgram(made.routines_source("int"), "kernels.cu", (), ())
     nvrtc.compileProgram(compiled, ("-arch=compute_90", "-std=c++17"))
     loads = loads_in_ptx(nvrtc.getPTX(compiled).decode(), "run_applyJTJ_damped_0")

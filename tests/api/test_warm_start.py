@@ -1,0 +1,528 @@
+"""Warm starts: what is kept is what is derived, under a key that two different programs never share."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optpy as op
+from optpy import ir
+from optpy.api.pipeline import cpu_backend, derive
+from optpy.api.warm_start import kept_program, program_key
+from optpy.errors import Location
+from optpy.kernels.codegen.program import Program
+from optpy.symbolic.expr import Expr, Var, make_call, var
+from optpy.symbolic.operations import OPERATIONS
+from optpy.symbolic.traverse import map_variables, variables
+from tests.support.applications import ENERGIES
+from tests.support.random_energies import random_energies
+from tests.support.random_graphs import random_graph_energies
+from tests.support.random_stencils import cases
+from tests.support.schedules import GATHERS, by_hand
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def key_of(energy: op.Energy, dtype: str = "float32", given: Any = ()) -> str:
+    key = program_key(energy.problem, dtype, given)
+    assert key is not None
+    return key
+
+
+def never() -> Program:
+    pytest.fail("derived again")
+
+
+def entry(root: Path) -> Path:
+    """The only program in a cache."""
+    (folder,) = root.glob("program-*")
+    return folder / "program.pickle"
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def locations(value: Any, seen: set[int]) -> set[Location]:
+    """Every line of a file within a record."""
+    if id(value) in seen:
+        return set()
+    seen.add(id(value))
+    if isinstance(value, Location):
+        return {value}
+    inner: list[Any] = []
+    if isinstance(value, Mapping):
+        inner = [x for item in value.items() for x in item]
+    elif isinstance(value, tuple | list | set | frozenset):
+        inner = list(value)
+    elif hasattr(value, "__dataclass_fields__"):
+        inner = [getattr(value, name) for name in value.__dataclass_fields__]
+    return set().union(*(locations(x, seen) for x in inner))
+
+
+@pytest.mark.parametrize("name", ENERGIES)
+def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
+    problem = ENERGIES[name].problem
+    derived = derive(problem, "float32").listing.program
+    assert kept_program(problem, "float32", (), lambda: derived) is derived
+    found = kept_program(problem, "float32", (), never)
+    assert found == derived
+    assert found is not derived
+    # In the order of their numbers, too, and with the lines of this problem.
+    assert list(found.symbols.fields) == list(derived.symbols.fields)
+    assert list(found.groups) == list(derived.groups)
+    assert locations(found, set()) <= locations([problem.fields, problem.graphs], set())
+
+
+def wave(weight: float = 2.0) -> op.Energy:
+    H, W = op.dims("H W")
+    i, j = op.indices(H, W)
+    X, A = op.Unknown("X", (H, W)), op.Array("A", (H, W))
+    return op.Energy(
+        fit=X[i, j] - A[i, j],
+        smooth=[weight * op.sin(X[i, j] - X[i + 1, j]), op.sin(X[i, j] - X[i, j + 1])],
+        fixed={X: A[i, j] < -1},
+    )
+
+
+WAVE = dict(X=np.zeros((20, 30)), A=np.random.default_rng(3).uniform(-2, 2, (20, 30)))
+
+
+@pytest.mark.native
+def test_a_warm_start_derives_nothing_and_solves_to_the_same_bits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = op.compile(wave(), "cpu", "float64")
+    with monkeypatch.context() as patch:
+        patch.setattr("optpy.api.pipeline.derive", lambda *_: pytest.fail("derived again"))
+        warm = op.compile(wave(), "cpu", "float64")
+        assert warm.timing.cache_hit
+        found = warm.solve(WAVE)
+    expected = cold.solve(WAVE)
+    np.testing.assert_array_equal(found.x["X"], expected.x["X"])
+    assert [r.cost for r in found.iterations] == [r.cost for r in expected.iterations]
+
+
+@pytest.mark.native
+def test_a_warm_solver_shows_all_stages(root: Path) -> None:
+    cold, warm = (op.compile(wave(), "cpu", "float32") for _ in range(2))
+    assert warm.source() == cold.source()
+    assert warm.routines == cold.routines
+    for name in cold.routines:
+        for stage in ("routine", "loops", "source"):
+            assert warm.dump(name, stage) == cold.dump(name, stage)
+
+
+# -- lines of files ----------------------------------------------------------------------------------------------------
+
+MODULE = """
+import optpy as op
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X = op.Unknown("X", (H, W))
+A = op.Array("A", (H, W))
+energy = op.Energy(fit=op.log(A[i, j]) * X[i, j], smooth=X[i, j] - X[i, j + 1])
+"""
+FILLS = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+from {name} import energy
+import optpy.api.pipeline
+import optpy as op
+if sys.argv[2] == "warm":
+    optpy.api.pipeline.derive = None
+print(op.compile(energy, "cpu", "float32").device)
+"""
+
+
+@pytest.mark.native
+def test_each_file_has_its_own_lines(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "upper.py").write_text(MODULE)
+    (tmp_path / "lower.py").write_text("\n" * 100 + MODULE)
+    fill = [sys.executable, "-c", FILLS.format(name="upper"), str(tmp_path), "cold"]
+    assert subprocess.run(fill, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "cpu\n"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("optpy.api.pipeline.derive", lambda *_: pytest.fail("derived again"))
+    lower = importlib.import_module("lower")
+
+    backend = cpu_backend(lower.energy.problem, "float32")
+    assert locations(backend.program, set()) <= {Location(str(tmp_path / "lower.py"), n) for n in range(101, 109)}
+    for field in lower.energy.problem.fields:
+        assert any(found is field for found in backend.program.symbols.fields)
+    solver = op.compile(lower.energy, "cpu", "float32")
+    data = dict(X=np.ones((3, 4), np.float32), A=np.zeros((3, 4), np.float32))
+    with pytest.raises(op.DataError, match=rf"{re.escape(str(tmp_path / 'lower.py'))}:107"):
+        solver.solve(data)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+N, M = op.dims("N M")
+E, F = op.dims("E F")
+n, k = op.indices(N, N)
+X, Y = op.Unknown("X", (N,)), op.Unknown("Y", (N,))
+A = op.Array("A", (N,))
+R, T = op.Unknown("R", (N,), op.SO3), op.Unknown("T", (N,), op.SO2)
+V = op.Array("V", (N,), 3)
+w, v = op.params("w v")
+edges = op.Graph("edges", E, (N, N))
+
+
+def over(size: Any, slots: Any) -> op.Energy:
+    a, b = op.Graph("edges", size, slots)[op.indices(size)]
+    return op.Energy(reg=op.sin(X[a]) - X[b])
+
+
+def along(backwards: bool) -> op.Energy:
+    a, b = edges[op.indices(E)]
+    return op.Energy(reg=op.sin(X[b]) * X[a] if backwards else op.sin(X[a]) * X[b])
+
+
+def fits(*residuals: Any, **more: Any) -> list[op.Energy]:
+    return [op.Energy(fit=r, **more) for r in residuals]
+
+
+DIFFERENT: dict[str, list[op.Energy]] = {
+    "coefficient": fits(*(c * X[n] - 1 for c in (2, 3, 2.1, np.nextafter(2.1, 3), -2, 0.5, 1 / 3))),
+    "constant": fits(*(X[n] - c for c in (1, 2, 0.1, np.nextafter(0.1, 1)))),
+    "exponent": fits(*((X[n] + 2) ** c for c in (2, 3, -1, 0.5, 1.5))),
+    "function": fits(*(f(X[n]) for f in (op.sin, op.cos, op.exp, op.tanh))),
+    "operands": fits(op.atan2(X[n], Y[n]), op.atan2(Y[n], X[n])),
+    "offset": fits(*(X[n] - X[n + d] for d in (1, 2, -1))),
+    "boundary": fits(
+        X[n] - X[n + 1],
+        *(op.where(op.in_bounds(n + d), X[n] - X[n + 1], c * X[n]) for d in (1, 2) for c in (0, 1)),
+    ),
+    "fixed": [
+        op.Energy(fit=X[n] - Y[n], fixed=fixed)
+        for fixed in (None, {X: A[n] < 0}, {Y: A[n] < 0}, {X: A[n] < 0, Y: A[n] < 0}, {X: A[n] < 1}, {X: A[n] < w})
+    ],
+    "names": [*fits(X[n] - 1, Y[n] - 1, [X[n] - 1]), op.Energy(fits=X[n] - 1)],
+    "terms": [
+        op.Energy(a=X[n] - 1, b=X[n] - 2),
+        op.Energy(b=X[n] - 2, a=X[n] - 1),
+        *fits([X[n] - 1, X[n] - 2], op.vector(X[n] - 1, X[n] - 2), op.vector(X[n] - 2, X[n] - 1)),
+    ],
+    "data": fits(*(X[n] - op.Array("A", (N,), dtype=d)[n] for d in (None, "float32", "float64", "uint8", "int32"))),
+    "role": fits(*(X[n] - f("A", (N,))[n] for f in (op.Array, op.Unknown))),
+    "param": fits(X[n] - w, X[n] - v, X[n] - op.Array("w", ())[()], X[n] - op.Unknown("w", ())[()]),
+    "channels": fits(*(X[n] - op.Array("A", (N,), c)[n].sum() for c in (1, 2, 3))),
+    "sizes": fits(*(op.Unknown("Z", (d, N))[op.indices(d, N)] - 1 for d in (M, E))),
+    "stopped": fits(X[n] * X[n], op.stop_gradient(X[n]) * X[n]),
+    "robust": fits(*(op.robust(X[n] - 1, f, scale=c) for f in ("huber", "cauchy") for c in (1, 2, w))),
+    "slots": [along(False), along(True)],
+    "graphs": [over(E, (N, N)), over(F, (N, N))],
+    "manifolds": fits(
+        R[n] @ V[n] - V[n],
+        R[n] @ (R[n] @ V[n]) - V[n],
+        op.stop_gradient(R[n] @ V[n]) - R[n] @ (R[n] @ V[n]),
+        T[n] @ op.vector(A[n], 1),
+        op.Unknown("R", (N,), op.UnitVector(3))[n] - V[n],
+        op.Unknown("R", (N,), 3)[n] - V[n],
+    ),
+    # A reason names the user's index: the distance of the two is not the same everywhere.
+    "indices": fits(X[n] * X[N - 1 - n], X[k] * X[N - 1 - k]),
+}
+
+
+def program_of(energy: op.Energy, dtype: str = "float32", given: Any = ()) -> Program:
+    return derive(energy.problem, dtype, given).listing.program
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_programs_that_differ_have_keys_that_differ(what: str) -> None:
+    keys = [key_of(e) for e in DIFFERENT[what]]
+    programs = [program_of(e) for e in DIFFERENT[what]]
+    assert any(p != programs[0] for p in programs)
+    for key, program in zip(keys, programs, strict=True):
+        assert all(other == program for other, its in zip(programs, keys, strict=True) if its == key)
+
+
+def test_leaves_of_one_text_are_told_apart() -> None:
+    """An unknown and its tangent have one name, and expressions of them one ``digest``."""
+    problem = op.Energy(fit=R[n] @ V[n] - V[n]).problem
+    (residual,), (stored,) = problem.residuals, problem.unknowns
+
+    def leaf(field: ir.Field, channel: int) -> Expr:
+        return var(ir.Access(field, ir.point(residual.domain), channel))
+
+    def linearised(e: Expr) -> ir.Problem:
+        return replace(problem, residuals=(replace(residual, linearised=(e,)),))
+
+    moved = ir.tangent(stored)
+    one, two = (make_call(OPERATIONS["atan2"], (leaf(a, 0), leaf(b, 1))) for a, b in ((stored, moved), (moved, stored)))
+    assert one.digest == two.digest
+    assert program_key(linearised(one), "float32") != program_key(linearised(two), "float32")
+
+
+def test_no_two_energies_of_the_problems_have_one_key() -> None:
+    keys = [key_of(e, dtype) for e in ENERGIES.values() for dtype in ("float32", "float64")]
+    assert len(set(keys)) == 2 * len(set(ENERGIES.values()))
+
+
+def test_schedules_are_in_the_key() -> None:
+    energy = along(False)
+    decided = derive(energy.problem, "float32").schedule
+    ways = [(), *(by_hand(energy, way) for way in GATHERS), decided, replace(decided, layouts=()), ir.Schedule()]
+    assert len({key_of(energy, given=way) for way in ways}) == len(ways)
+    values = derive(wave().problem, "float32").schedule
+    assert values.values
+    assert key_of(wave(), given=values) != key_of(wave(), given=replace(values, values=values.values[1:]))
+
+
+def energy_of(module: str) -> op.Energy:
+    names: dict[str, Any] = {}
+    exec(module, names)
+    energy: op.Energy = names["energy"]
+    return energy
+
+
+def test_the_key_is_that_of_what_is_written_and_not_of_when() -> None:
+    ask = "from optpy.api.warm_start import program_key\nprint(program_key(energy.problem, 'float32'))\n"
+    before = "import optpy as op\nunused = op.indices(*op.dims('Q H W'))\n"
+    command, found = [sys.executable, "-c"], set()
+    for seed, module in (("1", MODULE), ("2", before + MODULE)):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([*command, module + ask], cwd=ROOT, env=environment, capture_output=True, text=True)
+        found.add(done.stdout.strip())
+    assert found == {key_of(energy_of(MODULE))} == {key_of(energy_of(before + MODULE))}
+
+
+_KNOWN: dict[str, tuple[str, Program]] = {}
+"""All programs of random energies so far, by their keys, with the energy in words."""
+
+
+def check_key(problem: ir.Problem, dtype: str = "float32") -> None:
+    """No other problem of this run has the same key and another program."""
+    key = program_key(problem, dtype)
+    assert key is not None
+    found = derive(problem, dtype).listing.program
+    words, before = _KNOWN.setdefault(key, (repr(problem), found))
+    assert found == before, f"{words}\nand\n{problem!r}\nhave the key {key}"
+
+
+@st.composite
+def altered(draw: st.DrawFn, problem: ir.Problem) -> ir.Problem:
+    """The problem with one leaf of one residual read elsewhere, or with other guards, or with a field changed."""
+    number = draw(st.integers(0, len(problem.residuals) - 1))
+    residual = problem.residuals[number]
+    leaves = [x for x in variables([*residual.components, *residual.linearised]) if isinstance(x.key, ir.Access)]
+    leaf = draw(st.sampled_from(leaves))
+    key = leaf.key
+    at = [
+        tuple(a + d if n == m else a for n, a in enumerate(key.index)) for m in range(len(key.index)) for d in (1, -1)
+    ]
+    others = [replace(key, index=index) for index in at]
+    others += [replace(key, channel=c) for c in range(key.field.channels) if c != key.channel]
+    if not others:
+        return problem
+    other = var(draw(st.sampled_from(others)))
+
+    def changed(x: Var) -> Any:
+        return other if x is leaf else x
+
+    new = replace(
+        residual,
+        components=tuple(map_variables(residual.components, changed)),
+        linearised=tuple(map_variables(residual.linearised, changed)),
+    )
+    return replace(problem, residuals=(*problem.residuals[:number], new, *problem.residuals[number + 1 :]))
+
+
+def problems() -> st.SearchStrategy[ir.Problem]:
+    stencils = cases().map(lambda case: case.energy.problem)
+    energies = random_energies().map(lambda random: random.energy.problem)
+    graphs = random_graph_energies().map(lambda random: random.energy.problem)
+    return st.one_of(stencils, energies, graphs)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_random_programs_that_differ_have_keys_that_differ(data: st.DataObject) -> None:
+    check_random(data)
+
+
+@pytest.mark.deep
+@settings(max_examples=1000)
+@given(st.data())
+def test_many_random_programs_that_differ_have_keys_that_differ(data: st.DataObject) -> None:
+    check_random(data)
+
+
+def check_random(data: st.DataObject) -> None:
+    problem = data.draw(problems())
+    check_key(problem, data.draw(st.sampled_from(["float32", "float64"])))
+    check_key(data.draw(altered(problem)))
+
+
+@dataclass(frozen=True)
+class OfTheUser(ir.ManifoldShape):
+    """A manifold that is not optpy's."""
+
+
+def test_what_is_not_of_optpy_has_no_key(root: Path) -> None:
+    problem = op.Energy(fit=X[n] - 1).problem
+    field = replace(problem.unknowns[0], manifold=OfTheUser("line", 1, 1))
+    assert program_key(replace(problem, unknowns=(field,)), "float32") is None
+
+
+# -- optpy's own code --------------------------------------------------------------------------------------------------
+
+ASKS = """
+import sys
+from pathlib import Path
+import optpy as op
+from optpy.api.warm_start import program_key
+N = op.Dim("N")
+problem = op.Energy(fit=op.Unknown("X", (N,))[op.indices(N)] - 1).problem
+print(program_key(problem, "float32"))
+file = Path(op.__file__).parent / sys.argv[1]
+file.write_text(file.read_text() + chr(10))
+print(program_key(problem, "float32"))
+"""
+
+
+def test_other_code_has_other_keys(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "optpy", tmp_path / "optpy", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def asked(edited: str) -> list[str]:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", ASKS, edited], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    first, after = asked("kernels/codegen/body.py")
+    assert after == "None"  # this process has loaded what the file was before
+    second, _ = asked("kernels/c/loops.h")
+    third, _ = asked("symbolic/factor.py")
+    assert len({first, second, third, "None"}) == 4
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def sealed(file: Path, text: bytes) -> None:
+    """Other bytes with the right digest."""
+    file.write_bytes(text)
+    file.with_suffix(".sha256").write_text(sha256(text).hexdigest())
+
+
+def foreign(file: Path) -> None:
+    """The program of another energy, whole."""
+    other = op.Energy(fit=3 * X[n] - 1).problem
+    kept_program(other, "float32", (), lambda: derive(other, "float32").listing.program)
+    key = program_key(other, "float32")
+    sealed(file, (file.parents[1] / str(key) / file.name).read_bytes())
+    shutil.rmtree(file.parents[1] / str(key))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def flip(file: Path) -> None:
+    text = bytearray(file.read_bytes())
+    text[len(text) // 2] ^= 4
+    file.write_bytes(bytes(text))
+
+
+def in_its_place(file: Path) -> None:
+    shutil.rmtree(file.parent)
+    file.parent.write_text("a file")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut": cut,
+    "empty": lambda file: file.write_bytes(b""),
+    "flipped": flip,
+    "without its digest": lambda file: file.with_suffix(".sha256").unlink(),
+    "gone": lambda file: file.unlink(),
+    "a file in its place": in_its_place,
+    "foreign": foreign,
+    "cut and sealed": lambda file: sealed(file, file.read_bytes()[:1000]),
+    "no pickle": lambda file: sealed(file, b"no pickle"),
+    "no program": lambda file: sealed(file, pickle.dumps((file.parent.name, "no program"))),
+    "no pair": lambda file: sealed(file, pickle.dumps(7)),
+    "raises": lambda file: sealed(file, pickle.dumps(op.EnergyError("x")).replace(b"EnergyError", b"EnergyErrox")),
+    "numbers of nothing": lambda file: sealed(file, b"\x80\x05K\x63Q."),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_derived_again(what: str, root: Path) -> None:
+    problem = op.Energy(fit=2 * X[n] - A[n]).problem
+    derived = derive(problem, "float32").listing.program
+    kept_program(problem, "float32", (), lambda: derived)
+    DAMAGE[what](entry(root))
+    assert kept_program(problem, "float32", (), lambda: derived) is derived
+    assert kept_program(problem, "float32", (), never) == derived  # mended
+
+
+def test_a_full_disk_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = op.Energy(fit=2 * X[n] - A[n]).problem
+    derived = derive(problem, "float32").listing.program
+
+    def write_bytes(path: Path, text: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(text[:1000])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_bytes)
+        for _ in range(2):
+            assert kept_program(problem, "float32", (), lambda: derived) is derived
+    assert not list(root.glob("tmp.*")) + list(root.glob("program-*"))
+    assert kept_program(problem, "float32", (), lambda: derived) is derived
+    assert kept_program(problem, "float32", (), never) == derived
+
+
+def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(root: Path) -> None:
+    problem = op.Energy(fit=2 * X[n] - A[n]).problem
+    derived = derive(problem, "float32").listing.program
+    kept_program(problem, "float32", (), lambda: derived)
+    root.chmod(0o777)
+    assert kept_program(problem, "float32", (), lambda: derived) is derived
+
+
+# -- many processes ----------------------------------------------------------------------------------------------------
+
+KEEPS = """
+import sys, time
+from pathlib import Path
+from optpy.api.pipeline import derive
+from optpy.api.warm_start import kept_program
+program = derive(energy.problem, "float32").listing.program
+def derived():
+    Path(sys.argv[1], sys.argv[2]).touch()
+    while len([*Path(sys.argv[1]).iterdir()]) < 2:
+        time.sleep(0.001)
+    return program
+print(kept_program(energy.problem, "float32", (), derived) is program)
+"""
+
+
+def test_two_processes_that_derive_at_once(root: Path, tmp_path: Path) -> None:
+    meet = tmp_path / "meet"
+    meet.mkdir()
+    command = [sys.executable, "-c", MODULE + KEEPS, str(meet)]
+    both = [subprocess.Popen([*command, name], cwd=ROOT, stdout=subprocess.PIPE, text=True) for name in ("one", "two")]
+    assert [process.communicate(timeout=120)[0] for process in both] == ["True\n", "True\n"]
+    energy = energy_of(MODULE)
+    assert kept_program(energy.problem, "float32", (), never) == program_of(energy)
+    assert sorted(f.name for f in entry(root).parent.iterdir()) == ["program.pickle", "program.sha256"]
+    assert not list(root.glob("tmp.*"))
