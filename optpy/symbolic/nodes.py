@@ -229,14 +229,14 @@ def _sum(node: Sum, texts: Mapping[Expr, _Written]) -> str:
 # -- interning -----------------------------------------------------------------------------------------------
 
 
-class _Entry(ref[Expr]):
+class _Interned(ref[Expr]):
     """A weak reference to a node, by which it is found."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
 
 
-_interned: dict[tuple[Any, ...], _Entry] = {}
+_interned: dict[tuple[Any, ...], _Interned] = {}
 """All nodes. As ``WeakValueDictionary``, with less work for each of them."""
 
 _lock = RLock()
@@ -247,7 +247,7 @@ def _find(key: tuple[Any, ...]) -> Expr | None:
     return None if entry is None else entry()
 
 
-def _forget(entry: Any, interned: dict[tuple[Any, ...], _Entry] = _interned, lock: Any = _lock) -> None:
+def _forget(entry: Any, interned: dict[tuple[Any, ...], _Interned] = _interned, lock: Any = _lock) -> None:
     """Take out the entry of a node that is no more, unless its equal has been entered since."""
     # Defaults, as the names of this module may be gone before the last node is.
     with lock:
@@ -260,7 +260,7 @@ def _intern(key: tuple[Any, ...], node: Expr, children: tuple[Expr, ...], text: 
     """Complete a new node and enter it, unless another thread has just entered its equal."""
     node.children = children
     node.digest = blake2b(text, digest_size=8).digest()
-    entry = _Entry(node, _forget)
+    entry = _Interned(node, _forget)
     entry.key = key
     with _lock:
         found = _interned.setdefault(key, entry)()

@@ -97,7 +97,7 @@ def common_divisor(numbers: list[Number]) -> Number:
     n, d = math.gcd(*numerators), math.lcm(*denominators)
     # x / (n / d), whole
     if any(abs(a) * (d // b) > _LARGEST_MULTIPLE * n for a, b in zip(numerators, denominators, strict=True)):
-        return normal(abs(numbers[0]))
+        return normal(numbers[0] if numbers[0] > 0 else -numbers[0])
     return normal(n if d == 1 else Fraction(n, d))
 
 
@@ -108,7 +108,8 @@ def divided(x: Number, by: Number) -> Number:
     if type(x) is int and type(by) is int:
         quotient, rest = divmod(x, by)
         return normal(Fraction(x, by) if rest else quotient)
-    return normal(x / by)
+    numerator: Any = x
+    return normal(numerator / by)
 
 
 def number_power(value: Number, exponent: Number) -> Number:

@@ -199,7 +199,7 @@ print(repr(e), e.digest.hex(), repr(f), f.digest.hex())
 
 def test_order_is_the_same_in_every_process() -> None:
     outputs = set()
-    for seed, warm in (("0", False), ("1", True), ("2", True)):
+    for seed, warm in (("0", False), ("1", True)):
         result = subprocess.run(
             [sys.executable, "-c", _REPRODUCED.format(warm=warm)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
