@@ -110,7 +110,7 @@ def test_threads_get_the_same_object() -> None:
         (Fraction(4, 2), 2),
         (0.5, Fraction(1, 2)),
         (Fraction(1, 3), Fraction(1, 3)),
-        (Fraction(np.int64(1), np.int64(3)), Fraction(1, 3)),
+        (Fraction(np.int64(1), np.int64(3)), Fraction(1, 3)),  # type: ignore[call-overload]
         (0.1, 0.1),
         (True, 1),
         (np.float64(0.25), Fraction(1, 4)),
