@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -79,10 +80,16 @@ class Import:
         return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.module}"
 
 
+@functools.cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All nodes of a file, the module first."""
+    return [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+
+
 def imports_of(file: Path) -> Iterator[Import]:
     """Every import of a file, also inside functions, and those for type checkers only."""
     package = file.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (Import(file, node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -107,7 +114,6 @@ def room_of(module: str) -> str:
 OPTPY_FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {module_of(file): file for file in OPTPY_FILES}
 SOURCES = [f for f in sorted(PACKAGE.rglob("*")) if f.suffix in (".py", ".h", ".cuh", ".c", ".cu")]
-IMPORTS = {module: [*imports_of(file)] for module, file in MODULES.items()}
 PROBLEM_FILES = sorted((ROOT / "problems").rglob("*.py"))
 OUTPUT_FILES = "optpy.cli.output_file"
 """How all programs here leave files, in one place: the only thing of optpy without a public name that problems use."""
@@ -134,14 +140,14 @@ def is_allowed(found: Import, room: str) -> bool:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_room_imports_only_what_it_may(module: str) -> None:
     room = room_of(module) or "__init__"
-    for found in IMPORTS[module]:
+    for found in imports_of(MODULES[module]):
         assert is_allowed(found, room), found
 
 
 def test_imports_make_no_cycle() -> None:
     order: TopologicalSorter[str] = TopologicalSorter()
-    for module, imports in IMPORTS.items():
-        order.add(module, *({found.module for found in imports} & MODULES.keys() - {module}))
+    for module, file in MODULES.items():
+        order.add(module, *({found.module for found in imports_of(file)} & MODULES.keys() - {module}))
     try:
         order.prepare()
     except CycleError as error:
@@ -177,16 +183,17 @@ def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 @pytest.mark.parametrize("file", OPTPY_FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_no_function_is_too_long(file: Path) -> None:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert function_lines(node) <= MOST_LINES_OF_A_FUNCTION, f"{file}:{node.lineno} {node.name}"
 
 
 def named_types(file: Path) -> Iterator[str]:
     """The classes of a file, inner ones too, and its aliases of types."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    for node in tree.body:
+    module, *inside = nodes_of(file)
+    assert isinstance(module, ast.Module)
+    yield from (node.name for node in inside if isinstance(node, ast.ClassDef))
+    for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         yield from (name for name in names if re.fullmatch(r"_?[A-Z]+[a-z]\w*", name))
@@ -204,8 +211,7 @@ def test_no_two_types_have_the_same_name() -> None:
 def test_problems_use_only_public_names_of_optpy(file: Path) -> None:
     for found in imports_of(file):
         assert not found.module.startswith("optpy.") or found.module == OUTPUT_FILES, found
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in nodes_of(file):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "op":
             assert not node.attr.startswith("_"), f"{file.name}:{node.lineno} uses op.{node.attr}"
 

@@ -118,6 +118,9 @@ class Field:
     identity: Vector | None = field(default=None, compare=False)
     """The vector that it holds, if it is one of an unknown's: its name and channels say the same."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # each expression hashes its fields again and again
+
     def __str__(self) -> str:
         return self.name
 

@@ -23,6 +23,9 @@ class Access:
     index: tuple[Affine, ...]
     channel: int
 
+    def __hash__(self) -> int:
+        return hash((self.field.name, self.index, self.channel))
+
     @property
     def boolean(self) -> bool:
         return self.field.dtype == "bool"

@@ -17,6 +17,9 @@ class Extent:
 
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -28,6 +31,9 @@ class LoopVariable:
 
     name: str
     dim: Extent
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # names tell apart nearly all; hashing what is inside would take longer
 
     def __str__(self) -> str:
         return self.name
@@ -49,6 +55,9 @@ class Hypergraph:
     edges: Extent
     slots: tuple[tuple[Extent, ...], ...]
     location: Location | None = field(default=None, compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def columns(self) -> tuple[Extent, ...]:

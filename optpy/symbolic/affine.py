@@ -67,7 +67,7 @@ class Affine:
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
-        return tuple(a for a, _ in self.terms)
+        return tuple([a for a, _ in self.terms])
 
     @property
     def is_constant(self) -> bool:

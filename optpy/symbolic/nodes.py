@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from threading import RLock
 from typing import Any, Final, NoReturn, Protocol, Self, final
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from optpy.symbolic.number import Number, normal
 from optpy.symbolic.order import topological
@@ -227,18 +228,49 @@ def _sum(node: Sum, texts: Mapping[Expr, _Written]) -> str:
 
 # -- interning -----------------------------------------------------------------------------------------------
 
-_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+
+class _Interned(ref[Expr]):
+    """A weak reference to a node, by which it is found."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Interned] = {}
+"""All nodes. As ``WeakValueDictionary``, with less work for each of them."""
+
 _lock = RLock()
+
+
+def _find(key: tuple[Any, ...]) -> Expr | None:
+    entry = _interned.get(key)
+    return None if entry is None else entry()
+
+
+def _forget(entry: Any, interned: dict[tuple[Any, ...], _Interned] = _interned, lock: Any = _lock) -> None:
+    """Take out the entry of a node that is no more, unless its equal has been entered since."""
+    # Defaults, as the names of this module may be gone before the last node is.
+    with lock:
+        found = interned.pop(entry.key, entry)
+        if found is not entry:
+            interned[entry.key] = found
 
 
 def _intern(key: tuple[Any, ...], node: Expr, children: tuple[Expr, ...], text: bytes) -> Expr:
     """Complete a new node and enter it, unless another thread has just entered its equal."""
     node.children = children
-    node.digest = blake2b(type(node).__name__.encode() + text, digest_size=8).digest()
+    node.digest = blake2b(text, digest_size=8).digest()
+    entry = _Interned(node, _forget)
+    entry.key = key
     with _lock:
-        return _interned.setdefault(key, node)
+        found = _interned.setdefault(key, entry)()
+        if found is None:  # it is no more, but has not been taken out
+            _interned[key] = entry
+            return node
+        return found
 
 
+@lru_cache(maxsize=4096, typed=True)
 def _text(number: Number) -> bytes:
     return repr(number).encode() + b";"
 
@@ -247,25 +279,25 @@ def const(value: Number) -> Const:
     """The node of a number."""
     value = normal(value)
     key = (Const, value)
-    node = _interned.get(key)
+    node = _find(key)
     if node is None:
         node = Const()
         node.value = value
         node.boolean, node.finite = value in (0, 1), True
-        node = _intern(key, node, (), _text(value))
+        node = _intern(key, node, (), b"Const" + _text(value))
     return node  # type: ignore[return-value]
 
 
 def var(key: Key) -> Var:
     """The leaf of a key."""
     slot = (Var, key)
-    node = _interned.get(slot)
+    node = _find(slot)
     if node is None:
         node = Var()
         node.key = key
         node.boolean = key.boolean
         node.finite = node.boolean or getattr(key, "finite", False)
-        node = _intern(slot, node, (), str(key).encode())
+        node = _intern(slot, node, (), b"Var" + str(key).encode())
     return node  # type: ignore[return-value]
 
 
@@ -281,14 +313,14 @@ def make_sum(constant: Number, terms: Iterable[tuple[Number, Expr]]) -> Expr:
     """``constant + sum(c * e)`` of distinct e and normal, non-zero numbers: the bare node, ordered."""
     pairs = tuple(sorted(terms, key=_digest_of_term))
     key = (Sum, constant, pairs)
-    node = _interned.get(key)
+    node = _find(key)
     if node is None:
         node = Sum()
         node.constant, node.terms = constant, pairs
         node.content = node.primitive = None
         node.boolean, node.finite = False, all(e.finite for _, e in pairs)
         text = b"".join([part for c, e in pairs for part in (_text(c), e.digest)])
-        node = _intern(key, node, tuple([e for _, e in pairs]), _text(constant) + text)
+        node = _intern(key, node, tuple([e for _, e in pairs]), b"Sum" + _text(constant) + text)
     return node
 
 
@@ -296,7 +328,7 @@ def make_product(factors: Iterable[tuple[Expr, Number]]) -> Expr:
     """``prod(base ** exponent)`` of distinct bases and normal, non-zero exponents: the bare node, ordered."""
     pairs = tuple(sorted(factors, key=_digest_of_base))
     key = (Product, pairs)
-    node = _interned.get(key)
+    node = _find(key)
     if node is None:
         node = Product()
         node.factors = pairs
@@ -304,7 +336,7 @@ def make_product(factors: Iterable[tuple[Expr, Number]]) -> Expr:
         node.boolean = len(node.guards) == len(pairs)
         node.finite = all(b.finite and x > 0 and type(x) is int for b, x in pairs)
         text = b"".join([part for b, x in pairs for part in (b.digest, _text(x))])
-        node = _intern(key, node, tuple([b for b, _ in pairs]), text)
+        node = _intern(key, node, tuple([b for b, _ in pairs]), b"Product" + text)
     return node
 
 
@@ -312,13 +344,13 @@ def make_call(op: Operation, args: Iterable[Expr]) -> Expr:
     """The bare node, without simplification or folding."""
     args = tuple(args)
     key = (Call, op.name, args)
-    node = _interned.get(key)
+    node = _find(key)
     if node is None:
         node = Call()
         node.op, node.args = op, args
         node.boolean = op.boolean
         node.finite = op.boolean or (op.total and all(a.finite for a in args))
-        node = _intern(key, node, args, b"".join((op.name.encode(), b" ", *(a.digest for a in args))))
+        node = _intern(key, node, args, b"".join((b"Call", op.name.encode(), b" ", *[a.digest for a in args])))
     return node
 
 

@@ -28,6 +28,10 @@ def normal(value: Number) -> Number:
     """
     if type(value) is int and -_EXACT < value < _EXACT:  # by far the most frequent
         return value
+    if type(value) is Fraction and _is_short(value):
+        return value
+    if type(value) is float:
+        return _normal_float(_finite(value))
     number: Any = value  # NumPy's scalars too
     if isinstance(number, Integral):
         whole = int(number)
@@ -42,6 +46,14 @@ def normal(value: Number) -> Number:
     if not isinstance(number, Real):
         raise TypeError(f"{number!r} is not a real number")
     return _normal_float(_finite(number))
+
+
+def _is_short(value: Fraction) -> bool:
+    """Whether a fraction is its own normal form (but for some that are large)."""
+    n, d = value.numerator, value.denominator
+    if type(n) is not int or d == 1 or not -_EXACT < n < _EXACT:
+        return False
+    return d < _EXACT if d & (d - 1) else d <= _SHORT and -_EXACT < n * _SHORT < _EXACT
 
 
 def _normal_float(value: float) -> Number:
@@ -79,22 +91,25 @@ def common_divisor(numbers: list[Number]) -> Number:
     if any(type(x) is float for x in numbers):
         magnitudes: set[Number] = {x if x > 0 else -x for x in numbers}
         return magnitudes.pop() if len(magnitudes) == 1 else 1
-    divisor: Number
-    if all(type(x) is int for x in numbers):
-        divisor = math.gcd(*numbers)  # type: ignore[arg-type]
-    else:
-        exact = [Fraction(x) for x in numbers]
-        divisor = Fraction(math.gcd(*(x.numerator for x in exact)), math.lcm(*(x.denominator for x in exact)))
-    if any(x > _LARGEST_MULTIPLE * divisor or -x > _LARGEST_MULTIPLE * divisor for x in numbers):
-        divisor = numbers[0] if numbers[0] > 0 else -numbers[0]
-    return normal(divisor)
+    exact: list[Any] = list(numbers)  # whole numbers have a numerator and a denominator, too
+    numerators = [x.numerator for x in exact]
+    denominators = [x.denominator for x in exact]
+    n, d = math.gcd(*numerators), math.lcm(*denominators)
+    # x / (n / d), whole
+    if any(abs(a) * (d // b) > _LARGEST_MULTIPLE * n for a, b in zip(numerators, denominators, strict=True)):
+        return normal(numbers[0] if numbers[0] > 0 else -numbers[0])
+    return normal(n if d == 1 else Fraction(n, d))
 
 
 def divided(x: Number, by: Number) -> Number:
     """``x / by``, exact where both are."""
     if by == -1:
         return -x
-    return normal(x / by if type(x) is float or type(by) is float else Fraction(x) / Fraction(by))
+    if type(x) is int and type(by) is int:
+        quotient, rest = divmod(x, by)
+        return normal(Fraction(x, by) if rest else quotient)
+    numerator: Any = x
+    return normal(numerator / by)
 
 
 def number_power(value: Number, exponent: Number) -> Number:

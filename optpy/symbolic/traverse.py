@@ -48,7 +48,7 @@ def transform(
     new = {} if done is None else done
     for node in topological(roots, leaves=new.keys()):
         if node not in new:
-            new[node] = rule(node, tuple(new[c] for c in node.children))
+            new[node] = rule(node, tuple([new[c] for c in node.children]))
     return [new[r] for r in roots]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,14 @@ energy = op.Energy(
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "energy.py"
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inspect") / "energy.py"
     path.write_text(ENERGY)
     return path
 
 
+@functools.cache
 def inspect(file: Path, *more: str) -> Result:
     return CliRunner().invoke(main, ["inspect", str(file), *more])
 

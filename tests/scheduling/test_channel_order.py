@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.schedules import routines_of
 Groups = Mapping[Group, Sequence[Routine]]
 
 
+@functools.cache
 def groups_of(name: str) -> Groups:
     return routines_of(ENERGIES[name]).groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,11 @@ def schedule(energy: op.Energy, way: Way = None) -> Schedule:
     return derive(energy.problem, "float64", by_hand(energy, way)).schedule
 
 
+@functools.cache
+def of_everything(way: Way = None) -> Schedule:
+    return schedule(EVERYTHING, way)
+
+
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
@@ -58,7 +64,7 @@ def test_functions_and_conditions_are_stored_once_with_their_readers_and_the_cou
 
 
 def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None:
-    values = schedule(EVERYTHING, GATHERS[0]).values
+    values = of_everything(GATHERS[0]).values
     at_vertices = [v.memory for v in values if v.memory.field.dims == (ir.Extent("V"),)]
     assert {m.field.channels for m in at_vertices} == {len(at_vertices)}
     assert sorted(m.channel for m in at_vertices) == list(range(len(at_vertices)))
@@ -66,7 +72,7 @@ def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None
 
 
 def test_a_value_that_is_left_out_is_computed_in_every_routine() -> None:
-    decided = schedule(EVERYTHING)
+    decided = of_everything()
     kept = tuple(v for v in decided.values if not repr(v.value).startswith("cos"))
     assert len(kept) < len(decided.values)
     less = derive(EVERYTHING.problem, "float64", replace(decided, values=kept))
@@ -99,7 +105,7 @@ def test_a_value_of_ones_own_choice_is_stored() -> None:
 
 
 def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
-    decided = schedule(EVERYTHING)
+    decided = of_everything()
     assert {s.routine for s in decided.splits} == {"evalJTF_0", "evalJTF_block_0", "applyJTJ_0", "applyJTJ_damped_0"}
     assert all("(H, W)" in s.reason for s in decided.splits)
     assert derive_cuda(EVERYTHING.problem, "float64").schedule.splits == ()
@@ -109,7 +115,7 @@ def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
 
 def test_each_grid_has_a_layout_and_a_reason() -> None:
     recomputed, stored = (
-        {"".join(d.name for d in x.dims): x for x in schedule(EVERYTHING, way).layouts} for way in GATHERS[::2]
+        {"".join(d.name for d in x.dims): x for x in of_everything(way).layouts} for way in GATHERS[::2]
     )
     assert {name: x.interleaved for name, x in recomputed.items()} == {"HW": False, "V": True, "E": False}
     assert {name: x.interleaved for name, x in stored.items()} == {"HW": False, "V": True, "E": True}
@@ -131,7 +137,7 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
 
 
 def test_a_layout_by_hand_is_that_of_the_program() -> None:
-    decided = schedule(EVERYTHING)
+    decided = of_everything()
     planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, "by hand") for x in decided.layouts))
     assert derive(EVERYTHING.problem, "float64", planar).listing.symbols.interleaved == set()
     assert derive(EVERYTHING.problem, "float64").listing.symbols.interleaved == decided.interleaved != set()

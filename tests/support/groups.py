@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-GROUPS = ("deep", "native", "emulated", "gpu", "nvrtc", "applications", "bench")
-"""What a test or its file may say. Those that say nothing, and need no compiler, are `core`."""
+GROUPS = ("deep", "native", "emulated", "gpu", "nvrtc", "tensors", "applications", "bench")
+"""What a test or its file may say. Those that say nothing, and need neither a compiler nor PyTorch, are `core`."""
 
 
 def group_of(item: pytest.Item) -> str:

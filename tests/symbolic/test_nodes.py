@@ -65,6 +65,17 @@ def test_unused_nodes_are_freed() -> None:
     assert len(nodes._interned) == before
 
 
+def test_a_node_takes_the_place_of_its_equal_that_is_no_more() -> None:
+    """As where one thread builds a node while another one drops its equal, and takes it out too late."""
+    stale = nodes._Interned(Const())
+    stale.key = (Const, 123457)
+    nodes._interned[stale.key] = stale
+    assert stale() is None
+    node = const(123457)
+    nodes._forget(stale)
+    assert const(123457) is node
+
+
 def test_threads_get_the_same_object() -> None:
     names = [f"v{n}" for n in range(300)]
     found: list[list[Expr]] = []
@@ -99,6 +110,7 @@ def test_threads_get_the_same_object() -> None:
         (Fraction(4, 2), 2),
         (0.5, Fraction(1, 2)),
         (Fraction(1, 3), Fraction(1, 3)),
+        (Fraction(np.int64(1), np.int64(3)), Fraction(1, 3)),  # type: ignore[call-overload]
         (0.1, 0.1),
         (True, 1),
         (np.float64(0.25), Fraction(1, 4)),
@@ -112,6 +124,7 @@ def test_threads_get_the_same_object() -> None:
 def test_a_number_has_one_form(given_: float, form: float) -> None:
     assert normal(given_) == form
     assert type(normal(given_)) is type(form)
+    assert repr(normal(given_)) == repr(form)
 
 
 @given(st.one_of(st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False)))
@@ -199,7 +212,7 @@ print(repr(e), e.digest.hex(), repr(f), f.digest.hex())
 
 def test_order_is_the_same_in_every_process() -> None:
     outputs = set()
-    for seed, warm in (("0", False), ("1", True), ("2", True)):
+    for seed, warm in (("0", False), ("1", True)):
         result = subprocess.run(
             [sys.executable, "-c", _REPRODUCED.format(warm=warm)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},

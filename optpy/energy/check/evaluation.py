@@ -73,7 +73,7 @@ class LeafValues:
             n = self._bound.sizes[dim]
             values = self._slab.index(affine, self._bound)
             inside = inside & (values >= 0) & (values < n)
-            index.append(np.clip(values, 0, n - 1))
+            index.append(np.minimum(np.maximum(values, 0), n - 1))
         return tuple(index), inside
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
-def partials_of(problem: ir.Problem) -> list[Partials]:
-    """The derivatives of each residual."""
-    return [Partials(r) for r in problem.residuals]
+def partials_of(problem: ir.Problem) -> tuple[Partials, ...]:
+    """The derivatives of each residual, derived once for a problem."""
+    found = _DERIVED.get(problem)
+    if found is None:
+        found = _DERIVED[problem] = tuple(Partials(r) for r in problem.residuals)
+    return found
 
 
 def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
@@ -74,6 +78,9 @@ def bound_jacobian(
 def _first(keys: Any, counts: Sequence[int]) -> dict[Any, int]:
     starts = np.concatenate([[0], np.cumsum(counts)])
     return {k: int(n) for k, n in zip(keys, starts, strict=False)}
+
+
+_DERIVED: Final[WeakKeyDictionary[ir.Problem, tuple[Partials, ...]]] = WeakKeyDictionary()
 
 
 @final

@@ -10,6 +10,7 @@ Reference: P.-A. Absil, R. Mahony, R. Sepulchre, "Optimization Algorithms on Mat
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,15 @@ from optpy.symbolic.expr import Expr, add
 from optpy.symbolic.interpret import evaluate
 
 
-def retraction(unknown: ir.Field) -> list[Expr]:
+@lru_cache(maxsize=16)
+def retraction(unknown: ir.Field) -> tuple[Expr, ...]:
     """The stored channels of an unknown after the step ``delta``, at the current point of its grid."""
     x = tuple(here(unknown, a) for a in range(unknown.channels))
     step = vector(DELTA, unknown)
     delta = tuple(here(step, a) for a in range(step.channels))
     if not isinstance(unknown.manifold, Manifold):
-        return [add(a, b) for a, b in zip(x, delta, strict=True)]
-    return list(unknown.manifold.retract(Expression((len(x),), x), Expression((len(delta),), delta)).components)
+        return tuple(add(a, b) for a, b in zip(x, delta, strict=True))
+    return unknown.manifold.retract(Expression((len(x),), x), Expression((len(delta),), delta)).components
 
 
 def moved(unknown: ir.Field, x: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,6 +17,9 @@ from optpy.symbolic.number import nearest_float
 
 Shape = tuple[int, ...]
 
+_SMALL = 2**31
+"""Whole numbers below it need no check."""
+
 
 def constant(value: object) -> Expr:
     """The node of a real number.
@@ -24,6 +27,8 @@ def constant(value: object) -> Expr:
     Raises:
         EnergyError: it is none, or not finite.
     """
+    if type(value) is int and -_SMALL < value < _SMALL:  # by far the most frequent
+        return sym.const(value)
     if not isinstance(value, numbers.Real | np.bool_):
         raise EnergyError(f"{describe(value)} is no real number", Location.of_caller())
     number = value if isinstance(value, int | Fraction) else nearest_float(value)

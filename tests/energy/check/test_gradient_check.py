@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -123,18 +124,23 @@ def test_an_unknown_on_a_graph_without_edges_is_nothing_to_change() -> None:
 # -- rounding --------------------------------------------------------------------------------------------------------
 
 
-def edges_far_away(length: float, turned: bool = False) -> tuple[op.Energy, dict[str, Any]]:
-    """A polyline at 1e6 of edges of some length; where all is turned by one rotation, lengths are rounded."""
+@functools.cache
+def polyline(turned: bool) -> op.Energy:
+    """The lengths of its edges; all may be turned by one rotation."""
     V, E = op.dims("V E")
     e = op.indices(E)
     P, L, R = op.Unknown("P", (V,), 3), op.Array("L", (E,)), op.Array("R", (), 3)
     a, b = op.Graph("g", E, (V, V))[e]
     ends = [op.rotate_axis_angle(R[()], P[k]) if turned else P[k] for k in (a, b)]
+    return op.Energy(stretch=op.norm(ends[0] - ends[1]) - L[e])
+
+
+def edges_far_away(length: float, turned: bool = False) -> tuple[op.Energy, dict[str, Any]]:
+    """A polyline at 1e6 of edges of some length; where all is turned by one rotation, lengths are rounded."""
     places = 1e6 + length * np.random.default_rng(0).normal(size=(8, 3))
     n = np.arange(7)
     data = dict(P=places, L=np.full(7, length), g=np.stack([n, n + 1], axis=1), R=[0.3, 0.4, 0.5])
-    energy = op.Energy(stretch=op.norm(ends[0] - ends[1]) - L[e])
-    return energy, data if turned else {k: data[k] for k in ("P", "L", "g")}
+    return polyline(turned), data if turned else {k: data[k] for k in ("P", "L", "g")}
 
 
 def wrong_by(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +218,7 @@ def test_a_disagreement_is_told_before_what_is_not_decidable(monkeypatch: pytest
 SHAPES: dict[str, Callable[[Any], Any]] = {"tanh": op.tanh, "sin": op.sin, "bell": lambda z: op.exp(-z * z)}
 
 
+@functools.cache
 def small_shape(shape: str) -> op.Energy:
     """A shape of height B and width 1 / C on a large constant: seen over no step where its height is rounded away."""
     A, B, C = (op.Array(name, (N,)) for name in "ABC")

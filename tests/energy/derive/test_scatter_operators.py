@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,15 @@ i, j = op.indices(H, W)
 
 def derive(energy: op.Energy, way: Way = "scatter", target: ir.Target = ir.Target.GPU) -> ProblemRoutines:
     return routines_of(energy, way, target)
+
+
+mesh, bundle = functools.cache(mesh_energy), functools.cache(bundle_adjustment)
+
+
+@functools.cache
+def scattered_routines(energy: Callable[[], op.Energy]) -> ProblemRoutines:
+    """Of an energy that several tests look at."""
+    return derive(energy())
 
 
 class Scattered:
@@ -129,13 +139,13 @@ def check_random(random: RandomGraphEnergy, routines: ProblemRoutines) -> None:
             check_scatters(random.energy, random.data(**sizes), routines)
 
 
-@settings(EXAMPLES, max_examples=20)
+@settings(EXAMPLES, max_examples=10)
 @given(random_graph_energies(), st.sampled_from(["scatter", *SCATTERS]))
 def test_scatters_of_random_energies_agree_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
     check_random(random, derive(random.energy, way))
 
 
-@settings(EXAMPLES, max_examples=20)
+@settings(EXAMPLES, max_examples=10)
 @given(random_graph_energies(), st.sampled_from([ir.Target.DETERMINISTIC_GPU, ir.Target.GPU]))
 def test_gathers_agree_by_the_same_interpreter(random: RandomGraphEnergy, target: ir.Target) -> None:
     check_random(random, derive(random.energy, None, target))
@@ -153,7 +163,7 @@ def test_scatters_and_gathers_of_many_energies(random: RandomGraphEnergy, way: W
 
 @pytest.mark.parametrize("way", ["scatter", *SCATTERS])
 def test_bundle_adjustment(way: Way) -> None:
-    energy = bundle_adjustment()
+    energy = bundle()
     routines = derive(energy, way)
     for sizes in ((1, 1, 1), (3, 10, 40)):
         check_scatters(energy, data_of_bundle_adjustment(*sizes), routines)
@@ -161,7 +171,7 @@ def test_bundle_adjustment(way: Way) -> None:
 
 @pytest.mark.parametrize("way", ["scatter", *SCATTERS])
 def test_edges_triangles_wedges_and_pixels(way: Way) -> None:
-    energy = mesh_energy()
+    energy = mesh()
     routines = derive(energy, way)
     for sizes in ((3, 1), (20, 50)):
         check_scatters(energy, data_of_mesh(*sizes), routines)
@@ -262,7 +272,7 @@ def test_ends_of_an_edge_are_compared_once() -> None:
 
 
 def test_all_or_none_or_those_that_cost_less() -> None:
-    energy = mesh_energy()
+    energy = mesh()
     edges = {r.domain for r in energy.problem.residuals if over_edges(r)}
 
     def scattered(way: Way, target: ir.Target = ir.Target.GPU) -> set[ir.Domain]:
@@ -274,7 +284,7 @@ def test_all_or_none_or_those_that_cost_less() -> None:
 
 
 def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:
-    groups = derive(mesh_energy()).groups
+    groups = scattered_routines(mesh).groups
     names = [r.name for r in groups[ir.Group.PRODUCT]]
     assert names == ["applyJTJ_0", "applyJTJ_1", *(f"applyJTJ_scatter_{n}" for n in range(4))]
     assert [r.prepares for r in groups[ir.Group.PRODUCT]] == [False, True, *([False] * 4)]
@@ -282,9 +292,9 @@ def test_grids_wait_for_no_one_and_edges_for_the_grids_once() -> None:
     assert [r.name for r in groups[ir.Group.GRADIENT]][-2:] == ["evalJTF_max_0", "evalJTF_max_1"]
 
 
-@pytest.mark.parametrize("energy", [mesh_energy, bundle_adjustment])
+@pytest.mark.parametrize("energy", [mesh, bundle])
 def test_products_take_two_phases_and_gradients_three(energy: Callable[[], op.Energy]) -> None:
-    groups = derive(energy()).groups
+    groups = scattered_routines(energy).groups
     phases = {group: len(ir.in_phases(groups[group])) for group in groups}
     assert (phases[ir.Group.PRODUCT], phases[ir.Group.PRODUCT_DAMPED], phases[ir.Group.GRADIENT]) == (2, 2, 3)
 
@@ -299,7 +309,7 @@ def test_a_grid_that_no_edge_reaches_is_as_it_is_without_scatters() -> None:
 
 
 def test_the_channels_of_an_element_are_added_side_by_side() -> None:
-    (edges,) = (r for r in derive(bundle_adjustment()).groups[ir.Group.PRODUCT] if r.atomic_adds)
+    (edges,) = (r for r in scattered_routines(bundle).groups[ir.Group.PRODUCT] if r.atomic_adds)
     targets = [x.target for x in edges.atomic_adds]
     assert [(t.field.name, t.channel) for t in targets] == [
         *(("Ap.Camera", n) for n in range(7)), *(("Ap.Point", n) for n in range(3)),

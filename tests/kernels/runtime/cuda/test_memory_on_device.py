@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optpy as op
@@ -58,6 +58,7 @@ def made_on(xp: Any, sizes: tuple[int, ...], layout: Layout = CUDA, side_by_side
 # -- buffers ---------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(SIZES)
 def test_what_is_written_on_the_device_is_read_there(sizes: tuple[int, ...]) -> None:
     xp = StrictCupy()
