@@ -36,12 +36,12 @@ def program(energy: op.Energy, dtype: str = "float32") -> ProgramListing:
 
 
 @functools.cache
-def program_of(build: Callable[[], op.Energy]) -> Program:
+def program_of(build: Callable[[], op.Energy]) -> ProgramListing:
     """Of an energy that several tests look at."""
     return program(build())
 
 
-def digest(made: Program) -> str:
+def digest(made: ProgramListing) -> str:
     return hashlib.sha256(made.source.encode()).hexdigest()
 
 
