@@ -78,7 +78,7 @@ def data_of_everything(height: int, width: int) -> dict[str, Any]:
 EVERYTHING = everything()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 2), (2, 5), (4, 70)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (2, 5), (3, 35)])
 def test_every_routine_agrees_with_the_dense_jacobian(size: tuple[int, int]) -> None:
     check_everything(EVERYTHING, data_of_everything(*size), epsilon=1e-10)
 
