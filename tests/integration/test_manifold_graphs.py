@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ e, n = op.indices(E, N)
 SIZES = [dict(V=1, P=1, E=1, N=1), dict(V=7, P=5, E=9, N=20), dict(V=4, P=3, E=0, N=6)]
 
 
+@functools.cache
 def mixed() -> op.Energy:
     """Poses between which edges measure, landmarks seen from them, a direction and a bias on every edge."""
     T3, T2 = op.Unknown("T3", (V,), op.SE3), op.Unknown("T2", (V,), op.SE2)
@@ -67,6 +69,7 @@ def test_the_jacobian_agrees_with_differences() -> None:
 # -- pose graphs -----------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def pose_graph() -> op.Energy:
     T, Z = op.Unknown("T", (V,), op.SE3), op.Array("Z", (E,), op.SE3)
     a, b = op.Graph("edges", E, (V, V))[e]

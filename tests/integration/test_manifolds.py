@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def data_of_everything(height: int, width: int) -> dict[str, Any]:
 EVERYTHING = everything()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 2), (2, 5), (4, 70)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (2, 5), (3, 35)])
 def test_every_routine_agrees_with_the_dense_jacobian(size: tuple[int, int]) -> None:
     check_everything(EVERYTHING, data_of_everything(*size), epsilon=1e-10)
 
@@ -241,12 +242,17 @@ def stacked(residuals: dict[str, Any]) -> Real:
     return np.concatenate([r.ravel() for r in residuals.values()])
 
 
+@functools.cache
+def alignment() -> op.Energy:
+    R, P, Q = op.Unknown("R", (H,), op.SO3), op.Array("P", (H, W), 3), op.Array("Q", (H, W), 3)
+    return op.Energy(r=R[i] @ P[i, j] - Q[i, j])
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize(("method", "preconditioner"), SOLVERS)
 def test_points_are_aligned_as_by_kabsch(method: Any, preconditioner: Any, dtype: Any, tolerance: float) -> None:
     """One rotation for each of 5 pairs of point sets: the solution is that of the singular value decomposition."""
-    R, P, Q = op.Unknown("R", (H,), op.SO3), op.Array("P", (H, W), 3), op.Array("Q", (H, W), 3)
-    energy = op.Energy(r=R[i] @ P[i, j] - Q[i, j])
+    energy = alignment()
     rng = np.random.default_rng(3)
     p = rng.normal(size=(5, 9, 3))
     truth = Rotation.from_rotvec(rng.normal(size=(5, 3)))
@@ -260,6 +266,14 @@ def test_points_are_aligned_as_by_kabsch(method: Any, preconditioner: Any, dtype
         np.testing.assert_allclose(matrices(result.x["R"][k]), best.as_matrix(), atol=tolerance)
 
 
+@functools.cache
+def odometry(space: str) -> op.Energy:
+    """Steps between the poses of a chain, of which the first is fixed."""
+    kind = op.SE2 if space == "plane" else op.SE3
+    T, Z = op.Unknown("T", (H,), kind), op.Array("Z", (H,), kind)
+    return op.Energy(odometry=(Z[i].inverse() @ (T[i].inverse() @ T[i + 1])).log(), fixed={T: op.value(i) == 0})
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize(("method", "preconditioner"), SOLVERS)
 @pytest.mark.parametrize("space", ["plane", "space"])
@@ -267,10 +281,8 @@ def test_a_chain_of_poses_is_the_product_of_its_steps(
     space: str, method: Any, preconditioner: Any, dtype: Any, tolerance: float
 ) -> None:
     """From a fixed first pose, with exact measurements: T[k] = T[0] Z[0] ... Z[k - 1]."""
-    kind, draw = (op.SE2, plane_poses) if space == "plane" else (op.SE3, poses)
+    energy, draw = odometry(space), plane_poses if space == "plane" else poses
     as_matrices = plane_pose_matrices if space == "plane" else pose_matrices
-    T, Z = op.Unknown("T", (H,), kind), op.Array("Z", (H,), kind)
-    energy = op.Energy(odometry=(Z[i].inverse() @ (T[i].inverse() @ T[i + 1])).log(), fixed={T: op.value(i) == 0})
     rng = np.random.default_rng(4)
     z, start = draw(rng, 6), draw(rng, 6)
     m = chain(as_matrices(start[0]), as_matrices(z[:-1]))
@@ -298,15 +310,20 @@ def perturbed(space: str, m: Real, rng: np.random.Generator) -> Real:
     return np.concatenate([turn.as_quat(), m[:, :3, 3] + 0.3 * rng.normal(size=(len(m), 3))], axis=1)
 
 
+@functools.cache
+def between_two_ends() -> op.Energy:
+    N = op.Unknown("N", (H, W), op.UnitVector(3))
+    last = op.value(j) == op.value(W - 1)
+    return op.Energy(reg=N[i, j] - N[i, j + 1], fixed={N: (op.value(j) == 0) | last})
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize(("method", "preconditioner"), SOLVERS)
 def test_smoothed_normals_lie_on_the_great_circle(
     method: Any, preconditioner: Any, dtype: Any, tolerance: float
 ) -> None:
     """Between two fixed unit vectors, a chain of nearest neighbours is evenly spaced on the arc between them."""
-    N = op.Unknown("N", (H, W), op.UnitVector(3))
-    last = op.value(j) == op.value(W - 1)
-    energy = op.Energy(reg=N[i, j] - N[i, j + 1], fixed={N: (op.value(j) == 0) | last})
+    energy = between_two_ends()
     count, angle = 7, 2.0
     arc = angle * np.arange(count) / (count - 1)
     a, b = np.array([1.0, 0, 0]), np.array([0, 0.6, 0.8])
@@ -340,8 +357,7 @@ def test_quaternions_of_either_sign_are_one_rotation() -> None:
 
 
 def test_rotations_far_from_the_solution_are_found_by_the_trust_region() -> None:
-    R, P, Q = op.Unknown("R", (H,), op.SO3), op.Array("P", (H, W), 3), op.Array("Q", (H, W), 3)
-    energy = op.Energy(r=R[i] @ P[i, j] - Q[i, j])
+    energy = alignment()
     rng = np.random.default_rng(8)
     p = rng.normal(size=(50, 6, 3))
     turn = Rotation.from_rotvec(rng.uniform(2.5, 3.0, (50, 1)) * unit_vectors(rng, 50, 3))

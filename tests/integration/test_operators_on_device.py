@@ -92,6 +92,7 @@ def test_every_routine_of_many_energies(gpu: Device, random: RandomEnergy) -> No
     check_in_float32(gpu, random)
 
 
+@pytest.mark.whole_blocks
 def test_every_function_of_the_language(gpu: Device) -> None:
     solver = solver_on(gpu, EVERY_FUNCTION, "float64")
     for sizes in ((1, 1, 1), (1, 5, 2), (4, 1, 3), (5, 33, 2), (9, 6, 1)):
@@ -225,6 +226,7 @@ def everywhere(lanes: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cuda_executor, "_LONG", long)
 
 
+@pytest.mark.whole_blocks
 @pytest.mark.parametrize("lanes", LANES)
 def test_local_sums_by_threads_warps_and_blocks(gpu: Device, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     everywhere(lanes, monkeypatch)
@@ -251,6 +253,7 @@ def test_edges_around_a_point_by_threads_warps_and_blocks(
         check_everything(TIES, data_of_ties(*sizes), solver=solver)
 
 
+@pytest.mark.whole_blocks
 def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
     solver = solver_on(gpu, WINDOW, "float64")
     rng = np.random.default_rng(3)
@@ -274,7 +277,7 @@ def check_graph(gpu: Device, random: RandomGraphEnergy, way: Way, deterministic:
             check_everything(random.energy, random.data(**sizes), solver=solver)
 
 
-@settings(EXAMPLES, max_examples=8)
+@settings(EXAMPLES, max_examples=5)
 @given(random_graph_energies(), st.sampled_from(WAYS), st.booleans())
 def test_every_form_of_random_graphs_agrees_with_the_dense_jacobian(
     gpu: Device, random: RandomGraphEnergy, way: Way, deterministic: bool
@@ -333,7 +336,7 @@ def test_without_edges_nothing_is_added(gpu: Device) -> None:
 
 def test_manifolds(gpu: Device) -> None:
     solver = solver_on(gpu, EVERYTHING, "float64")
-    for size in ((1, 1), (3, 2), (4, 35)):
+    for size in ((1, 1), (3, 2), (2, 35)):
         check_everything(EVERYTHING, data_of_everything(*size), epsilon=1e-10, solver=solver)
 
 

@@ -3,6 +3,7 @@ gain, and only there."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.spatial.transform import Rotation
 import optpy as op
 from optpy.solver.result import SolveResult, Status
 
-pytestmark = [pytest.mark.native, pytest.mark.optimised]
+pytestmark = pytest.mark.native
 
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)
@@ -35,12 +36,17 @@ def ring(n: int, rng: np.random.Generator) -> Any:
     return np.concatenate([cycle, chords[chords[:, 0] != chords[:, 1]]])
 
 
+DIFFERENCES = op.Energy(r=X[a] - X[b] - D[e])
+SMOOTH = op.Energy(r=[Y[i, j] - Y[i + 1, j], Y[i, j] - Y[i, j + 1]])
+
+
 def converged(energy: op.Energy, data: dict[str, Any], dtype: Any, **options: Any) -> SolveResult:
     result = op.solve(energy, data, device="cpu", dtype=dtype, **options)
     assert result.success, result.message
     return result
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("options", TOLERANCES)
@@ -51,9 +57,8 @@ def test_a_graph_without_an_anchor(
     rng = np.random.default_rng(n)
     x, pairs = scale * rng.normal(size=n), ring(n, rng)
     measured = x[pairs[:, 0]] - x[pairs[:, 1]] + noise * scale * rng.normal(size=len(pairs))
-    energy = op.Energy(r=X[a] - X[b] - D[e])
     start = scale * rng.normal(size=n)
-    result = converged(energy, dict(X=start, D=measured, edges=pairs), dtype, method=method, **options)
+    result = converged(DIFFERENCES, dict(X=start, D=measured, edges=pairs), dtype, method=method, **options)
     J = np.zeros((len(pairs), n))
     np.add.at(J, (np.arange(len(pairs)), pairs[:, 0]), 1)
     np.add.at(J, (np.arange(len(pairs)), pairs[:, 1]), -1)
@@ -64,23 +69,27 @@ def test_a_graph_without_an_anchor(
         np.testing.assert_allclose(found, best - best.mean(), atol=3e3 * np.finfo(dtype).eps * scale)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("preconditioner", ["auto", "block_jacobi", None])
 def test_a_grid_that_only_smooths(dtype: Any, method: str, preconditioner: Any) -> None:
-    energy = op.Energy(r=[Y[i, j] - Y[i + 1, j], Y[i, j] - Y[i, j + 1]])
     data = dict(Y=np.random.default_rng(0).normal(size=(40, 50)))
-    result = converged(energy, data, dtype, method=method, preconditioner=preconditioner)
+    result = converged(SMOOTH, data, dtype, method=method, preconditioner=preconditioner)
     assert result.cost < 1e-9 * result.initial_cost
     assert result.nit < 50
+
+
+@functools.cache
+def pose_graph() -> op.Energy:
+    T, Z = op.Unknown("T", (V,), op.SE3), op.Array("Z", (E,), op.SE3)
+    return op.Energy(r=(Z[e].inverse() @ T[a].inverse() @ T[b]).log())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("options", TOLERANCES)
 def test_a_pose_graph_without_a_fixed_pose(dtype: Any, method: str, options: dict[str, Any]) -> None:
-    T, Z = op.Unknown("T", (V,), op.SE3), op.Array("Z", (E,), op.SE3)
-    energy = op.Energy(r=(Z[e].inverse() @ T[a].inverse() @ T[b]).log())
     rng = np.random.default_rng(1)
     n = 30
     R, t, pairs = Rotation.random(n, random_state=1), 3 * rng.normal(size=(n, 3)), ring(n, rng)
@@ -89,72 +98,81 @@ def test_a_pose_graph_without_a_fixed_pose(dtype: Any, method: str, options: dic
     measured = np.concatenate([(first.inv() * second).as_quat(), shift], axis=1)
     turned = Rotation.from_rotvec(0.1 * rng.normal(size=(n, 3))) * R
     start = np.concatenate([turned.as_quat(), t + 0.1 * rng.normal(size=t.shape)], axis=1)
-    result = converged(energy, dict(T=start, Z=measured, edges=pairs), dtype, method=method, **options)
+    result = converged(pose_graph(), dict(T=start, Z=measured, edges=pairs), dtype, method=method, **options)
     assert result.cost <= (1e-8 if dtype is np.float32 else 1e-9)
 
 
-def stiff(fit: float, smooth: float) -> tuple[op.Energy, dict[str, Any]]:
-    energy = op.Energy(
-        fit=fit * (Y[i, j] - A[i, j]), smooth=[smooth * (Y[i, j] - Y[i + 1, j]), smooth * (Y[i, j] - Y[i, j + 1])]
-    )
+fit, smooth = op.params("fit smooth")
+STIFF = op.Energy(
+    fit=fit * (Y[i, j] - A[i, j]), smooth=[smooth * (Y[i, j] - Y[i + 1, j]), smooth * (Y[i, j] - Y[i, j + 1])]
+)
+
+
+def stiff(fit: float, smooth: float) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    return energy, dict(Y=rng.normal(size=(40, 50)), A=rng.normal(size=(40, 50)))
+    return dict(Y=rng.normal(size=(40, 50)), A=rng.normal(size=(40, 50)), fit=fit, smooth=smooth)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("options", TOLERANCES)
 @pytest.mark.parametrize(("fit", "smooth"), [(1.0, 1e4), (1e4, 1.0)])
 def test_weights_of_1e4_beside_1_in_float32(options: dict[str, Any], fit: float, smooth: float) -> None:
-    energy, data = stiff(fit, smooth)
-    exact = converged(energy, data, np.float64, **options)
-    result = converged(energy, data, np.float32, **options)
+    data = stiff(fit, smooth)
+    exact = converged(STIFF, data, np.float64, **options)
+    result = converged(STIFF, data, np.float32, **options)
     assert result.cost == pytest.approx(exact.cost, rel=5e-3)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("smooth", [1e4, 3e4, 1e5, 1e6, 1e7])
 def test_where_stiff_residuals_are_all_that_float32_sees(smooth: float, method: str) -> None:
     """Of the mean, which they leave free, the gradient says nothing: the residuals do."""
-    energy, data = stiff(1.0, smooth)
-    result = op.solve(energy, data, device="cpu", dtype=np.float32, method=method, **OFF)
-    best = converged(energy, data, np.float64).cost
+    data = stiff(1.0, smooth)
+    result = op.solve(STIFF, data, device="cpu", dtype=np.float32, method=method, **OFF)
+    best = converged(STIFF, data, np.float64).cost
     assert result.success or result.status in (Status.FAILURE, Status.ROUNDING)
     assert result.cost <= 1.003 * best
     if result.success:
         assert result.cost <= 1.001 * best
 
 
-def soft_handles(weight: float) -> tuple[op.Energy, dict[str, Any]]:
+Weight = op.Array("W", (V,))
+NET = op.Energy(f=Weight[v] * (X[v] - 5), o=X[a] - X[b])
+
+
+def soft_handles(weight: float) -> dict[str, Any]:
     """A net of vertices, twenty of which are drawn to 5, weakly: at the minimum all are there."""
-    W = op.Array("W", (V,))
     n = 40
     number = np.arange(n * n).reshape(n, n)
     rows = np.stack([number[:, 1:].ravel(), number[:, :-1].ravel()], axis=1)
     columns = np.stack([number[1:].ravel(), number[:-1].ravel()], axis=1)
     weights = np.where(np.arange(n * n) < 20, weight, 0.0)
-    return op.Energy(f=W[v] * (X[v] - 5), o=X[a] - X[b]), dict(
-        X=np.zeros(n * n), W=weights, edges=np.concatenate([rows, columns])
-    )
+    return dict(X=np.zeros(n * n), W=weights, edges=np.concatenate([rows, columns]))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("preconditioner", ["auto", "block_jacobi", "cholesky", "multigrid"])
 @pytest.mark.parametrize("weight", [1e-3, 3e-4])
 def test_weak_handles_draw_all_of_a_net_in_float32(method: str, preconditioner: Any, weight: float) -> None:
-    energy, data = soft_handles(weight)
-    result = op.solve(energy, data, dtype=np.float32, method=method, preconditioner=preconditioner)
+    data = soft_handles(weight)
+    result = op.solve(NET, data, dtype=np.float32, method=method, preconditioner=preconditioner)
     assert not result.success or result.cost <= 0.05 * result.initial_cost, result.report()
     assert result.success or preconditioner != "auto"
     if result.success:
         np.testing.assert_allclose(result.x["X"], 5, rtol=0.25)
 
 
+S, w = op.Array("S", (V,)), op.params("w")
+BOND = op.Energy(fit=X[v] - S[v], bond=w * (X[a] - X[b]))
+
+
 @pytest.mark.parametrize("preconditioner", ["auto", "block_jacobi", "cholesky", "multigrid"])
 def test_two_stiffly_bound_vertices_meet(preconditioner: Any) -> None:
-    S, w = op.Array("S", (V,)), op.params("w")
-    energy = op.Energy(fit=X[v] - S[v], bond=w * (X[a] - X[b]))
     data = dict(X=[0.0, 0.0], S=[5.0, 6.0], edges=[(0, 1)])
     for weight in (1e4, 1e6, 1e7):
-        result = op.solve(energy, {**data, "w": weight}, dtype=np.float64, method="gn", preconditioner=preconditioner)
+        result = op.solve(BOND, {**data, "w": weight}, dtype=np.float64, method="gn", preconditioner=preconditioner)
         assert result.cost == pytest.approx(0.25, rel=1e-2), result.report()
-    result = op.solve(energy, {**data, "w": 3000.0}, dtype=np.float32, preconditioner=preconditioner)
+    result = op.solve(BOND, {**data, "w": 3000.0}, dtype=np.float32, preconditioner=preconditioner)
     assert not result.success or result.cost == pytest.approx(0.25, rel=1e-2), result.report()

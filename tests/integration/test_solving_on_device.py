@@ -60,11 +60,14 @@ def data_of(name: str) -> dict[str, Any]:
 
 
 GAUSS_NEWTON = ("image_warping", "poisson_image_editing", "laplacian_smoothing", "mesh_deformation euler")
+METHODS = [(name, "lm") for name in ENERGIES] + [(name, "gn") for name in GAUSS_NEWTON]
+# Of the two that are alike one, for each kind of coupling.
+IN_EVERY_RUN = {*METHODS} - {("bundle_adjustment", "lm"), ("mesh_deformation so3", "lm"), *METHODS[-3:-1]}
 SINGLE = ("image_warping", "mesh_deformation so3", "pose_graph plane")
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [*((name, "lm") for name in ENERGIES), *((name, "gn") for name in GAUSS_NEWTON)]
+    ("name", "method"), [m if m in IN_EVERY_RUN else pytest.param(*m, marks=pytest.mark.deep) for m in METHODS]
 )
 def test_applications_are_solved_as_on_the_cpu(gpu: Device, name: str, method: str) -> None:
     energy, data = ENERGIES[name], data_of(name)
@@ -109,6 +112,7 @@ def test_auto_is_block_jacobi_where_blocks_are_not_diagonal(gpu: Device) -> None
 OVERSHOOTING, OVERSHOOTING_DATA = overshooting()
 
 
+@pytest.mark.whole_blocks
 @pytest.mark.parametrize("cooperative", [0, 2**20], ids=["stages", "cooperative"])
 def test_rejected_steps(gpu: Device, cooperative: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_kernels, "COOPERATIVE", cooperative)

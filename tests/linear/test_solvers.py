@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from optpy.linear.assembled.native import compiled_solvers, matrix_solvers_sourc
 from optpy.linear.multigrid.native import grid_multigrid_source
 from optpy.linear.pcg.native import conjugate_gradients_source
 from tests.support.deep import but_deep
+from tests.support.kernel_flags import flags_behind
 from tests.support.multigrid_cases import bending, chain, poisson, volume
 
 pytestmark = pytest.mark.native
@@ -60,11 +61,15 @@ def backend_of(energy: op.Energy) -> CpuBackend:
 # -- without warnings ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=COMPILERS)
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which(COMPILERS[request.param].split()[0]) is None:
-        pytest.skip(f"no {request.param} on this machine")
-    monkeypatch.setenv("OPTPY_CC", COMPILERS[request.param])
+@pytest.fixture(params=["zig", "gcc -O1", pytest.param("gcc", marks=pytest.mark.deep)])
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """That which has to find nothing to warn of; gcc takes long for all that it optimises for users."""
+    name, *less = request.param.split()
+    if shutil.which(COMPILERS[name].split()[0]) is None:
+        pytest.skip(f"no {name} on this machine")
+    monkeypatch.setenv("OPTPY_CC", COMPILERS[name])
+    with flags_behind(*less):
+        yield
 
 
 @pytest.mark.usefixtures("compiler")

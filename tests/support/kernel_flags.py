@@ -32,6 +32,19 @@ def checked() -> tuple[str, ...]:
 
 
 @contextmanager
+def flags_behind(*more: str) -> Iterator[None]:
+    """Everything is compiled with these behind the flags that users have."""
+
+    def flags(*, werror: bool) -> tuple[str, ...]:
+        return compile_flags(werror=werror) + more
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "compile_flags", flags)  # for the key
+        patch.setattr(build, "compile_flags", flags)
+        yield
+
+
+@contextmanager
 def compiled_with(more: Flags) -> Iterator[None]:
     """Energies, and the solvers made for their blocks, are compiled with these behind the flags that users have.
 
@@ -43,16 +56,8 @@ def compiled_with(more: Flags) -> Iterator[None]:
     ) -> Compiled:
         if name == "pcg":
             return compile_c(source, name=name, werror=werror, what=what)
-        behind = more()  # before the patch, since it may look for the compiler
-
-        def flags(*, werror: bool) -> tuple[str, ...]:
-            return compile_flags(werror=werror) + behind
-
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(compiler, "compile_flags", flags)  # for the key
-            inner.setattr(build, "compile_flags", flags)
-            # By one compiler: it takes no time.
-            whole = [range(parts[0].start, parts[-1].stop)] if parts else ()
+        whole = [range(parts[0].start, parts[-1].stop)] if parts else ()  # by one compiler: it takes no time
+        with flags_behind(*more()):
             return compile_c(source, name=name, parts=whole, werror=werror, what=what)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import optpy as op
@@ -18,6 +19,7 @@ Real = NDArray[np.float64]
 DAMPED = Damping(10.0, 1e-6, 1e32, jacobi_scaling=True)
 UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
+DAMPINGS = {"damped": DAMPED, "undamped": UNDAMPED}
 CASES = {
     "chain 300": (chain, (300,)),
     "chain 7": (chain, (7,)),
@@ -29,6 +31,17 @@ CASES = {
     "volume 6x5x8": (volume, (6, 5, 8)),
     "volume 1x30x2": (volume, (1, 30, 2)),
 }
+
+
+def each_damping_of_half() -> list[Any]:
+    """Cases with dampings, as parameters: one of both in each run, in turns; both where most is coupled."""
+    made = []
+    for number, case in enumerate(CASES):
+        for turn, (name, damping) in enumerate(DAMPINGS.items()):
+            deep = [pytest.mark.deep] if number % 2 != turn and case != "bending 11x14" else []
+            optimised = [pytest.mark.optimised] if "bending" in case else []
+            made.append(pytest.param(case, damping, id=f"{case}-{name}", marks=deep + optimised))
+    return made
 
 
 def interpolation(n: int) -> Real:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -121,16 +122,22 @@ def test_the_losses_that_forget_outliers_find_the_curve(loss: str) -> None:
     )
 
 
+@functools.cache
+def with_a_scale(loss: str) -> op.Energy:
+    """Of an expression the magnitude counts."""
+    return op.Energy(fit=op.robust(V[i, j] - B[i, j], loss, scale=2 * s))
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scale", [0.3, 1.0, -2.0])
 def test_the_norm_of_a_vector_counts(loss: str, scale: float) -> None:
     rng = np.random.default_rng(1)
-    v, b = 2 * rng.standard_normal((2, 4, 5, 3))
-    energy = op.Energy(fit=op.robust(V[i, j] - B[i, j], loss, scale=2 * s))  # of an expression the magnitude counts
+    v, b = 2 * rng.standard_normal((2, 2, 3, 3))
+    energy = with_a_scale(loss)
     data = dict(V=v, B=b, s=scale / 2)
     assert energy.cost(data) == pytest.approx(robust_cost(loss, v - b, scale), rel=1e-13)
     r = energy.residuals(data)["fit"]
-    assert r.shape == (4, 5, 3)
+    assert r.shape == (2, 3, 3)
     np.testing.assert_allclose(r / np.linalg.norm(r, axis=-1, keepdims=True),
                                (v - b) / np.linalg.norm(v - b, axis=-1, keepdims=True))  # fmt: skip
     np.testing.assert_allclose(gradient(energy, data), differences_of_the_cost(energy, data), atol=1e-8)
@@ -151,24 +158,30 @@ def test_the_linearisation_is_the_reweighted_residual(loss: str) -> None:
 # -- routines --------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def on_a_grid(loss: str) -> op.Energy:
+    """Vectors and single numbers, in every place that a loss may have."""
+    return op.Energy(
+        fit=op.where(Mask[i, j] != 0, w * op.robust(V[i, j] - B[i, j], loss, scale=S[i, j]), 0),
+        reg=[op.robust(V[i, j] - V[i + 1, j], loss, scale=s), op.robust(X[i, j] * X[i, j + 1] - 1, loss, scale=s)],
+        plain=0.1 * X[i, j],
+    )
+
+
 @pytest.mark.parametrize(
     ("loss", "dtype"), [*((loss, np.float64) for loss in ROBUST), ("huber", np.float32), ("cauchy", np.float32)]
 )
 def test_every_routine_on_a_grid_of_vectors_and_scalars(loss: str, dtype: Any) -> None:
     rng = np.random.default_rng(2)
-    energy = op.Energy(
-        fit=op.where(Mask[i, j] != 0, w * op.robust(V[i, j] - B[i, j], loss, scale=S[i, j]), 0),
-        reg=[op.robust(V[i, j] - V[i + 1, j], loss, scale=s), op.robust(X[i, j] * X[i, j + 1] - 1, loss, scale=s)],
-        plain=0.1 * X[i, j],
-    )
-    for shape in ((1, 1), (4, 5), (3, 40)):
+    energy = on_a_grid(loss)
+    for shape in ((1, 1), (3, 4), (2, 19)):
         data: dict[str, Any] = dict(
             X=rng.standard_normal(shape), V=rng.standard_normal((*shape, 3)), B=rng.standard_normal((*shape, 3)),
             Mask=rng.integers(0, 2, shape).astype(np.uint8), S=rng.uniform(0.5, 2, shape), w=0.75, s=0.5,
         )  # fmt: skip
         data = {k: np.float32(v) if k != "Mask" else v for k, v in data.items()}
         check_everything(energy, data, dtype, 1e-11 if dtype is np.float64 else 2e-5)
-        if shape == (4, 5):
+        if shape == (3, 4):
             np.testing.assert_allclose(gradient(energy, data), differences_of_the_cost(energy, data), atol=1e-7)
             assert op.check_gradients(energy, data, tolerance=1e-6)
 
@@ -323,16 +336,17 @@ def test_a_param_that_is_the_scale_is_positive_and_finite(value: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_scale_whose_square_overflows_leaves_residuals_as_they_are(loss: str, dtype: Any) -> None:
+def test_a_scale_whose_square_overflows_leaves_residuals_as_they_are(dtype: Any) -> None:
     large = 1e30 if dtype is np.float32 else 1e200
     data = dict(V=np.ones((2, 2, 3)), B=np.arange(12.0).reshape(2, 2, 3))
     plain = op.solve(op.Energy(f=V[i, j] - B[i, j]), data, dtype=dtype)
     for scale, given in ((s, {"s": large}), (large, {})):
-        energy = op.Energy(f=op.robust(V[i, j] - B[i, j], loss, scale=scale))
-        result = op.solve(energy, {**data, **given}, dtype=dtype)
+        terms: dict[str, Any] = {loss: op.robust(V[i, j] - B[i, j], loss, scale=scale) for loss in LOSSES}
+        solver = op.compile(op.Energy(**terms), dtype=dtype)
+        start = solver.solve({**data, **given}, max_iterations=0)
+        assert list(start.cost_by_term.values()) == pytest.approx([plain.initial_cost] * len(LOSSES), rel=1e-6)
+        result = solver.solve({**data, **given})
         assert result.success
-        assert result.initial_cost == pytest.approx(plain.initial_cost, rel=1e-6)
         np.testing.assert_allclose(result.x["V"], data["B"], atol=1e-5)
 
 

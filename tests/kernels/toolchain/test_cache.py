@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from queue import Queue
 
 import pytest
 
@@ -25,9 +25,10 @@ from tests.support.compilers import ADD, Counter, wait_for
 pytestmark = pytest.mark.native
 
 
-def compile_and_add(answers: Queue[tuple[int, bool]]) -> None:
-    compiled = compile_c(ADD, name="add")
-    answers.put((compiled.library.add(20, 22), compiled.cache_hit))
+def compile_and_add(answers: SimpleQueue[tuple[int, bool]], times: int = 1) -> None:
+    for _ in range(times):
+        compiled = compile_c(ADD, name="add")
+        answers.put((compiled.library.add(20, 22), compiled.cache_hit))
 
 
 def place(built: Entry, content: bytes = b"library") -> Entry:
@@ -79,7 +80,7 @@ def test_change_of_processor_or_compiler_is_a_miss(
 
 def test_of_many_processes_one_compiles(counter: Counter, root: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    answers: Queue[tuple[int, bool]] = context.Manager().Queue()
+    answers: SimpleQueue[tuple[int, bool]] = context.SimpleQueue()
     counter.hang.touch()  # until all are there
     processes = [context.Process(target=compile_and_add, args=(answers,)) for _ in range(4)]
     for process in processes:
@@ -99,7 +100,8 @@ def test_of_many_processes_one_compiles(counter: Counter, root: Path) -> None:
 def test_killed_in_the_middle_of_a_compilation(counter: Counter, root: Path) -> None:
     context = multiprocessing.get_context("spawn")
     counter.hang.touch()
-    process = context.Process(target=compile_and_add, args=(context.Manager().Queue(),))
+    answers: SimpleQueue[tuple[int, bool]] = context.SimpleQueue()
+    process = context.Process(target=compile_and_add, args=(answers,))
     process.start()
     wait_for(lambda: counter.compilations() == 1)
     (workspace,) = root.glob("tmp.*")
@@ -175,21 +177,20 @@ def replace_by_text(entry: Path) -> None:
 def test_damaged_entry_is_built_again(damage: object, counter: Counter, root: Path) -> None:
     # In another process, since this one must not have the library loaded.
     context = multiprocessing.get_context("spawn")
-    answers: Queue[tuple[int, bool]] = context.Manager().Queue()
+    answers: SimpleQueue[tuple[int, bool]] = context.SimpleQueue()
 
-    def run() -> tuple[int, bool]:
-        process = context.Process(target=compile_and_add, args=(answers,))
+    def run(times: int) -> list[tuple[int, bool]]:
+        process = context.Process(target=compile_and_add, args=(answers, times))
         process.start()
         process.join(60)
         assert process.exitcode == 0
-        return answers.get()
+        return [answers.get() for _ in range(times)]
 
-    assert run() == (42, False)
+    assert run(1) == [(42, False)]
     (entry,) = root.glob("add-*")
     assert callable(damage)
     damage(entry)
-    assert run() == (42, False)
-    assert run() == (42, True)
+    assert run(2) == [(42, False), (42, True)]
     assert counter.compilations() == 2
 
 
@@ -266,7 +267,7 @@ def test_a_cache_beyond_its_limit_keeps_what_was_just_compiled(
     assert compile_c(ADD, name="other").cache_hit
 
 
-def build_again_and_again(root: Path, process: int, answers: Queue[int]) -> None:
+def build_again_and_again(root: Path, process: int, answers: SimpleQueue[int]) -> None:
     """With entries that are no longer fresh, and no room for any."""
     cache = Cache(root, limit=0)
     built = 0
@@ -289,7 +290,7 @@ def read(entry: Entry) -> bytes:
 
 def test_many_processes_evict_what_others_use(root: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    answers: Queue[int] = context.Manager().Queue()
+    answers: SimpleQueue[int] = context.SimpleQueue()
     folder = open_cache().root
     processes = [context.Process(target=build_again_and_again, args=(folder, k, answers)) for k in range(3)]
     for process in processes:

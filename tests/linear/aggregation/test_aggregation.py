@@ -16,7 +16,7 @@ from optpy.linear.aggregation import aggregation
 from optpy.linear.aggregation.aggregation import Aggregation
 from tests.support.aggregation_reference import Native, Real, ReferenceCycle, array_at, inverse_of_blocks
 
-pytestmark = [pytest.mark.native, pytest.mark.optimised]
+pytestmark = pytest.mark.native
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def graphs(n: int) -> dict[str, NDArray[np.int64]]:
     }
 
 
-SIZES = {1: 500, 2: 300, 3: 200, 6: 120}
+SIZES = {1: 350, 2: 220, 3: 160, 6: 120}
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -82,7 +82,8 @@ def test_the_cycle_is_that_of_the_reference(m: int, name: str) -> None:
     assert name != "random" or M.level(1).visits > 1
     for k in range(len(M.g.sizes) - 1):
         inverse, _ = inverse_of_blocks(reference.A[k], m, 1e-11)
-        largest = np.abs(np.linalg.eigvals(inverse @ reference.A[k])).max()
+        L = np.linalg.cholesky(reference.A[k])
+        largest = np.linalg.eigvalsh(L.T @ inverse @ L)[-1]  # the eigenvalues of inverse A, which is not symmetric
         assert 4 / 3 <= M.level(k).omega * largest < 1.2 * 4 / 3
 
 
@@ -106,6 +107,7 @@ def test_it_is_symmetric_and_its_error_operator_shrinks(m: int, name: str) -> No
     assert spectrum.max() < 1 + 1e-10
 
 
+@pytest.mark.optimised
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("name", ["random", "hub"])
 @pytest.mark.parametrize("m", [1, 3, 6])
@@ -260,6 +262,7 @@ def incidence(edges: NDArray[np.int64], n: int) -> Any:
     )
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_iterations_do_not_grow_with_a_grid(dtype: str) -> None:
     counts = []
@@ -286,6 +289,7 @@ def rigid(n: int) -> tuple[Any, Real]:
     return (J.T @ J + 1e-6 * sp.identity(3 * n * n)).tobsr((3, 3)), motions
 
 
+@pytest.mark.optimised
 def test_rigid_motions_as_candidates_keep_the_iterations_of_an_elastic_grid_few() -> None:
     counts, without = [], 0
     for n in (24, 48, 96):
@@ -299,6 +303,7 @@ def test_rigid_motions_as_candidates_keep_the_iterations_of_an_elastic_grid_few(
 # -- singular matrices -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimised
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_unknowns_without_a_row_stay_zero(dtype: str) -> None:
@@ -319,6 +324,7 @@ def test_unknowns_without_a_row_stay_zero(dtype: str) -> None:
     assert iterations(A, M, 1e-4) <= 20
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_nothing_but_differences_is_enough(dtype: str) -> None:
     """A semi-definite A: the candidates are its null space."""
@@ -327,6 +333,7 @@ def test_nothing_but_differences_is_enough(dtype: str) -> None:
     assert iterations(A, Native(A, 3, dtype, candidates=motions), 1e-4) <= 30
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("candidates", [np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 0, 1])])
 def test_dependent_candidates_are_left_out(candidates: Real) -> None:
     A, _ = rigid(20)
@@ -337,6 +344,7 @@ def test_dependent_candidates_are_left_out(candidates: Real) -> None:
     assert x @ b > 0
 
 
+@pytest.mark.optimised
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 1e30])

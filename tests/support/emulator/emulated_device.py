@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from optpy.errors import CompileError
 from optpy.kernels.runtime.cuda.device import LoadedKernel, Mark, Module
+from optpy.kernels.runtime.cuda.executor import THREADS
 from optpy.kernels.toolchain.cache import Cache, Entry, open_cache
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.compiler_process import run_compiler
@@ -46,9 +47,11 @@ _COMPILE_FLAGS = (
     "-fno-rtti",
     "-fno-strict-aliasing",  # vectors are read from arrays of numbers
     "-fno-sanitize=all",  # zig's clang adds many without optimisation
-    "-fsanitize=alignment,bounds",
-    "-fno-sanitize-recover=alignment,bounds",
+    "-fsanitize=bounds",
+    "-fno-sanitize-recover=bounds",
 )
+_CHECKED = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
+_QUICK = ("-DOPTPY_ALIGNMENT_OF_VECTORS",)  # of single numbers it follows from their types
 _LINK_FLAGS = ("-shared", "-O3", "-g0")  # as `compile_c` links: for others zig would build its runtime once more
 _THREADS_AT_MOST = 1024  # of a block, by CUDA
 
@@ -115,6 +118,8 @@ class EmulatedDevice:
         blocks_per_multiprocessor: how many blocks of any kernel each of them holds at once.
         shuffled: the order of blocks and threads changes from launch to launch (the same in every run of a test);
             else it is always from the first to the last.
+        threads: of a block, in the place of OPTPY_THREADS of the project's sources. With fewer than there, the
+            alignment of vectors alone is checked: both are for tests that run many kernels.
         xp: the module of its arrays: NumPy, or a ``StrictCupy``, which lets nobody take them for arrays of the host.
 
     Attributes:
@@ -132,12 +137,19 @@ class EmulatedDevice:
     architecture = "sm_90"
 
     def __init__(
-        self, multiprocessors: int = 3, blocks_per_multiprocessor: int = 2, *, shuffled: bool = True, xp: Any = np
+        self,
+        multiprocessors: int = 3,
+        blocks_per_multiprocessor: int = 2,
+        *,
+        shuffled: bool = True,
+        threads: int = THREADS,
+        xp: Any = np,
     ) -> None:
         self.xp: Any = xp
         self.multiprocessors = multiprocessors
         self.blocks_per_multiprocessor = blocks_per_multiprocessor
         self.shuffled = shuffled
+        self.threads = threads
         self.strict = False
         self._thread = _Thread()
         if xp is not np:
@@ -173,7 +185,11 @@ class EmulatedDevice:
             CompileError: the compiler refuses it.
         """
         started = time.perf_counter()
-        library, hit = _compile(source)
+        if self.threads != THREADS:
+            define = "#define OPTPY_THREADS {} "
+            assert define.format(THREADS) in source
+            source = source.replace(define.format(THREADS), define.format(self.threads))
+        library, hit = _compile(source, _COMPILE_FLAGS + (_CHECKED if self.threads == THREADS else _QUICK))
         library.optpy_context_bytes.restype = c_ulong
         library.optpy_attach.argtypes = [c_void_p]
         library.optpy_attach(_emulator().optpy_machine_of_emulator())
@@ -263,31 +279,31 @@ def _emulator() -> ctypes.CDLL:
     return library
 
 
-def _compile(source: str) -> tuple[ctypes.CDLL, bool]:
+def _compile(source: str, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, bool]:
     """The library of a source, and whether it was in the cache: the project's own, under the hash of everything."""
     cache = open_cache()
     toolchain = find_toolchain(cache.root)
     before = _text("emulator_machine.h") + _text("emulator.h")
     text = f'{before}\n#line 1 "kernels.cu"\n{source}\n#line 1 "emulator_entry.h"\n{_text("emulator_entry.h")}'
     # Each part with its length, so that none can be mistaken for the end of another.
-    parts = [text, *toolchain.command, toolchain.version, *_COMPILE_FLAGS, platform.machine(), processor_identity()]
+    parts = [text, *toolchain.command, toolchain.version, *flags, platform.machine(), processor_identity()]
     everything = "".join(f"{len(part)}:{part}" for part in parts)
     key = f"emulated-{hashlib.sha256(everything.encode()).hexdigest()}"
     entry = cache.find(key)
     hit = entry is not None
     if entry is None:
         with cache.lock(key):
-            entry = cache.find(key) or _build(cache, key, toolchain, text)
+            entry = cache.find(key) or _build(cache, key, toolchain, text, flags)
     return ctypes.CDLL(str(entry.library)), hit
 
 
-def _build(cache: Cache, key: str, toolchain: Toolchain, text: str) -> Entry:
+def _build(cache: Cache, key: str, toolchain: Toolchain, text: str, flags: tuple[str, ...]) -> Entry:
     """Compile and link, in two steps: the checks of the emulator stand in for the library of the sanitizer."""
     cache.discard(key)
     with cache.workspace(key) as built:
         folder = built.source.parent
         built.source.write_text(text, encoding="utf-8")
-        compiling = [*toolchain.command, *_COMPILE_FLAGS, "-c", built.source.name, "-o", "kernels.o"]
+        compiling = [*toolchain.command, *flags, "-c", built.source.name, "-o", "kernels.o"]
         linking = [*toolchain.command, *_LINK_FLAGS, "kernels.o", "-o", built.library.name, "-lm"]
         for command in (compiling, linking):
             done = run_compiler(command, cache.root, folder)

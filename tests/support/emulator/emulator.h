@@ -133,13 +133,28 @@ OPTPY_ATOMIC_CAS(unsigned long long)
 // ---- Vectors, with the alignment that their loads and stores need -------------------------------------------------
 // Copies are written out: a compiler that makes them itself does not check their alignment.
 
+
+// In place of -fsanitize=alignment, which checks every access, and takes as long to compile as all else.
+template <class T>
+static inline void optpy_check_vector(const T *vector, int line) {
+#ifdef OPTPY_ALIGNMENT_OF_VECTORS
+    if ((unsigned long)vector % alignof(T) != 0) {
+        optpy_machine->misaligned(line, alignof(T), vector);
+        __builtin_trap();
+    }
+#else
+    (void)vector, (void)line;
+#endif
+}
+
 #define OPTPY_VECTOR2(T, NAME)                                                                                         \
     struct alignas(2 * sizeof(T)) NAME {                                                                               \
         T x, y;                                                                                                        \
         NAME() = default;                                                                                              \
         NAME(T a, T b) : x(a), y(b) {}                                                                                 \
-        NAME(const NAME &v) : x(v.x), y(v.y) {}                                                                        \
+        NAME(const NAME &v, int line = __builtin_LINE()) : x(v.x), y(v.y) { optpy_check_vector(&v, line); }            \
         NAME &operator=(const NAME &v) {                                                                               \
+            optpy_check_vector(this, 0);                                                                               \
             x = v.x, y = v.y;                                                                                          \
             return *this;                                                                                              \
         }                                                                                                              \
@@ -150,8 +165,9 @@ OPTPY_ATOMIC_CAS(unsigned long long)
         T x, y, z, w;                                                                                                  \
         NAME() = default;                                                                                              \
         NAME(T a, T b, T c, T d) : x(a), y(b), z(c), w(d) {}                                                           \
-        NAME(const NAME &v) : x(v.x), y(v.y), z(v.z), w(v.w) {}                                                        \
+        NAME(const NAME &v, int line = __builtin_LINE()) : x(v.x), y(v.y), z(v.z), w(v.w) { optpy_check_vector(&v, line); }\
         NAME &operator=(const NAME &v) {                                                                               \
+            optpy_check_vector(this, 0);                                                                               \
             x = v.x, y = v.y, z = v.z, w = v.w;                                                                        \
             return *this;                                                                                              \
         }                                                                                                              \

@@ -6,24 +6,33 @@ import functools
 
 import pytest
 
-from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda import available, executor
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import THREADS
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.emulator.strict_cupy import StrictCupy
 
+SHORT_BLOCK = 64
+"""Threads of a block in most tests: two warps, which have to wait for one another as eight have."""
+
 
 @functools.cache
-def _emulated() -> EmulatedDevice:
-    """One for all tests: energies keep a solver for each device."""
-    device = EmulatedDevice(xp=StrictCupy())
-    device.number = -1  # no number of a real one
+def _emulated(threads: int) -> EmulatedDevice:
+    """One for all tests, for each length of blocks: energies keep a solver for each device."""
+    device = EmulatedDevice(xp=StrictCupy(), threads=threads)
+    device.number = -1 - threads  # no number of a real one
     return device
 
 
 @pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
-    """The emulated GPU, which `optpy.compile` finds; its counts begin at 0."""
-    device = _emulated()
+def emulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+    """The emulated GPU, which `optpy.compile` finds; its counts begin at 0.
+
+    Its blocks are short, since each of their threads takes time, unless the test is deep or marked `whole_blocks`.
+    """
+    whole = any(request.node.get_closest_marker(name) for name in ("deep", "whole_blocks"))
+    device = _emulated(THREADS if whole else SHORT_BLOCK)
+    monkeypatch.setattr(executor, "THREADS", device.threads)
     device.reset()
     text = f"the GPU {device.name} ({device.architecture}) is there"
     monkeypatch.setattr(available, "find_device", lambda: device)
@@ -34,7 +43,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated GPU refuses work in threads whose current device it is not."""
-    monkeypatch.setattr(_emulated(), "strict", True)
+    for threads in (SHORT_BLOCK, THREADS):
+        monkeypatch.setattr(_emulated(threads), "strict", True)
 
 
 @pytest.fixture(params=["emulated", "cuda"])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from optpy.errors import CompileError
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import THREADS
 from optpy.kernels.toolchain import toolchain
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.emulator.emulator_kernels import EXCHANGES, MEMORY, PRELUDE, SOURCES, SUMS, UNDEFINED
@@ -166,6 +167,31 @@ def test_misaligned_vectors_are_refused(offset: int) -> None:
     line = line_of(MEMORY, "float4 a = ")
     with pytest.raises(RuntimeError, match=rf"vectors: thread 0 of block 0 .*\(line {line}\).*multiple of 16"):
         Run(np.ones(200), 64, n=offset).launch(MEMORY, "vectors", 1, 32)
+
+
+@pytest.mark.parametrize(("threads", "where"), [(64, 0), (THREADS, 7)])
+def test_misaligned_vectors_are_refused_by_blocks_of_any_length(threads: int, where: int) -> None:
+    source = f"""#define OPTPY_THREADS {THREADS} /* of every block */
+struct Context {{ const float *x; float *y; unsigned n; }};
+extern "C" __global__ void copy(const __grid_constant__ Context context) {{
+    float4 a = *reinterpret_cast<const float4 *>(context.x + context.n);
+
+    float4 *to = reinterpret_cast<float4 *>(context.y + context.n % 3);
+    *to = a;
+}}
+"""
+
+    class Given(ctypes.Structure):
+        _fields_ = [("x", ctypes.c_void_p), ("y", ctypes.c_void_p), ("n", ctypes.c_uint)]
+
+    device = EmulatedDevice(threads=threads)
+    kernel, memory = device.load(source).kernel("copy"), np.zeros(64, np.float32)
+    start = (memory.ctypes.data + 15) // 16 * 16
+    device.launch(kernel, 1, 32, Given(start, start + 64, 0))
+    with pytest.raises(RuntimeError, match=r"\(line 4\) that is not a multiple of 16"):
+        device.launch(kernel, 1, 32, Given(start, start + 64, 3))
+    with pytest.raises(RuntimeError, match=rf"\(line {where}\) that is not a multiple of 16"):
+        device.launch(kernel, 1, 32, Given(start, start + 64, 4))
 
 
 def test_vectors_in_an_array_of_floats_in_shared_memory_are_refused() -> None:

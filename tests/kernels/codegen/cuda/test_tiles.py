@@ -14,7 +14,7 @@ from optpy.kernels.runtime.cuda.device import Device
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.warping import arap_data, arap_energy
 
-pytestmark = pytest.mark.emulated
+pytestmark = [pytest.mark.emulated, pytest.mark.whole_blocks]
 
 NATIVE = Path(op.__file__).parent / "kernels/cuda"
 
