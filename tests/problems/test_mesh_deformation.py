@@ -14,6 +14,8 @@ from problems import mesh_deformation, meshes, pictures
 from problems.mesh_deformation import ENERGIES, Deformation, deformation
 from problems.mesh_handles import top_and_foot
 
+pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
+
 
 @pytest.fixture(params=list(ENERGIES))
 def rotations(request: pytest.FixtureRequest) -> str:

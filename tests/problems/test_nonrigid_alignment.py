@@ -15,6 +15,8 @@ from problems import meshes, nonrigid_alignment, pictures
 from problems.nonrigid_alignment import Alignment, AlignmentSettings, align, bent, energy
 from problems.surface import Surface
 
+pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
+
 
 def small() -> Alignment:
     return Alignment(meshes.pebble(2), Surface(bent(meshes.pebble(3))))
