@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
-import shlex
 import runpy
-import subprocess
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
@@ -21,8 +19,9 @@ import pytest
 
 import optpy as op
 from optpy.solver.options import SolveOptions
+from tests.support.kernel_flags import compiled_with, quick
 
-pytestmark = [pytest.mark.applications, pytest.mark.optimised]
+pytestmark = pytest.mark.applications
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,7 +30,7 @@ INSTALLING = "python -m pip install "
 """Left to .ci/run, which does it in fresh virtual environments."""
 
 
-FEWER = {"python -m problems.image_warping": "--iterations 3"}
+FEWER = {"python -m problems.image_warping": "--iterations 1"}
 """What is added to a command that would take long. .ci/run runs it in a fresh environment."""
 
 
@@ -60,13 +59,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def after_the_python_blocks(workshop: Path) -> Path:
     """The same folder, once the Python blocks have run one after the other, as a reader would."""
-    command = [sys.executable, "-c", "\n".join(blocks("python"))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(command, cwd=workshop, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    with compiled_with(quick), chdir(workshop):
+        exec(compile("\n".join(blocks("python")), "README.md", "exec"), {"__name__": "__main__"})
     return workshop
-
-
 
 
 def test_the_python_blocks_run(after_the_python_blocks: Path) -> None:
@@ -84,6 +79,8 @@ def run_command(folder: Path, command: str) -> str:
     with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(StringIO()) as printed:
         patch.setenv("OPTPY_DATA", "")
         patch.setattr(sys, "argv", [module, *arguments])
+        if program == "python":  # runs anew what another test has imported
+            patch.delitem(sys.modules, module, raising=False)
         with pytest.raises(SystemExit) as ended:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     assert ended.value.code in (0, None), f"{command}\n{printed.getvalue()}"
