@@ -11,8 +11,6 @@ import optpy as op
 from problems import image_warping, pictures
 from problems.image_warping import Handle
 
-pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
-
 needs_cat = pytest.mark.skipif(
     pictures.data_file("image_warping/cat512.png") is None, reason="the data folder is not there"
 )

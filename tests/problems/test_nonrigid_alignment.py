@@ -15,8 +15,6 @@ from problems import meshes, nonrigid_alignment, pictures
 from problems.nonrigid_alignment import Alignment, AlignmentSettings, align, bent, energy
 from problems.surface import Surface
 
-pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
-
 
 def small() -> Alignment:
     return Alignment(meshes.pebble(2), Surface(bent(meshes.pebble(3))))
@@ -172,6 +170,7 @@ def test_bad_options_are_named(arguments: list[str], code: int, message: str) ->
     assert message in run.output
 
 
+@pytest.mark.optimised  # its solve takes longer than the compiler
 @pytest.mark.skipif(
     pictures.data_file("nonrigid_registration/human_man.obj") is None, reason="the data folder is not there"
 )

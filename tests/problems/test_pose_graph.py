@@ -17,8 +17,6 @@ from problems.pose_graph import energy_of, synthetic_walk
 from problems.pose_graph_files import PoseGraph, read_pose_graph
 from problems.poses import matrices
 
-pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
-
 Real = NDArray[np.float64]
 Dimension = Literal[2, 3]
 

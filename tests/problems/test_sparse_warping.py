@@ -12,8 +12,6 @@ import optpy as op
 from problems import image_warping, pictures, sparse_warping
 from problems.image_warping import Handle
 
-pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
-
 
 @pytest.fixture
 def astronaut(monkeypatch: pytest.MonkeyPatch) -> image_warping.Warp:
