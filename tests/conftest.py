@@ -58,11 +58,11 @@ def ctrl_c() -> None:
 
 @pytest.fixture(autouse=True)
 def compiler_of_the_tests(request: pytest.FixtureRequest) -> Iterator[None]:
-    """None for `core`. Energies are compiled without optimisation, unless the test is of what users run."""
+    """None for `core`. Energies are compiled without optimisation, but for `deep` and `optimised` tests."""
     # Not by the fixture `monkeypatch`: what a test patches over this has to be undone before this is.
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("core"):
             patch.setenv("OPTPY_CC", "no compiler: this test is in the group core")
-        as_users = any(request.node.get_closest_marker(name) for name in ("applications", "bench", "deep", "optimised"))
+        as_users = any(request.node.get_closest_marker(name) for name in ("deep", "optimised"))
         with nullcontext() if as_users else compiled_with(quick):
             yield

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 
 import optpy as op
 from optpy.solver.options import SolveOptions
+from tests.support.kernel_flags import compiled_with, quick
 
 pytestmark = pytest.mark.applications
 
@@ -26,6 +28,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 INSTALLING = "python -m pip install "
 """Left to .ci/run, which does it in fresh virtual environments."""
+
+
+FEWER = {"python -m problems.image_warping": "--iterations 1"}
+"""What is added to a command that would take long. .ci/run runs it in a fresh environment."""
 
 
 def blocks(language: str) -> list[str]:
@@ -53,16 +59,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def after_the_python_blocks(workshop: Path) -> Path:
     """The same folder, once the Python blocks have run one after the other, as a reader would."""
-    program = "\n".join(blocks("python"))
-    run_in(workshop, [sys.executable, "-c", program])
+    with compiled_with(quick), chdir(workshop):
+        exec(compile("\n".join(blocks("python")), "README.md", "exec"), {"__name__": "__main__"})
     return workshop
-
-
-def run_in(folder: Path, command: list[str]) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def test_the_python_blocks_run(after_the_python_blocks: Path) -> None:
@@ -70,10 +69,22 @@ def test_the_python_blocks_run(after_the_python_blocks: Path) -> None:
 
 
 def run_command(folder: Path, command: str) -> str:
-    program, *arguments = shlex.split(command)
-    assert program in ("python", "optpy")
-    module = ["-m", "optpy"] if program == "optpy" else []
-    return run_in(folder, [sys.executable, *module, *arguments])
+    """What it prints. All run in this process, which has imported already what each of them would import anew.
+
+    Readers have no data folder, so the problems take what they make themselves.
+    """
+    program, *arguments = shlex.split(f"{command} {FEWER.get(command, '')}")
+    assert program == "optpy" or (program, arguments.pop(0)) == ("python", "-m")
+    module = program if program == "optpy" else arguments.pop(0)
+    with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(StringIO()) as printed:
+        patch.setenv("OPTPY_DATA", "")
+        patch.setattr(sys, "argv", [module, *arguments])
+        if program == "python":  # runs anew what another test has imported
+            patch.delitem(sys.modules, module, raising=False)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert ended.value.code in (0, None), f"{command}\n{printed.getvalue()}"
+    return printed.getvalue()
 
 
 def written(command: str) -> set[str]:

@@ -12,7 +12,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from bench import __main__ as program
-from bench import overhead, race
+from bench import bandwidth, compile_times, overhead, race, throughput
 from bench.bandwidth import CopyMeter
 from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
@@ -25,6 +25,18 @@ from problems.cotangent_smoothing import with_noise
 from tests.support.deep import but_deep
 
 SIZE = 32
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements are repeated as little as can be, and move little."""
+    monkeypatch.setattr(race, "_REPEAT_SECONDS", 0.02)
+    monkeypatch.setattr(bandwidth, "MEMORY_BYTES", 2**20)
+    monkeypatch.setattr(bandwidth, "_SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "_SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "_RUNS", 2)
+    monkeypatch.setattr(compile_times, "FIRST_SOLVE_SIZE", SIZE)
+    monkeypatch.setattr(compile_times, "_WARM_RUNS", 1)
 
 
 @pytest.fixture(params=program.CASES)
@@ -225,10 +237,10 @@ def test_a_budget_that_is_spent_ends_a_peer(case: Case) -> None:
 def test_ceres_has_the_same_energy(name: str) -> None:
     # Away from the start, where an angle or a matrix that is taken for another shows; and at optpy's end.
     case = program.load_case(name)
-    assert case.ceres is not None
     start = _stepped(case, case.data(16), 0.05)
+    at_start = _by_ceres(case, start)
     ours = op.solve(case.energy, start, dtype=np.float64, function_tolerance=1e-9, max_iterations=200)
-    curves = [_by_ceres(case, data) for data in (start, {**start, **ours.x})]
+    curves = [at_start, _by_ceres(case, {**start, **ours.x})]
     assert curves[0].points[0].cost == pytest.approx(case.energy.cost(start), rel=1e-9)
     assert curves[1].points[0].cost == pytest.approx(ours.cost, rel=1e-9)
     assert curves[0].final_cost == pytest.approx(ours.cost, rel=1e-3)

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bench import files
+from bench.curve import Recorder, TimeIsUpError
 from bench.files import Entrant
 from bench.peers.assembled import AssembledProblem
 from problems.bundle_adjustment import synthetic_bundle
@@ -48,16 +49,31 @@ def tiny(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["bundle", "plane", "space"])
-def test_all_solvers_end_at_one_cost(tmp_path: Path, name: str) -> None:
+def test_all_solvers_end_at_one_cost(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny(tmp_path, name)
-    ran = [e for s in files.SOLVERS if isinstance(e := files._solve(path, s, threads=2, budget=20), Entrant)]
-    assert {e.solver for e in ran} >= {"float64", "float32"}
-    reference = next(e for e in ran if e.solver == "float64")
-    for e in ran:
+    reference = files._solve(path, "float64", threads=2, budget=20)
+    assert isinstance(reference, Entrant)
+    if name != "plane":  # SciPy's inner solver stalls on columns of such different lengths, and has gone far enough.
+        end_at(1.01 * reference.cost, monkeypatch)
+    others = [s for s in files.SOLVERS if s != "float64"]
+    ran = [e for s in others if isinstance(e := files._solve(path, s, threads=2, budget=60), Entrant)]
+    assert {e.solver for e in ran} >= {"scipy", "float32"}
+    for e in (reference, *ran):
         assert e.start == pytest.approx(reference.start)
         assert e.points[0].cost == pytest.approx(reference.start, rel=1e-4)
-        # SciPy's inner solver stalls on columns of such different lengths.
         assert e.cost == pytest.approx(reference.cost, rel=1e-2 if e.solver == "scipy" else 1e-3), e.name
+
+
+def end_at(enough: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer without limits of its own ends at this cost, too, not only by the clock."""
+    note = Recorder.cost
+
+    def noted(self: Recorder, cost: float, assembly: float) -> None:
+        note(self, cost, assembly)
+        if cost <= enough:
+            raise TimeIsUpError
+
+    monkeypatch.setattr(Recorder, "cost", noted)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -73,9 +89,9 @@ def test_poses_have_coordinates(dimension: Literal[2, 3]) -> None:
 
 
 def test_the_program_leaves_a_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = bal_file(tmp_path)
-    files.main([str(path), "--solvers", "float64", "--threads", "1", "--output", str(tmp_path)])
+    path = g2o_file(tmp_path, 2)
+    files.main([str(path), "--solvers", "scipy", "--threads", "1", "--output", str(tmp_path)])
     record = json.loads((tmp_path / "files.json").read_text())
     (entrant,) = record["entrants"]
     assert entrant["cost"] < entrant["start"]
-    assert "tiny.txt" in capsys.readouterr().out
+    assert "tiny2.g2o" in capsys.readouterr().out

@@ -27,6 +27,7 @@ from optpy.kernels.runtime.cuda import available
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 from optpy.linear.jacobi.jacobi import BLOCKS
+from tests.support.deep import but_deep
 from tests.support.emulator.emulated_device import EmulatedDevice
 
 SIZE = 9  # a multiple of three, see bench/peers/cusparse.py
@@ -361,7 +362,7 @@ def test_targets() -> None:
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("architecture", but_deep(["sm_75", "sm_90"], ["sm_90"]))
 def test_what_is_measured_with_compiles_for_gpus(architecture: str) -> None:
     pytest.importorskip("cupy")
     assert compile_cuda(copies.SOURCE, architecture, werror=True).image

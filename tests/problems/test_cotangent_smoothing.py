@@ -13,6 +13,8 @@ import optpy as op
 from problems import cotangent_smoothing, meshes
 from problems.cotangent_smoothing import LEAST_WEIGHT, NoisyMesh, energy, wedges_and_border, with_noise
 
+pytestmark = pytest.mark.optimised  # its solves take longer than the compiler
+
 
 def open_mesh() -> Trimesh:
     """A pebble with a hole."""

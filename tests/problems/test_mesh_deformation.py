@@ -149,6 +149,7 @@ def test_bad_options_are_named(arguments: list[str], code: int, message: str) ->
     assert message in run.output
 
 
+@pytest.mark.optimised  # its solve takes longer than the compiler
 @pytest.mark.skipif(pictures.data_file("meshes/penguin.obj") is None, reason="the data folder is not there")
 def test_the_penguin_bows() -> None:
     task = deformation(mesh_deformation.default_mesh())

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
+from optpy.api import plan
+from optpy.energy.energy import Energy
 from optpy.kernels.runtime import cpu
 from optpy.kernels.toolchain import build, compiler
 from optpy.kernels.toolchain.build import compile_flags
@@ -18,6 +21,9 @@ from optpy.linear.assembled import native as solvers
 from optpy.linear.multigrid import native as multigrid
 
 Flags = Callable[[], tuple[str, ...]]
+
+_KEPT: dict[Flags, WeakKeyDictionary[Energy, plan._Kept]] = {}
+"""What energies have been compiled to, by the flags: one that several tests share has solvers of each."""
 
 
 def quick() -> tuple[str, ...]:
@@ -61,6 +67,7 @@ def compiled_with(more: Flags) -> Iterator[None]:
             return compile_c(source, name=name, parts=whole, werror=werror, what=what)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_KEPT", _KEPT.setdefault(more, WeakKeyDictionary()))
         for module in (cpu, solvers, multigrid):
             patch.setattr(module, "compile_c", compile_with_them)
         yield

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(1024) spilling(const __grid_constant__ Context
 #pragma unroll
     for (int i = 0; i < 40; i++) a[i] = c.x[i * c.n + threadIdx.x];
 #pragma unroll
-    for (int k = 0; k < 40; k++) {
+    for (int k = 0; k < 8; k++) {
         double s = 0;
 #pragma unroll
         for (int i = 0; i < 40; i++) s += a[i] * a[(i * 7 + k) % 40];

@@ -26,7 +26,7 @@ from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
 
-pytestmark = pytest.mark.applications
+pytestmark = [pytest.mark.applications, pytest.mark.optimised]  # its solves take longer than the compiler
 
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)

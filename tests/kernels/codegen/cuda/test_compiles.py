@@ -1,7 +1,7 @@
 """The kernels of all applications compile for GPUs, without a warning, and keep to their registers.
 
-All of them at once take long. In each run a few energies are compiled for one architecture, each in one form and
-precision, which they take in turns; in `deep` runs all of them are, for every architecture.
+All of them at once take long. In each run a few energies are compiled for one architecture, each in one form, one
+precision and one of the conjugate gradients; in `deep` runs all of them are, for every architecture.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from optpy.linear.multigrid.cuda_levels import multigrid_source
 from optpy.linear.pcg.variant import Variant
 from tests.integration.test_operators import exact_functions
 from tests.support.applications import ENERGIES
+from tests.support.deep import but_deep
 from tests.support.schedules import by_hand
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -42,11 +43,15 @@ PCG = tuple(product((DIAGONAL, BLOCKS), (False, True)))
 MULTIGRID = tuple((ON_GRID, damped) for damped in (False, True))
 
 
-SOME = (
-    "image_warping", "poisson_image_editing", "laplacian_smoothing", "mesh_deformation euler", "mesh_deformation so3",
-    "pose_graph plane",
-)  # fmt: skip
-"""Energies of each run, one for each of the conjugate gradients: those on grids first, which multigrid serves."""
+SOME: tuple[tuple[str, Form, str, tuple[Variant, bool]], ...] = (
+    ("image_warping", "gather", "float32", (ON_GRID, False)),
+    ("poisson_image_editing", "gather", "float64", (ON_GRID, True)),
+    ("laplacian_smoothing", "scatter", "float32", (DIAGONAL, False)),
+    ("mesh_deformation euler", "scatter", "float64", (BLOCKS, True)),
+    ("mesh_deformation so3", "gather", "float32", (BLOCKS, False)),
+    ("pose_graph plane", "scatter", "float32", (DIAGONAL, True)),
+)
+"""What is compiled in each run: all forms, precisions and conjugate gradients, as few as have them all."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,8 @@ def everything() -> Iterator[Source]:
 
 def chosen() -> Iterator[Source]:
     """Of each of some energies one variant, and one of the conjugate gradients."""
-    for n, (name, pcg) in enumerate(zip(SOME, MULTIGRID + PCG, strict=True)):
-        yield from sources(name, *VARIANTS[n % len(VARIANTS)], (pcg,))
+    for name, form, dtype, pcg in SOME:
+        yield from sources(name, form, dtype, (pcg,))
 
 
 def problems_of(source: Source, architecture: str) -> list[str]:
@@ -116,14 +121,24 @@ def test_all_do_so_in_every_form_and_precision_for_every_architecture(architectu
     check(everything(), architecture)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_indices_of_64_bits_compile(form: Form) -> None:
-    check(sources("mesh_deformation so3", form, "float32", PCG[3:], "long long"), FULL)
+@pytest.mark.parametrize(
+    "form_and_part",
+    but_deep(product(FORMS, ("routines", "pcg_block")), (("gather", "routines"), ("scatter", "pcg_block"))),
+)
+def test_indices_of_64_bits_compile(form_and_part: tuple[Form, str]) -> None:
+    form, part = form_and_part
+    found = sources("mesh_deformation so3", form, "float32", ((BLOCKS, True),), "long long")
+    (one,) = (s for s in found if f": {part}" in s.name)
+    check(iter([one]), FULL)
 
 
 def test_every_form_and_precision_and_all_conjugate_gradients_are_compiled() -> None:
     names = [s.name for s in chosen()]
-    for part in (*SOME, *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS), ": multigrid"):
+    for part in (
+        *(name for name, *_ in SOME),
+        *(f"{form}, {dtype}, int: routines" for form, dtype in VARIANTS),
+        ": multigrid",
+    ):
         assert any(part in name for name in names), part
     for variant, damped in PCG + MULTIGRID:
         assert any(f"pcg{variant.preconditioning} {damped}" in name for name in names), (variant, damped)
