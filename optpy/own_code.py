@@ -39,10 +39,12 @@ _LOADED = _seen()
 
 
 def fingerprint() -> str | None:
-    """A hash of all files of optpy; None where they have changed since this process loaded them, or cannot be read."""
+    """A hash of all files of optpy; None where they have changed since this process loaded them, or cannot be read,
+    as where bytecode alone is installed."""
     with suppress(OSError):
         found = _hash(_LOADED)
-        if _LOADED and _seen() == _LOADED:  # asked every time: who edits files may load modules again
+        has_sources = any(path == os.path.join(_PACKAGE, "own_code.py") for path, *_ in _LOADED)
+        if has_sources and _seen() == _LOADED:  # asked every time: who edits files may load modules again
             return found
     return None
 

@@ -105,8 +105,8 @@ class CpuBackend:
 
     Attributes:
         library: the program, compiled.
-        derive_seconds: that it took to have the program.
-        listed: derives the energy, or has done so.
+        derive_seconds: the time to derive the program, or to find it in the cache.
+        listed: gives the program with its stages, and derives it if it was in the cache.
     """
 
     library: CpuLibrary

@@ -14,9 +14,11 @@ from optpy.energy.check.non_finite import explain_gradient, explain_values
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
+from optpy.errors import CompileError
 from optpy.ir import Group, Hypergraph, Problem, Role, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
+from optpy.solver.termination import non_finite
 
 
 def residuals(problem: Problem, executor: Executor) -> dict[str, NDArray[Any]]:
@@ -28,7 +30,11 @@ def residuals(problem: Problem, executor: Executor) -> dict[str, NDArray[Any]]:
 
 def explained_cost(problem: Problem, executor: Executor, cost: Cost) -> str:
     """Names the term of a cost that is not finite, and its element."""
-    return explain_values(problem.residuals, residuals(problem, executor), cost.non_finite_terms, executor.dtype)
+    try:
+        values = residuals(problem, executor)
+    except CompileError as error:  # their kernels are compiled now
+        return f"{non_finite(cost)}; its residuals cannot be looked at, since {error}"
+    return explain_values(problem.residuals, values, cost.non_finite_terms, executor.dtype)
 
 
 def explained_gradient(

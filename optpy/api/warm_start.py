@@ -200,11 +200,12 @@ def _keep(cache: Cache, key: str, problem: Problem, program: Program) -> None:
     pickled = io.BytesIO()
     try:
         _ProgramWriter(pickled, _declared(problem)).dump((key, program))
-    except (TypeError, pickle.PicklingError):  # it has an expression, or a line of a file
+    except Exception:  # it has an expression, or a line of a file, or whatever else pickle does not take
         return
     with suppress(OSError), cache.workspace(key) as unfinished:
         unfinished.library.write_bytes(pickled.getvalue())
         cache.publish(unfinished, key)
+        cache.evict()
 
 
 def _declared(problem: Problem) -> tuple[Field | Hypergraph, ...]:

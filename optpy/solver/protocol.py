@@ -29,17 +29,12 @@ class Cost:
 
     @property
     def is_finite(self) -> bool:
-        return _is_finite(self.total) and not self.non_finite_terms
+        return math.isfinite(self.total)
 
     @property
     def non_finite_terms(self) -> tuple[str, ...]:
-        """Names of the terms that are NaN or infinite; and of those below zero, since there residuals are NaN."""
-        return tuple(name for name, cost in self.by_term.items() if not _is_finite(cost))
-
-
-def _is_finite(cost: float) -> bool:
-    # The square of a root is computed as what is under the root, which may be below zero.
-    return math.isfinite(cost) and cost >= 0
+        """Names of the terms that are NaN or infinite."""
+        return tuple(name for name, cost in self.by_term.items() if not math.isfinite(cost))
 
 
 @final

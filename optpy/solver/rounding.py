@@ -224,7 +224,7 @@ def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], x
         changed = apply(rounded)
         n = xp.maximum(n, xp.abs(changed))
         of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
-    return n + xp.sqrt(c) * math.sqrt(2 * cost / max(int(free.sum()), 1)), of_cost
+    return n + xp.sqrt(c) * math.sqrt(2 * max(cost, 0.0) / max(int(free.sum()), 1)), of_cost
 
 
 def largest_changes(here: Cost, costs: Iterable[Cost]) -> dict[str, float]:

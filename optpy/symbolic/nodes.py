@@ -16,6 +16,8 @@ This module only stores nodes: the rules that keep them canonical are in ``expr`
 
 from __future__ import annotations
 
+import os
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # as ``WeakValueDictionary``: in one step
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -247,13 +249,23 @@ def _find(key: tuple[Any, ...]) -> Expr | None:
     return None if entry is None else entry()
 
 
-def _forget(entry: Any, interned: dict[tuple[Any, ...], _Interned] = _interned, lock: Any = _lock) -> None:
+def _renew_lock() -> None:
+    """In the child of a fork: the thread that held the lock may not be there."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _forget(
+    entry: Any, interned: dict[tuple[Any, ...], _Interned] = _interned, remove: Any = _remove_dead_weakref
+) -> None:
     """Take out the entry of a node that is no more, unless its equal has been entered since."""
+    # No lock: this runs wherever a node ends, in a process that ends, too, whose other threads are stopped for good.
     # Defaults, as the names of this module may be gone before the last node is.
-    with lock:
-        found = interned.pop(entry.key, entry)
-        if found is not entry:
-            interned[entry.key] = found
+    remove(interned, entry.key)
 
 
 def _intern(key: tuple[Any, ...], node: Expr, children: tuple[Expr, ...], text: bytes) -> Expr:

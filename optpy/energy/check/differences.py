@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,10 @@ _BLURRED = 0.1
 _SURE = 1e-3
 """Nothing agrees where more of it is left."""
 _ROUNDED = 10.0
-"""The error of differences over the best step is rounding's where it is no more times the bound on that,"""
+"""The error of differences over the best step is rounding's where it is no more times the bound on that."""
 _NEAR, _STEEP = 8.0, 4.0
-"""and where that step is no more times the shortest, unless they are steeper than the derivative: next to a jump."""
+"""It is rounding's, too, where that step is no more times the shortest, unless the differences are steeper than the
+derivative: next to a jump."""
 _SHRUNK = 0.75
 """By which the steps shrink over which symbolic derivatives are compared with themselves."""
 _RESOLVED = 0.25
@@ -67,6 +68,14 @@ class _Group:
         """Whether rounding allows hardly any shorter step, for every row."""
         near: NDArray[np.bool_] = (self.column_of >= 0) & (step <= _NEAR * shortest)[self.column_of]
         return near
+
+
+class _Central(NamedTuple):
+    """Central differences over a step, in every row, and how much of them may be rounding."""
+
+    step: Floats
+    differences: Floats
+    rounding: Floats
 
 
 @final
@@ -127,11 +136,9 @@ class Differences:
         while batch := [
             self._group(g) for g in islice(waiting, max(1, self._function.at_a_time // (2 * steps_of_each)))
         ]:
-            steps = [(g, step) for g in batch for step in self._first_steps(g)]
-            central = self._central(steps)
-            for n, group in enumerate(batch):
-                told = slice(n * steps_of_each, (n + 1) * steps_of_each)
-                yield self._compared(group, [step for _, step in steps[told]], central[told])
+            told = self._central((g, step) for g in batch for step in self._first_steps(g))
+            for group in batch:
+                yield self._compared(group, [*islice(told, steps_of_each)])
 
     def _group(self, columns: NDArray[np.intp]) -> _Group:
         column_of = np.full(self._function.size, -1)
@@ -140,41 +147,39 @@ class Differences:
         entries, rounded = (self._entries(m, columns) for m in (self._jacobian, self._jacobian_rounding))
         return _Group(columns, column_of, entries, rounded)
 
-    def _first_steps(self, group: _Group) -> list[Floats]:
+    def _first_steps(self, group: _Group) -> Iterator[Floats]:
         """The steps that are always tried, and last the shortest that rounding allows within the tolerance."""
-        first = _FIRST_STEP * self._function.scale
-        local = self._shortest(group.column_of, self._tolerance * group.scale)
-        return [*(0.5**level * first for level in range(_LEVELS)), local]
+        for level in range(_LEVELS):
+            yield 0.5**level * _FIRST_STEP * self._function.scale
+        yield self._shortest(group.column_of, self._tolerance * group.scale)
 
-    def _compared(self, group: _Group, steps: list[Floats], central: list[tuple[Floats, Floats]]) -> Compared:
+    def _compared(self, group: _Group, first: Sequence[_Central]) -> Compared:
         shortest = self._shortest(group.column_of, _BLURRED * group.scale)
         tableau = Tableau()
-        for step, told in zip(steps[:_LEVELS], central[:_LEVELS], strict=True):
-            tableau.add(*told, near=group.near(step, shortest))
+        for step, central, rounding in first[:_LEVELS]:
+            tableau.add(central, rounding, near=group.near(step, shortest))
         found = Compared.of(group, tableau, self._tolerance)
-        local, rounding = central[_LEVELS]
+        _, local, rounding = first[_LEVELS]
         with np.errstate(invalid="ignore"):
             same = np.abs(tableau.best - local) <= 2 * (tableau.error + rounding + self._tolerance * group.scale)
         settled = (found.verdict == AGREES) & same
         if settled.all():
             return found
-        last = steps[_LEVELS - 1]
-        further = self._further_steps(group, shortest)
-        for step, told in zip(further, self._central([(group, step) for step in further]), strict=True):
+        last, _, _ = first[_LEVELS - 1]
+        for step, central, rounding in self._central((group, step) for step in self._further_steps(group, shortest)):
             # What a row is told depends on its own column only, however far other columns still go.
             shorter = group.widths(step) < group.widths(last)
-            tableau.add(*told, shorter & ~settled, near=group.near(step, shortest))
+            tableau.add(central, rounding, shorter & ~settled, near=group.near(step, shortest))
             last = step
         return self._doubted(Compared.of(group, tableau, self._tolerance), group)
 
-    def _further_steps(self, group: _Group, shortest: Floats) -> list[Floats]:
+    def _further_steps(self, group: _Group, shortest: Floats) -> Iterator[Floats]:
         """Down to the shortest that rounding allows."""
-        steps: list[Floats] = []
         for level in range(_LEVELS, _MOST_LEVELS):
-            steps.append(np.maximum(0.5**level * _FIRST_STEP * self._function.scale, shortest))
-            if (steps[-1] == shortest)[group.columns].all():
+            step = np.maximum(0.5**level * _FIRST_STEP * self._function.scale, shortest)
+            yield step
+            if (step == shortest)[group.columns].all():
                 break
-        return steps
 
     def _doubted(self, found: Compared, group: _Group) -> Compared:
         """Disagreements, but undecided where the symbolic derivative tells of something too small to be seen.
@@ -220,21 +225,21 @@ class Differences:
         entries[here.row] = here.data
         return entries
 
-    def _central(self, steps: Sequence[tuple[_Group, Floats]]) -> list[tuple[Floats, Floats]]:
-        """(F(x + h) - F(x - h)) / 2h in every row, and how much of it may be rounding, for each group's step h."""
-        changes = np.zeros((2 * len(steps), len(self._function.scale)))
-        for n, (group, step) in enumerate(steps):
-            changes[2 * n, group.columns] = step[group.columns]
-            changes[2 * n + 1, group.columns] = -step[group.columns]
-        values = self._function(changes)
-        found: list[tuple[Floats, Floats]] = []
-        for n, (group, step) in enumerate(steps):
-            width = group.widths(step)
-            with np.errstate(invalid="ignore"):
-                central = (values[2 * n] - values[2 * n + 1]) / (2 * width)
-            # What reads no x does not change.
-            found.append((central, np.where(group.column_of >= 0, self._rounding / width, 0.0)))
-        return found
+    def _central(self, steps: Iterable[tuple[_Group, Floats]]) -> Iterator[_Central]:
+        """(F(x + h) - F(x - h)) / 2h in every row, for each group's step h; several steps are evaluated at a time."""
+        waiting = iter(steps)
+        while some := [*islice(waiting, max(1, self._function.at_a_time // 2))]:
+            changes = np.zeros((2 * len(some), len(self._function.scale)))
+            for n, (group, step) in enumerate(some):
+                changes[2 * n, group.columns] = step[group.columns]
+                changes[2 * n + 1, group.columns] = -step[group.columns]
+            values = self._function(changes)
+            for n, (group, step) in enumerate(some):
+                width = group.widths(step)
+                with np.errstate(invalid="ignore"):
+                    central = (values[2 * n] - values[2 * n + 1]) / (2 * width)
+                # What reads no x does not change.
+                yield _Central(step, central, np.where(group.column_of >= 0, self._rounding / width, 0.0))
 
     def _shortest(self, column_of: NDArray[np.intp], left: Floats) -> Floats:
         """For each column the shortest step, a power of two, whose rounding is no more than ``left`` in any row."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from optpy.errors import InternalError
 from optpy.ir.points import Integers
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import Value, evaluate
-
-if TYPE_CHECKING:
-    pass
 
 Booleans = NDArray[np.bool_]
 

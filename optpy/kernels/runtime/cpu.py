@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_char, c_int64, c_void_p
 from typing import final
 
+from optpy.ir import LATE
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
@@ -15,6 +16,9 @@ from optpy.kernels.runtime.threads import available_cores
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.sections import shares
+
+_COMPILERS = 16
+"""At most so many run side by side: each takes some 100 MB."""
 
 
 def team_source(scalars: Sequence[str]) -> list[str]:
@@ -57,11 +61,11 @@ class CpuLibrary:
         self._taken: list[Compiled] = []
         self._companions: dict[str, ctypes.CDLL] = {}
         self._complete = False
-        count = len(program.numbers.lists)
+        late = {kernel for group, kernels in program.groups.items() if group.task in LATE for kernel in kernels}
+        count = len(program.numbers.lists) - len(late)
         what = f"{count} kernel{'s' * (count != 1)}"
-        self.kernels = self._take(
-            compile_c(program.source, name="energy", parts=shares(program.sections, available_cores()), what=what)
-        )
+        parts = shares(program.sections, min(available_cores(), _COMPILERS))
+        self.kernels = self._take(compile_c(program.source, name="energy", parts=parts, what=what))
         self.loops = self._take(loops(self.scalars))
         self.loops.optpy_run.argtypes = [POINTER(Context), c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p]
         self.loops.optpy_run.restype = None

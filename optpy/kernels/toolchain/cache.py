@@ -1,4 +1,4 @@
-"""Compiled libraries on disk: shared by processes that may be killed at any moment.
+"""Compiled libraries, and programs, on disk: shared by processes that may be killed at any moment.
 
 One entry is one folder (source, library, digest of the library). It is built in a folder of its own and
 renamed into place, so an entry is there whole or not at all; what a crash of the machine may still have cut

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _WORTH = 8_000
-"""Characters of C for which it is worth starting a compiler: 0.1 s, twice what it takes to read the head of the source
-(bench/compile_times.py)."""
+"""Characters of C for which it is worth starting a compiler: those of image warping take 0.1 s, twice as long as the
+head of the source (`python -m bench --parts compile` measures whole compilations)."""
 
 ALL_SECTIONS = """#ifndef OPTPY_FIRST
 #define OPTPY_FIRST 0
 #define OPTPY_END 0x7fffffff
 #endif"""
-"""Stands before the sections: who does not choose compiles all."""
+"""The text before the sections, by which all are compiled where none are chosen."""
 
 
 def in_sections(texts: Sequence[str]) -> str:

@@ -22,12 +22,12 @@ def test_kernels_of_residuals_are_compiled_when_they_are_asked_for(monkeypatch: 
     N = op.dims("N")
     i = op.indices(N)
     X = op.Unknown("X", (N,))
-    data = {"X": np.zeros(5), "a": np.array([1.0, 2.0, -1.0, 0.0, 3.0])}
-    session = op.compile(op.Energy(root=op.sqrt(X[i] - op.Array("a", (N,))[i])), "cpu", np.float64).start(data)
+    data = {"X": np.zeros(5), "a": np.array([1.0, -2.0, -1.0, -4.0, 3.0])}
+    session = op.compile(op.Energy(depth=op.log(X[i] - op.Array("a", (N,))[i])), "cpu", np.float64).start(data)
     assert names == ["energy"]
-    with pytest.raises(op.DataError, match=r"root.*is nan at \[N=0\]"):
+    with pytest.raises(op.DataError, match=r"depth.*is nan at \[N=0\]"):
         session.run()
     assert names == ["energy", "late"]
-    with pytest.raises(op.DataError, match=r"root.*is nan at \[N=0\]"):
+    with pytest.raises(op.DataError, match=r"depth.*is nan at \[N=0\]"):
         session.run()
     assert names == ["energy", "late"]
