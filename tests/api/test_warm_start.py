@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import pickle
+import py_compile
 import re
 import shutil
 import subprocess
@@ -411,6 +412,20 @@ def test_other_code_has_other_keys(tmp_path: Path) -> None:
     second, _ = asked("kernels/c/loops.h")
     third, _ = asked("symbolic/factor.py")
     assert len({first, second, third, "None"}) == 4
+
+
+def test_bytecode_without_sources_has_no_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "run.h").write_text("")
+    asked = [sys.executable, "-c", "import own_code; print(own_code.fingerprint())"]
+
+    def fingerprint() -> str:
+        return subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    shutil.copy(ROOT / "optpy" / "own_code.py", tmp_path)
+    assert len(fingerprint()) == 64
+    py_compile.compile(str(tmp_path / "own_code.py"), str(tmp_path / "own_code.pyc"))
+    (tmp_path / "own_code.py").unlink()
+    assert fingerprint() == "None"
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

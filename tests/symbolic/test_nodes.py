@@ -6,9 +6,11 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import warnings
 from fractions import Fraction
 from random import Random
 
@@ -249,3 +251,30 @@ def test_children_and_kinds() -> None:
     order = topological((e, x))
     assert order[-1] is e
     assert set(order) == {x, y, mul(x, y), e}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_the_child_of_a_fork_builds_and_drops_nodes_though_another_thread_held_the_lock() -> None:
+    kept = [nodes.const(12345.678)]
+    held, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with nodes._lock:
+            held.set()
+            ended.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads
+            child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends a child that waits
+            kept.clear()
+            os._exit(0 if nodes.const(87654.321).value == 87654.321 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ended.set()
+        thread.join()

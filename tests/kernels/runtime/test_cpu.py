@@ -31,3 +31,19 @@ def test_kernels_of_residuals_are_compiled_when_they_are_asked_for(monkeypatch: 
     with pytest.raises(op.DataError, match=r"depth.*is nan at \[N=0\]"):
         session.run()
     assert names == ["energy", "late"]
+
+
+def test_where_they_cannot_be_compiled_the_term_is_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_c = vars(cpu)["compile_c"]
+
+    def without_room(source: str, *, name: str, **options: Any) -> Any:
+        if name == "late":
+            raise op.CompileError("no room is left")
+        return compile_c(source, name=name, **options)
+
+    monkeypatch.setattr(cpu, "compile_c", without_room)
+    N = op.dims("N")
+    X = op.Unknown("X", (N,))
+    energy = op.Energy(depth=op.log(X[op.indices(N)]))
+    with pytest.raises(op.DataError, match=r"cost is nan \(term 'depth'\).*since no room is left"):
+        op.compile(energy, "cpu", np.float64).solve({"X": np.full(5, -1.0)})
