@@ -19,8 +19,10 @@ from optpy.ir import Group, Problem, VectorKind, tangent
 from optpy.solver.protocol import Cost, Hidden, Rounding
 from optpy.solver.rounding import (
     PROBES,
+    Changes,
     Everything,
     Span,
+    changes_by_rounding,
     cosine,
     is_stiff,
     largest_changes,
@@ -58,10 +60,11 @@ class Arithmetic:
         self.n_residuals = sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in terms)
         self.n_unknowns = sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in unknowns)
         self.stiff: bool | None = None  # at this x; None: not known
+        self._changes: tuple[float, Any, Changes] | None = None  # likewise, with the cost, and the module of the arrays
 
     def moved(self) -> None:
         """The problem is to be linearised elsewhere, or with other data."""
-        self.stiff = None
+        self.stiff = self._changes = None
 
     @property
     def is_exact(self) -> bool:
@@ -91,11 +94,17 @@ class Arithmetic:
 
         def found(xp: Any) -> Rounding:
             v = self._flat(xp)
-            return rounding(
-                v.read(VectorKind.G), v.diagonal(), v.magnitudes(), v.read(VectorKind.DELTA), cost, v.apply_jtj, xp
-            )
+            changes = self._changes_by_rounding(v, cost)
+            return rounding(v.read(VectorKind.G), v.diagonal(), v.read(VectorKind.DELTA), changes, xp)
 
         return self._where_there_is_room(found)
+
+    def _changes_by_rounding(self, v: FlatVectors, cost: float) -> Changes:
+        """Computed once for each x: several products with J^T J."""
+        if self._changes is None or self._changes[:2] != (cost, v.xp):
+            changes = changes_by_rounding(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, v.xp)
+            self._changes = cost, v.xp, changes
+        return self._changes[2]
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""
@@ -199,7 +208,7 @@ class Arithmetic:
 
         def write(xp: Any) -> None:
             v = self._flat(xp)
-            v.write(VectorKind.G, unit * rounded_gradient(v.diagonal(), v.magnitudes(), cost, v.apply_jtj, xp))
+            v.write(VectorKind.G, unit * rounded_gradient(v.diagonal(), self._changes_by_rounding(v, cost), xp))
 
         self._where_there_is_room(write)
 

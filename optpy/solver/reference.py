@@ -19,7 +19,9 @@ from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearSta
 from optpy.solver.rounding import (
     CAREFUL,
     PROBES,
+    Changes,
     Real,
+    changes_by_rounding,
     cosine,
     largest_changes,
     nearly_undamped,
@@ -107,7 +109,10 @@ class ReferenceProblem:
 
     def rounding(self, cost: float) -> Rounding:
         """See `NonlinearProblem.rounding`."""
-        return rounding(self._g, self._c, np.abs(self.x), self._delta, cost, self._apply_jtj)
+        return rounding(self._g, self._c, self._delta, self._changes(cost))
+
+    def _changes(self, cost: float) -> Changes:
+        return changes_by_rounding(self._c, np.abs(self.x), cost, self._apply_jtj)
 
     def curvature(self) -> float:
         """See `NonlinearProblem.curvature`."""
@@ -128,7 +133,7 @@ class ReferenceProblem:
 
     def hidden(self, cost: float, unit: float, safe_point: SafePoint, *, of_rounding: bool) -> Hidden:
         """See `NonlinearProblem.hidden`."""
-        n = rounded_gradient(self._c, np.abs(self.x), cost, self._apply_jtj)
+        n = rounded_gradient(self._c, self._changes(cost))
         self.damp(nearly_undamped(unit, self.curvature()))
         e, solved = pcg(self, unit * n, replace(CAREFUL, safe_point=safe_point), [])
         told = solved.status is LinearStatus.CONVERGED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
 import numpy as np
@@ -48,13 +49,22 @@ def least_damping(floor: float, curvature: float) -> float:
     return floor * curvature if 0 < curvature < 1 else floor
 
 
-def rounding(
-    g: Real, c: Real, x: Real, step: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np
-) -> Rounding:
-    """The effect of rounding x on the gradient and on the cost.
+@final
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes that rounding x makes, in units of the precision, and of its square.
 
-    The relative gradient is the larger of max_i |g_i| / n_i and |g.step| / ||n step||, where rounding changes g_i by
-    about precision n_i:
+    Attributes:
+        gradient: n, the largest of each entry.
+        cost: the largest.
+    """
+
+    gradient: Real
+    cost: float
+
+
+def changes_by_rounding(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Changes:
+    """The changes of the gradient and of the cost by rounding x:
 
         n_i = max_s |J^T J (s x)|_i + sqrt(c_i) ||F|| / sqrt(n)        s: a few vectors of random signs
 
@@ -63,40 +73,60 @@ def rounding(
     Where F is nothing but rounding, as where J is singular and F = 0 can be reached, the ratio is of the order of the
     precision, too.
 
-    The entries alone say little where J^T J is ill-conditioned: each may be below the rounding of stiff residuals, and
-    all together have a slope along a direction in which those do not change; the step is such a direction.
-
-    The cost of rounding is the largest 1/2 ||J (s x)||^2 = 1/2 (s x).J^T J (s x).
+    The change of the cost is the largest 1/2 ||J (s x)||^2 = 1/2 (s x).J^T J (s x).
 
     Args:
-        g, c: the gradient and the diagonal of J^T J, (n,). Where c is 0, nothing depends on the unknown.
+        c: the diagonal of J^T J, (n,). Where it is 0, nothing depends on the unknown.
         x: the magnitude of the unknown along each coordinate, (n,).
-        step: (n,); it may be 0.
         cost: 1/2 ||F||^2.
         apply: from p to J^T J p, both (n,).
         xp: the module of the arrays: NumPy, or one with its names for arrays on a GPU, which stay there.
+    """
+    free = c > 0
+    n, of_cost = xp.zeros_like(c), 0.0
+    with np.errstate(all="ignore"):
+        for probe in range(PROBES):
+            rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
+            changed = apply(rounded)
+            n = xp.maximum(n, xp.abs(changed))
+            of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
+        # A cost below zero: a root is squared as what is under it.
+        n = n + xp.sqrt(c) * math.sqrt(2 * max(cost, 0.0) / max(int(free.sum()), 1))
+    return Changes(n, of_cost)
+
+
+def rounding(g: Real, c: Real, step: Real, changes: Changes, xp: Any = np) -> Rounding:
+    """The gradient relative to its change n by rounding x: the larger of max_i |g_i| / n_i and |g.step| / ||n step||.
+
+    The entries alone say little where J^T J is ill-conditioned: each may be below the rounding of stiff residuals, and
+    all together have a slope along a direction in which those do not change; the step is such a direction.
+
+    Args:
+        g, c: the gradient and the diagonal of J^T J, (n,). Where c is 0, nothing depends on the unknown.
+        step: (n,); it may be 0.
+        changes: by rounding x.
+        xp: the module of the arrays.
 
     Returns:
-        Both in units of the precision, and of its square; not finite where something overflows.
+        That, in units of the precision, and the change of the cost, in units of its square; not finite where something
+        overflows.
     """
-    n_free = int((c > 0).sum())
-    if n_free == 0:
+    if not bool((c > 0).any()):
         return Rounding(0.0, 0.0)
+    n = changes.gradient
     with np.errstate(all="ignore"):
-        n, of_cost = _of_gradient(c, x, cost, apply, xp)
         # Without products of vectors, which would take a library of linear algebra on a GPU.
         entries = xp.where((c > 0) & (g != 0), xp.abs(g) / n, 0.0).max()
         slope = (g * step).sum()
         length = xp.sqrt(((n * step) ** 2).sum())
         along = abs(float(slope)) / float(length) if bool((g * step).any()) else 0.0
-    return Rounding(float(np.maximum(float(entries), along)), of_cost)
+    return Rounding(float(np.maximum(float(entries), along)), changes.cost)
 
 
-def rounded_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any = np) -> Real:
-    """The gradient that rounding may make of 0, in units of the precision: the n_i of `rounding`, with signs."""
+def rounded_gradient(c: Real, changes: Changes, xp: Any = np) -> Real:
+    """The gradient that rounding may make of 0, in units of the precision: n with random signs."""
     with np.errstate(all="ignore"):
-        n, _ = _of_gradient(c, x, cost, apply, xp)
-        noise: Real = xp.where(c > 0, random_signs(len(c), PROBES, xp) * n, 0.0)
+        noise: Real = xp.where(c > 0, random_signs(len(c), PROBES, xp) * changes.gradient, 0.0)
     return noise
 
 
@@ -213,18 +243,6 @@ def _gram(span: Span, W: NDArray[np.float64], apply: Callable[[Real], Real]) -> 
     with np.errstate(all="ignore"):
         A: NDArray[np.float64] = W @ np.stack([span.moments(apply(span.vector(w))) for w in W], axis=1)
     return A
-
-
-def _of_gradient(c: Real, x: Real, cost: float, apply: Callable[[Real], Real], xp: Any) -> tuple[Real, float]:
-    """The n_i of `rounding`, and the cost of rounding."""
-    free = c > 0
-    n, of_cost = xp.zeros_like(c), 0.0
-    for probe in range(PROBES):
-        rounded = xp.where(free, random_signs(len(x), probe, xp) * x, 0.0)
-        changed = apply(rounded)
-        n = xp.maximum(n, xp.abs(changed))
-        of_cost = float(np.maximum(of_cost, float((rounded * changed).sum()) / 2))
-    return n + xp.sqrt(c) * math.sqrt(2 * max(cost, 0.0) / max(int(free.sum()), 1)), of_cost
 
 
 def largest_changes(here: Cost, costs: Iterable[Cost]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 from optpy.solver import Minimizer, SolveOptions, Status, Summary
 from optpy.solver.precision import ROUNDINGS, noise_test, rounding_test
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
-from optpy.solver.rounding import Everything, Real, left_in, rounding
+from optpy.solver.rounding import Everything, Real, changes_by_rounding, left_in, rounding
 from tests.support.known_problems import ReferenceProblemWith
 
 EPS = float(np.finfo(np.float64).eps)
@@ -23,7 +23,8 @@ def at(A: Real, y: Real, x: Any, step: Real | None = None) -> float:
     F = A @ x - y
     c = np.sum(A * A, axis=0)
     step = np.zeros_like(x) if step is None else step
-    return rounding(A.T @ F, c, np.abs(x), step, 0.5 * float(F @ F), lambda p: A.T @ (A @ p)).relative_gradient
+    changes = changes_by_rounding(c, np.abs(x), 0.5 * float(F @ F), lambda p: A.T @ (A @ p))
+    return rounding(A.T @ F, c, step, changes).relative_gradient
 
 
 def random(rows: int, columns: int, seed: int) -> tuple[Real, Real]:
