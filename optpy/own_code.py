@@ -31,7 +31,9 @@ def _files(folder: str) -> Iterator[tuple[str, int, int, int, int]]:
 
 def _seen() -> _Files:
     with suppress(OSError):  # packed otherwise, or just being installed
-        return tuple(sorted(_files(_PACKAGE)))
+        found = tuple(sorted(_files(_PACKAGE)))
+        if any(path == os.path.join(_PACKAGE, "own_code.py") for path, *_ in found):  # not bytecode alone
+            return found
     return ()
 
 
@@ -43,8 +45,7 @@ def fingerprint() -> str | None:
     as where bytecode alone is installed."""
     with suppress(OSError):
         found = _hash(_LOADED)
-        has_sources = any(path == os.path.join(_PACKAGE, "own_code.py") for path, *_ in _LOADED)
-        if has_sources and _seen() == _LOADED:  # asked every time: who edits files may load modules again
+        if _LOADED and _seen() == _LOADED:  # asked every time: who edits files may load modules again
             return found
     return None
 

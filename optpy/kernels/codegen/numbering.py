@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Extent, Field, Group, Role, Routine, Vector, VectorKind
+from optpy.ir import LATE, Extent, Field, Group, Role, Routine, Vector, VectorKind
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
@@ -31,6 +31,11 @@ class Numbers:
     sums: tuple[tuple[tuple[str, bool], ...], ...]
     solved: dict[tuple[Extent, ...], Field]
     symbols: SymbolTable
+
+    @property
+    def late(self) -> frozenset[int]:
+        """The kernels that are compiled when they are first asked for."""
+        return frozenset(n for group, members in self.groups.items() if group.task in LATE for n in members)
 
 
 @final

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import LATE, Coupling, Extent, Group, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import Coupling, Extent, Group, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
@@ -108,7 +108,7 @@ def c_program(
         conventions = Conventions(numbers.symbols, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, conventions, n, r))
         functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
-    late = {kernel for group, kernels in numbers.groups.items() if group.task in LATE for kernel in kernels}
+    late = numbers.late
     solving = [n for n in range(len(functions)) if n not in late]
     sections = [*(functions[n] for n in solving), _tables(numbered, solving, normal)]
     last = "\n\n".join([*(functions[n] for n in sorted(late)), _completion(numbered, late)])

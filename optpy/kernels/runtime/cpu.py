@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_char, c_int64, c_void_p
 from typing import final
 
-from optpy.ir import LATE
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
@@ -61,8 +60,7 @@ class CpuLibrary:
         self._taken: list[Compiled] = []
         self._companions: dict[str, ctypes.CDLL] = {}
         self._complete = False
-        late = {kernel for group, kernels in program.groups.items() if group.task in LATE for kernel in kernels}
-        count = len(program.numbers.lists) - len(late)
+        count = len(program.numbers.lists) - len(program.numbers.late)
         what = f"{count} kernel{'s' * (count != 1)}"
         parts = shares(program.sections, min(available_cores(), _COMPILERS))
         self.kernels = self._take(compile_c(program.source, name="energy", parts=parts, what=what))

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from optpy.ir import LATE, Field, Group, Hypergraph
+from optpy.ir import Field, Group, Hypergraph
 from optpy.kernels.codegen.symbol_table import SegmentList
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
@@ -202,7 +202,7 @@ class CpuExecutor:
 
     def _call(self, group: Group) -> GroupCall:
         kernels = self.program.groups.get(group, ())
-        if group.task in LATE:
+        if not self.program.numbers.late.isdisjoint(kernels):
             self.library.complete()
         threads = [self._threads_for(kernel) for kernel in kernels]
         call = GroupCall.of(kernels, threads, [self.program.numbers.sums[kernel] for kernel in kernels])
