@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.check.differences import AGREES, DISAGREES, UNDECIDED, Compared, Differences
 from optpy.energy.check.displaced import DisplacedResiduals
 from optpy.energy.check.evaluation import solved_elements
-from optpy.energy.check.jacobian import bound_jacobian, jacobian_rounding, partials_of
+from optpy.energy.check.jacobian import bound_jacobian, jacobian_rounding
 from optpy.energy.data.binding import bind
 from optpy.energy.language.manifold import Floats
 
@@ -96,15 +96,14 @@ def gradient_report(problem: ir.Problem, data: Mapping[str, Any], tolerance: flo
     Reference: C. Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Advances in Engineering Software, 1982.
     """
     bound = bind(problem, data, np.float64)
-    partials = partials_of(problem)
-    jacobian: csc_matrix = bound_jacobian(problem, partials, bound).tocsc()
+    jacobian: csc_matrix = bound_jacobian(problem, bound).tocsc()
     solved = [np.repeat(solved_elements(problem, u, bound).ravel(), ir.tangent(u).channels) for u in problem.unknowns]
     function = DisplacedResiduals(problem, bound)
 
     def jacobian_at(change: Floats) -> csc_matrix:
-        return bound_jacobian(problem, partials, function.at(change)).tocsc()
+        return bound_jacobian(problem, function.at(change)).tocsc()
 
-    rounded = jacobian_rounding(problem, partials, function.nearby).tocsc()
+    rounded = jacobian_rounding(problem, function.nearby).tocsc()
     differences = Differences(function, jacobian_at, jacobian, rounded, tolerance)
     worst: dict[str, tuple[int, float, WorstEntry]] = {}
     for found in differences.compared(independent_columns(jacobian, np.flatnonzero(np.concatenate(solved)))):

@@ -34,26 +34,23 @@ def partials_of(problem: ir.Problem) -> tuple[Partials, ...]:
 
 def jacobian(problem: ir.Problem, data: Mapping[str, Any]) -> csr_matrix:
     """See ``Energy.jacobian``."""
-    return bound_jacobian(problem, partials_of(problem), bind(problem, data, np.float64))
+    return bound_jacobian(problem, bind(problem, data, np.float64))
 
 
-def jacobian_rounding(problem: ir.Problem, partials: Sequence[Partials], bound: BoundData) -> csr_matrix:
+def jacobian_rounding(problem: ir.Problem, bound: BoundData) -> csr_matrix:
     """A bound on the rounding errors in the entries of ``bound_jacobian``."""
 
     def errors(roots: Sequence[Expr], leaf_values: Callable[[Any], Value]) -> list[Value]:
         return rounding(roots, leaf_values, lambda _: np.float64(0))
 
-    return bound_jacobian(problem, partials, bound, errors)
+    return bound_jacobian(problem, bound, errors)
 
 
-def bound_jacobian(
-    problem: ir.Problem, partials: Sequence[Partials], bound: BoundData, evaluate: Evaluator = evaluate
-) -> csr_matrix:
+def bound_jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluator = evaluate) -> csr_matrix:
     """The Jacobian at data that is bound already, or what else is to be evaluated of its entries.
 
     Args:
         problem: the residuals and unknowns.
-        partials: of the problem: derived once for many points.
         bound: the data.
         evaluate: makes numbers of the derivatives.
     """
@@ -64,7 +61,7 @@ def bound_jacobian(
     first_rows = _first(range(len(points)), points)
     nothing = np.zeros(0, np.int64)
     entries: list[tuple[Integers, Integers, Floats]] = [(nothing, nothing, np.zeros(0))]
-    for n, (r, derivatives) in enumerate(zip(problem.residuals, partials, strict=True)):
+    for n, (r, derivatives) in enumerate(zip(problem.residuals, partials_of(problem), strict=True)):
         row = first_rows[n]
         for slab in ir.slabs(r.domain, bound.sizes):
             entries += derivatives.entries(slab, bound, columns_of, row, evaluate=evaluate)
