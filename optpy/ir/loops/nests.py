@@ -31,9 +31,10 @@ from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 Block = tuple["Statement", ...]
 """Statements, one after the other."""
 
-LoopKind = Literal["serial", "independent", "unrolled", "lanes"]
+LoopKind = Literal["serial", "independent", "short", "unrolled", "lanes"]
 """Who runs the steps of a loop: one thread, one after the other; one thread, in vectors, as no step reads what another
-one stores; one thread, unrolled; the threads that work on one point, in turns."""
+one stores; the same, one vector at a time, as there are few; one thread, unrolled; the threads that work on one point,
+in turns."""
 
 
 @final

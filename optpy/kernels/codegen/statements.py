@@ -9,6 +9,9 @@ from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
 from optpy.symbolic.affine import Divides
 
+_BEFORE = {"independent": "OPTPY_INDEPENDENT", "short": "OPTPY_SHORT", "unrolled": "#pragma unroll"}
+"""The line before a loop, by its kind."""
+
 
 class StatementPrinter:
     """Prints blocks of statements; each target adds its own.
@@ -183,7 +186,7 @@ class StatementPrinter:
     def _loop(self, s: loops.Loop) -> list[str]:
         name, step = str(s.variable), f"++{s.variable}" if s.step == 1 else f"{s.variable} += {s.step}"
         low, high = self._spell.integer(s.low), self._spell.integer(s.high)
-        before = {"independent": ["OPTPY_INDEPENDENT"], "unrolled": ["#pragma unroll"]}.get(s.kind, [])
+        before = [_BEFORE[s.kind]] if s.kind in _BEFORE else []
         start = f"{low} + lane" if s.kind == "lanes" else low
         step = f"{name} += lanes" if s.kind == "lanes" else step
         return [

@@ -58,8 +58,10 @@ def _summed(block: loops.Block) -> loops.Block:
     return loops.rewrite(block, rule)
 
 
-def _row(points: loops.Points, body: loops.Block, low: str, high: str) -> loops.Loop:
-    return loops.Loop(points.last, Affine.of(_V(low)), Affine.of(_V(high)), body, "independent")
+def _row(
+    points: loops.Points, body: loops.Block, low: str, high: str, kind: loops.LoopKind = "independent"
+) -> loops.Loop:
+    return loops.Loop(points.last, Affine.of(_V(low)), Affine.of(_V(high)), body, kind)
 
 
 def _ends(points: loops.Points) -> loops.Loop:
@@ -75,7 +77,7 @@ def _ends(points: loops.Points) -> loops.Loop:
         (
             loops.Let("start", either("begin", "high")),
             loops.Let("stop", either("low", "end")),
-            _row(points, points.border, "start", "stop"),
+            _row(points, points.border, "start", "stop", "short"),
         ),
     )
 
