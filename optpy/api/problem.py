@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, Literal, final
 
 from numpy.typing import NDArray
@@ -282,7 +281,7 @@ class CompiledProblem:
         self._arithmetic.write_noise(cost, unit)
         try:
             self.damp(nearly_undamped(unit, self.curvature()))
-            solved = self._linear_solver.solve(replace(CAREFUL, safe_point=safe_point), True, lambda: None)
+            solved = self._linear_solver.solve(CAREFUL._replace(safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
             return Hidden(self._arithmetic.change_along_step() if told else math.inf)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, final
 
 from optpy.ir import Extent, Field, Hypergraph
@@ -15,7 +14,7 @@ from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Implementation, Record
 from optpy.linear.registry import REGISTRY, applies, check, named, refuse_on_gpu
 from optpy.linear.right_hand_side import RightHandSide
-from optpy.linear.safe_work import OutOfTime, SafeWork
+from optpy.linear.safe_work import OutOfTime
 from optpy.linear.system import System
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
@@ -144,7 +143,7 @@ class LinearSolver:
             damped: whether A = J^T J + D, or J^T J alone.
             ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
-        self._loop.safe_work = SafeWork(limits.safe_point)
+        self._loop.safe_work.begin(limits.safe_point)
         rows, address = (None, None) if self.trace is None else self._loop.trace(limits.max_iterations)
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None
@@ -153,13 +152,13 @@ class LinearSolver:
             summary = solved.summary
             if summary is None and state.k == 0:  # another preconditioner begins anew
                 spent += solved.iterations
-                limits = replace(limits, max_iterations=limits.max_iterations - solved.iterations)
+                limits = limits._replace(max_iterations=limits.max_iterations - solved.iterations)
         if self._choice.settle(state.Q, ended=summary.status is not LinearStatus.TIME_LIMIT):
             self.method(self._choice.record).trust()
         if rows is not None and self.trace is not None:
             found = self._loop.executor.host(rows)[: state.k]
             self.trace.extend(PCGScalars(int(row[0]), *map(float, row[1:])) for row in found)
-        return replace(summary, iterations=spent + summary.iterations)
+        return summary._replace(iterations=spent + summary.iterations) if spent else summary
 
     def solve_for(self, b: Mapping[Field, Any], limits: LinearLimits, damped: bool) -> LinearSummary:
         """Solve (J^T J + D) x = b from x = 0, for any b; x is the vector "delta" afterwards.
@@ -188,7 +187,7 @@ class LinearSolver:
                 go_on(state)
             method = self.method(named("block_jacobi" if self.blocks else "jacobi", self.system))
             self._used[method.name] = None
-            return method.solve(state, replace(request, patience=None))
+            return method.solve(state, request._replace(patience=None))
 
     def _reported(self, state: PcgState, request: SolveRequest) -> Solved:
         before = state.k

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import final
+from typing import NamedTuple, final
 
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
@@ -25,8 +24,7 @@ class Outcome(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SolveRequest:
+class SolveRequest(NamedTuple):
     """One linear solve.
 
     Attributes:
@@ -43,8 +41,7 @@ class SolveRequest:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Solved:
+class Solved(NamedTuple):
     """The part of a linear solve that one preconditioner has done.
 
     Attributes:

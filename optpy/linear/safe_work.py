@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from ctypes import CFUNCTYPE, c_int, c_void_p
 from enum import IntEnum
 from typing import final
@@ -54,14 +54,24 @@ class OutOfTime(Exception):
 class SafeWork:
     """Does work, native or in Python, that a safe point cuts short: where Ctrl-C has come, and at its deadline.
 
+    One serves many solves, as the function that native code calls takes long to make.
+
     Args:
-        safe_point: of the solve.
+        safe_point: of the first solve.
     """
 
     def __init__(self, safe_point: SafePoint = UNDISTURBED) -> None:
-        self._safe_point = safe_point
+        self._at = [safe_point]  # shared with what polls, which does not keep this alive
         self._caught: list[BaseException] = []
         self._state: _NativeSafePoint | None = None
+
+    def begin(self, safe_point: SafePoint) -> None:
+        """From now on the work is of another solve.
+
+        Args:
+            safe_point: of the solve.
+        """
+        self._at[0] = safe_point
 
     def check(self) -> None:
         """A safe point of work in Python.
@@ -69,8 +79,9 @@ class SafeWork:
         Raises:
             OutOfTime: the deadline has passed.
         """
-        self._safe_point.poll()
-        if self._safe_point.is_late:
+        (safe_point,) = self._at
+        safe_point.poll()
+        if safe_point.is_late:
             raise OutOfTime
 
     def finish(self, work: Callable[[int], object]) -> None:
@@ -93,9 +104,10 @@ class SafeWork:
         Args:
             work: called with the address of the native structure.
         """
-        self._safe_point.poll()
+        (safe_point,) = self._at
+        safe_point.poll()
         state = self._native()
-        state.time_left = self._safe_point.seconds_left
+        state.time_left = safe_point.seconds_left
         work(ctypes.addressof(state))
         if self._caught:
             self._state = None  # which would be interrupted forever
@@ -104,7 +116,7 @@ class SafeWork:
 
     def _native(self) -> _NativeSafePoint:
         if self._state is None:
-            polls = _polls(self._safe_point.poll, self._caught)
+            polls = _polls(self._at, self._caught)
             next(polls)
             poll = _POLL(polls.__next__)
             self._state = _NativeSafePoint(poll=ctypes.cast(poll, c_void_p).value, period=SLICE)
@@ -115,14 +127,14 @@ class SafeWork:
 _POLL = CFUNCTYPE(c_int)
 
 
-def _polls(poll: Callable[[], None], caught: list[BaseException]) -> Generator[int, None, None]:
+def _polls(at: Sequence[SafePoint], caught: list[BaseException]) -> Generator[int, None, None]:
     """0 again and again, and 1 when a poll has raised, or a handler of signals: Python calls these when this goes on.
 
     A generator, since in a function they would be called before it has entered a try statement.
     """
     try:
         while True:
-            poll()
+            at[0].poll()
             yield 0
     except GeneratorExit:
         return

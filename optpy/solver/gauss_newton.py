@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final, final
 
 from optpy.solver.options import SolveOptions
@@ -70,7 +69,7 @@ class GaussNewton:
     def refuse(self, proposal: Proposal) -> Proposal:
         """See `Method.refuse`."""
         message = f"After a full step {NON_FINITE_GRADIENT}; method='lm' would shorten the step."
-        return replace(proposal, accepted=False, ending=_failure(message))
+        return proposal._replace(accepted=False, ending=_failure(message))
 
 
 def _failure(message: str) -> Ending:

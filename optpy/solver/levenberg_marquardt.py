@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import final
 
 from optpy.solver.options import SolveOptions
@@ -88,7 +87,7 @@ class LevenbergMarquardt:
         """See `Method.refuse`: the radius is what a rejected step would have left."""
         self._region = self._fallback
         self._non_finite = NON_FINITE_GRADIENT
-        return replace(proposal, accepted=False, ending=self._smallest_region())
+        return proposal._replace(accepted=False, ending=self._smallest_region())
 
     def _damping(self, problem: NonlinearProblem) -> Damping:
         o = self._options
@@ -104,7 +103,7 @@ class LevenbergMarquardt:
         if retry and self._region.radius > self._options.min_radius:
             return proposal
         message = f"{self._invalid_steps} linear solves in a row gave no usable step. {reason}"
-        return replace(proposal, ending=Ending(Status.FAILURE, message))
+        return proposal._replace(ending=Ending(Status.FAILURE, message))
 
     def _smallest_region(self) -> Ending | None:
         """The radius is at its minimum: the cost and its gradient disagree, or nothing is finite."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, final
 
 from optpy.errors import DataError
@@ -203,9 +202,9 @@ class Minimizer:
             proposal = self._weighed(self._method.propose(self._problem, before, limits), before)
             ending = confirmation.damping(self._precise.ending(proposal, before), proposal, before)
             if ending is not None or self._precise.asks:
-                proposal = replace(proposal, accepted=False)
+                proposal = proposal._replace(accepted=False)
         if proposal.accepted and proposal.step is not None and not self._take(proposal.step):
-            proposal = replace(proposal, accepted=False) if by_residuals else self._method.refuse(proposal)
+            proposal = proposal._replace(accepted=False) if by_residuals else self._method.refuse(proposal)
         if by_residuals is not None:
             self._precise.stepped(proposal.accepted, before, self._cost.total)
             if proposal.accepted:
@@ -256,12 +255,12 @@ class Minimizer:
         step = proposal.step
         told_by_rounding = step is not None and abs(before - step.cost.total) <= self._precision * before
         if not proposal.longer and (self._problem.is_fit or told_by_rounding):
-            proposal = replace(proposal, longer=True)
+            proposal = proposal._replace(longer=True)
         if proposal.step is None or not math.isnan(proposal.model_cost_change):
             return proposal
         if lowers(proposal, before) and not self._criteria.looks_small(proposal, before):
             return proposal
-        return replace(proposal, model_cost_change=self._problem.model_cost_change())
+        return proposal._replace(model_cost_change=self._problem.model_cost_change())
 
     def _take(self, step: Step) -> bool:
         """x <- x + delta and linearise; False, and x as it was, where the gradient is not finite.

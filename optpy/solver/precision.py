@@ -120,7 +120,7 @@ class Precision:
             return None
         hidden = self._hidden or self._problem.hidden(cost, self._unit, safe_point, of_rounding=False)
         self._hidden, self.asks = None, False
-        step = replace(self._problem.try_step(), damped_square=0.0) if hidden.is_next else None
+        step = self._problem.try_step()._replace(damped_square=0.0) if hidden.is_next else None
         accepted = step is not None and cost - step.cost.total > _WORTH / 2 * cost
         linear = LinearSummary(0, LinearStatus.CONVERGED, "Solved by its eigenvectors.")
         return Proposal(linear, step, accepted, model_cost_change=hidden.left)
@@ -273,7 +273,7 @@ class Precision:
         if proposal.step is not None or proposal.linear.status is LinearStatus.FAILURE:
             return proposal.full_gain
         problem = self._problem
-        return replace(proposal, step=problem.try_step(), model_cost_change=problem.promised_change()).full_gain
+        return proposal._replace(step=problem.try_step(), model_cost_change=problem.promised_change()).full_gain
 
     def _noise_of(self, proposal: Proposal, cost: float) -> Ending | None:
         """One of the last steps, all unusable, followed the rounding of the gradient more than the gradient."""

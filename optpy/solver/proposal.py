@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 from optpy.solver.protocol import LinearLimits, LinearSummary, NonlinearProblem, Step
 from optpy.solver.result import Ending
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """A step, tried but not yet taken.
 
     linear: how the linear solve went.

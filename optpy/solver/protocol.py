@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from optpy.solver.safe_point import UNDISTURBED, SafePoint
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """cost = 1/2 ||F||^2, and each term's share of it (their sum is the total)."""
 
     total: float
@@ -38,8 +37,7 @@ class Cost:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Damping:
+class Damping(NamedTuple):
     """The diagonal D of (J^T J + D). With c = diag(J^T J), and s the scaling of the unknowns:
 
         s = 1 / (1 + sqrt(c)) with Jacobi scaling, else 1
@@ -65,8 +63,7 @@ class Damping:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class LinearLimits:
+class LinearLimits(NamedTuple):
     """The limits of conjugate gradients; k counts iterations from 1, Q is the quadratic model.
 
     max_iterations: stop when k reaches it.
@@ -108,8 +105,7 @@ class LinearStatus(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class LinearSummary:
+class LinearSummary(NamedTuple):
     """The outcome of a linear solve; `message` is a sentence with the numbers that decided it.
 
     reduction: sqrt(r.z / r0.z0) at the end: how much of the right-hand side is left unsolved, as M sees it.
@@ -148,8 +144,7 @@ class Hidden:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The candidate: its cost (which may be NaN or infinite), ||delta||_2, ||x||_2 before the step, delta.D delta.
 
     cost: with what is held constant within an iteration as it is at x: the cost that the step was made for.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -135,7 +135,7 @@ class ReferenceProblem:
         """See `NonlinearProblem.hidden`."""
         n = rounded_gradient(self._c, self._changes(cost))
         self.damp(nearly_undamped(unit, self.curvature()))
-        e, solved = pcg(self, unit * n, replace(CAREFUL, safe_point=safe_point), [])
+        e, solved = pcg(self, unit * n, CAREFUL._replace(safe_point=safe_point), [])
         told = solved.status is LinearStatus.CONVERGED
         return Hidden(0.5 * float(e @ self._apply_jtj(e)) if told else math.inf)
 

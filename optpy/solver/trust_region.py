@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class TrustRegion:
+class TrustRegion(NamedTuple):
     """Its radius, and by how much the next rejection shrinks it.
 
     Reference: Nielsen, Damping parameter in Marquardt's method, IMM-REP-1999-05, 1999; Ceres.

@@ -137,7 +137,7 @@ def test_a_step_kept_short_by_its_damping_is_not_short() -> None:
     ],
 )
 def test_what_is_unsolved(status: LinearStatus, reduction: float, unsolved: bool) -> None:
-    p = replace(proposal(1e-9, 1e-9), linear=LinearSummary(3, status, "", reduction))
+    p = proposal(1e-9, 1e-9)._replace(linear=LinearSummary(3, status, "", reduction))
     assert is_unsolved(p) is unsolved
     assert CRITERIA.asks_cosine(p, 1.0) is not unsolved
 

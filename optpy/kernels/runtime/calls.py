@@ -38,7 +38,9 @@ class GroupCall:
     def found(self) -> dict[str, float]:
         """The totals of the last run by name: sums, or largest magnitudes, over all kernels."""
         totals: dict[str, float] = {}
-        for (name, maximum), total in zip(self.sums, self.totals, strict=False):
+        if not self.sums:
+            return totals
+        for (name, maximum), total in zip(self.sums, self.totals[:], strict=True):
             before = totals.get(name, 0.0)
             totals[name] = _largest(before, total) if maximum else before + total
         return totals

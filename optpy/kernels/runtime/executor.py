@@ -91,6 +91,7 @@ class CpuExecutor:
         self._addresses: list[_FieldAddresses] = []
         self._located: dict[Field, NDArray[Any]] | None = None
         self._calls: dict[Group, GroupCall] = {}
+        self._product_threads: int | None = None  # not known yet
         self._run = library.loops.optpy_run
         self._kept: dict[Group, dict[str, float]] = {}
 
@@ -141,6 +142,7 @@ class CpuExecutor:
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
         self._calls.clear()  # another number of threads may be worth its while
+        self._product_threads = None
         self._lists[number] = segments
         self._segments[number] = segments.ctypes.data
         self._count[number] = len(segments)
@@ -223,7 +225,9 @@ class CpuExecutor:
     @property
     def product_threads(self) -> int:
         """Threads that a product with J^T J is worth."""
-        return max((self._threads_for(k) for k in self.program.groups[Group.PRODUCT]), default=1)
+        if self._product_threads is None:
+            self._product_threads = max(map(self._threads_for, self.program.groups[Group.PRODUCT]), default=1)
+        return self._product_threads
 
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.numbers.lists[kernel]]

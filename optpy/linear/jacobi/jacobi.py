@@ -37,7 +37,7 @@ class JacobiSolve(LinearMethod):
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         kernels = self._loop.kernels(request.damped, BLOCKS if self._blocks else DIAGONAL)
-        limits = replace(request.limits, eta=request.limits.forcing())
+        limits = request.limits._replace(eta=request.limits.forcing())
         summary = self._loop.run(kernels, state, limits, request.patience, request.ahead)
         if summary is None:
             iterations = state.k

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Protocol, final
 
 from optpy.linear.method import LinearMethod, Outcome, Solved, SolveRequest, go_on, is_unreduced
@@ -92,7 +91,7 @@ class MultigridSolve(LinearMethod):
         most = limits.max_iterations
         if patience is not None and self._given_up:
             most = min(most, before + patience)
-        summary = self._run(state, replace(limits, eta=eta, max_iterations=most), damped)
+        summary = self._run(state, limits._replace(eta=eta, max_iterations=most), damped)
         missed = False
         if state.status == PcgStatus.MODEL and limits.eta is None:
             slow = _is_slow(state, state.k - before, reduced)
@@ -102,7 +101,7 @@ class MultigridSolve(LinearMethod):
                 # Of an iteration that leaves much, what is still to come may be many times the last gain.
                 state.status = 0
                 most = limits.max_iterations if patience is None else min(limits.max_iterations, state.k + patience)
-                careful_limits = replace(limits, eta=careful, max_iterations=most)
+                careful_limits = limits._replace(eta=careful, max_iterations=most)
                 summary = self._iterate(self._levels.kernels(damped), state, careful_limits)
                 # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
                 missed = missed and (patience is None or is_unreduced(self._levels.residual_norms()))
@@ -147,7 +146,7 @@ class MultigridSolve(LinearMethod):
         kernels = self._levels.kernels(damped)
         before, reduced = state.k, _reduced(state)
         for patience in (_PROBATION, first_iterations + 2 * _BUILDING):
-            limited = replace(limits, max_iterations=min(before + patience, limits.max_iterations))
+            limited = limits._replace(max_iterations=min(before + patience, limits.max_iterations))
             summary = self._iterate(kernels, state, limited)
             # With the levels of this linearisation M is positive definite.
             failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
