@@ -131,7 +131,7 @@ def test_where_stiff_residuals_are_all_that_float32_sees(smooth: float, method: 
     data = stiff(1.0, smooth)
     result = op.solve(STIFF, data, device="cpu", dtype=np.float32, method=method, **OFF)
     best = converged(STIFF, data, np.float64).cost
-    assert result.success or result.status in (Status.FAILURE, Status.ROUNDING)
+    assert result.success or result.status in (Status.FAILURE, Status.ROUNDING, Status.MIN_RADIUS)
     assert result.cost <= 1.003 * best
     if result.success:
         assert result.cost <= 1.001 * best
