@@ -35,12 +35,12 @@ class Target(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class ResidualSchedule:
-    """The way in which a residual over the edges of a graph enters products with J^T J.
+    """The way in which a residual, over the edges of a graph or the points of a grid, enters products with J^T J.
 
     Attributes:
         label: of the residual.
-        jacobian: whether its value and the entries of J are stored for each edge, at every linearisation.
-        product: whether J p is stored for each edge, in every product with J^T J.
+        jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
+        product: whether J p is stored for each edge or point, in every product with J^T J.
         scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
         reason: a sentence with the counted costs.
     """
@@ -146,7 +146,7 @@ class Schedule:
     """All decisions for an energy on one target.
 
     Attributes:
-        residuals: for each residual that reads unknowns through a graph.
+        residuals: for each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
         values: that are stored at each linearisation.
         splits: of the routines that have sums over edges on grids.
         layouts: of each grid; those that are not named are planar.

@@ -107,7 +107,7 @@ def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
     Args:
         domain: of the edges.
     """
-    roots = _stored_values(factor(roots), () if own is not None else domain, domain if own is not None else ())
+    roots = with_values_read(factor(roots), () if own is not None else domain, domain if own is not None else ())
     reads_at = _indices_read(roots)
     free = {e for e, at in reads_at.items() if own is not None and at <= {own}}
     total = count(roots, free=free)
@@ -133,8 +133,14 @@ def _indices_read(roots: Iterable[Expr]) -> dict[Expr, frozenset[MultiIndex]]:
     return found
 
 
-def _stored_values(roots: Sequence[Expr], domain: Domain, edges: Domain) -> list[Expr]:
-    """The expressions with what is worth storing read at its point."""
+def with_values_read(roots: Sequence[Expr], domain: Domain, edges: Domain) -> list[Expr]:
+    """The expressions with what is worth storing read at its point.
+
+    Args:
+        roots: of a residual.
+        domain: of the points at which it may read stored values beside those that edges point at.
+        edges: of its edges.
+    """
     points = read_points(roots, domain, edges)
     numbers: dict[tuple[ReadPoint, Expr], int] = {}
 

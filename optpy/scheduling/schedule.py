@@ -13,6 +13,7 @@ from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.residuals import cheapest, gathers, scatters
+from optpy.scheduling.stencils import stencil_schedules
 from optpy.scheduling.values import stored_values
 
 Given = Schedule | Sequence[ResidualSchedule]
@@ -22,13 +23,16 @@ Given = Schedule | Sequence[ResidualSchedule]
 def schedule_residuals(
     sources: Iterable[LinearisedResidual], target: Target, given: Given = ()
 ) -> tuple[ResidualSchedule, ...]:
-    """The schedule of each residual that reads unknowns through a graph: the given one, or that which costs least."""
-    by_label = {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
-    return tuple(
-        by_label.get(s.residual.label) or cheapest(s, _ways(s.residual.label, target))
-        for s in sources
-        if over_edges(s.residual)
-    )
+    """The schedule of each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
+
+    That is the given one, or the one that costs least.
+    """
+    sources = list(sources)
+    found = stencil_schedules([s for s in sources if not over_edges(s.residual)])
+    found |= {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
+    edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
+    found |= {label: cheapest(s, _ways(label, target)) for label, s in edges.items() if label not in found}
+    return tuple(found[label] for s in sources if (label := s.residual.label) in found)
 
 
 def _ways(label: str, target: Target) -> list[ResidualSchedule]:

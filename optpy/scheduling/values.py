@@ -66,7 +66,7 @@ def _candidates(routine: Routine) -> Iterator[tuple[Expr, ReadPoint]]:
     """The values of a routine that are worth storing, with the point at which each is read."""
     roots = routine.roots
     points = read_points(roots, routine.domain, set(incidences(routine)))
-    wide = _fields_read_in_conditions_only(roots)
+    wide = fields_read_in_conditions_only(roots)
     functions = {e for e in topological(roots) if worth_storing(e, points)}
     read = set(topological(roots, leaves=functions))
     for node in topological(roots):
@@ -80,7 +80,7 @@ def _candidates(routine: Routine) -> Iterator[tuple[Expr, ReadPoint]]:
                     yield mul(*group), at
 
 
-def _fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
+def fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
     """Fields wider than a byte whose values are needed in comparisons only."""
     numeric: set[Field] = set()
     all_fields: set[Field] = set()

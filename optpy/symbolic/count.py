@@ -42,8 +42,13 @@ ROOT_COST = 10
 
 def count(roots: Iterable[Expr], free: Collection[Expr] = ()) -> OperationCount:
     """The operations of evaluating all the expressions together, but for nodes that are free."""
+    return count_nodes(e for e in topological(roots) if e not in free)
+
+
+def count_nodes(nodes: Iterable[Expr]) -> OperationCount:
+    """The operations of nodes alone, without those of what they are made of."""
     total: dict[str, int] = {}
-    for node in (e for e in topological(roots) if e not in free):
+    for node in nodes:
         for kind, n in _operations(node).items():
             total[kind] = total.get(kind, 0) + n
     return OperationCount(**total)

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 import optpy as op
+from optpy.api.plan import build
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.ir import VectorKind
+from optpy.ir import ResidualSchedule, VectorKind
 from optpy.kernels.runtime import cpu, executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
@@ -22,6 +24,7 @@ from tests.support.deep import but_deep
 from tests.support.kernel_flags import Flags, checked, compiled_with
 from tests.support.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.support.random_energies import BIG, RandomEnergy, random_energies
+from tests.support.schedules import GATHERS, stencils_by_hand
 
 pytestmark = pytest.mark.native
 
@@ -86,14 +89,28 @@ def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
     check_in_float32(random)
 
 
+def check_stencils(random: RandomEnergy, way: ResidualSchedule) -> None:
+    """With J, J p or both stored at the points of grids."""
+    solver = build(random.energy, "float64", stencils_by_hand(random.energy, way))
+    for cycle in SIZES:
+        check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
+
+
+@settings(EXAMPLES, max_examples=6)
+@given(random_energies(), st.sampled_from(GATHERS[1:]))
+def test_what_stencils_store_agrees_with_the_dense_jacobian(random: RandomEnergy, way: ResidualSchedule) -> None:
+    check_stencils(random, way)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
 @settings(EXAMPLES, max_examples=200)
-@given(random=random_energies())
-def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy) -> None:
+@given(random=random_energies(), way=st.sampled_from(GATHERS[1:]))
+def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy, way: ResidualSchedule) -> None:
     with compiled_with(flags):
         check_in_float64(random)
         check_in_float32(random)
+        check_stencils(random, way)
 
 
 # -- single energies -------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def test_a_schedule_prints_one_line_for_each_decision() -> None:
     decided = derive_cuda(EVERYTHING.problem, "float64", by_hand(EVERYTHING, GATHERS[2])).schedule
     lines = str(decided).split("\n")
     assert len(lines) == len(list(decided.decisions))
-    assert lines[0] == "residual edges: gather, J stored  # "
+    assert "residual edges: gather, J stored  # " in lines
     assert {line.partition(" ")[0] for line in lines} >= {"residual", "value", "layout"}
     assert [str(d) for _, d in decided.decisions][-1] in lines[-1]
     assert str(Split("applyJTJ_0", "why")) == "applyJTJ_0: sums over edges in a pass of their own"

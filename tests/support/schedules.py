@@ -13,6 +13,7 @@ from optpy.energy.derive.routines import linearised
 from optpy.ir import ResidualSchedule, Target
 from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.schedule import schedule_residuals
+from optpy.scheduling.stencils import is_stencil
 
 GATHERS = gathers("every")
 SCATTERS = scatters("every")
@@ -29,6 +30,12 @@ def by_hand(energy: op.Energy, way: Way) -> tuple[ResidualSchedule, ...]:
     if way == "scatter":
         return tuple(cheapest(linearise(r), scatters(r.label)) for r in edges)
     return tuple(replace(way, label=r.label) for r in edges)
+
+
+def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[ResidualSchedule, ...]:
+    """The schedules of an energy's stencils, all in one way."""
+    sources = linearised(energy.problem.residuals)
+    return tuple(replace(way, label=s.residual.label) for s in sources if not over_edges(s.residual) and is_stencil(s))
 
 
 def routines_of(energy: op.Energy, way: Way = None, target: Target = Target.CPU) -> ProblemRoutines:

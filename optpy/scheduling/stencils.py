@@ -1,0 +1,130 @@
+"""Products with J^T J over grids: whether the entries of J are stored at each point.
+
+A point of the unknowns is read by the residuals around it, and each product with J^T J computes their entries of J at
+each of these points anew, unless they are stored once for each linearisation. Counted are operations, and the numbers
+that have to be brought from memory for each point, however many of its neighbours read them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from optpy.energy.derive.gather import gather
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import store_jacobian
+from optpy.energy.derive.routines import product_outputs, times_jvp
+from optpy.ir import Access, FieldChannel, ResidualSchedule, Role
+from optpy.scheduling.residuals import with_values_read
+from optpy.scheduling.values import fields_read_in_conditions_only
+from optpy.symbolic.count import count_nodes
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.order import topological
+from optpy.symbolic.traverse import variables
+
+STREAM = 16
+"""Additions in vectors that take as long as bringing one number of each point from memory
+(``python -m bench image_warping --parts throughput``)."""
+_WORTH = 2 / 3
+"""Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too."""
+_BYTE = 0.25
+"""Of a number of the solver's precision, a byte."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A residual's part of a product with J^T J at a point.
+
+    Attributes:
+        operations: what is computed.
+        streams: what is brought from memory, each with its size.
+    """
+
+    operations: frozenset[Expr]
+    streams: Mapping[FieldChannel, float]
+
+
+def is_stencil(source: LinearisedResidual) -> bool:
+    """Whether a residual reads unknowns on its own grid, at constant distances, and nowhere else."""
+    domain = source.residual.domain
+    dims = tuple(i.dim for i in domain)
+    return bool(domain) and all(
+        a.field.dims == dims and None not in [x.offset_from(i) for x, i in zip(a.index, domain, strict=True)]
+        for a in source.accesses
+    )
+
+
+def stencil_schedules(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
+    """By label, the schedules of the residuals that are stencils and whose J is not constant.
+
+    J is stored where that saves more operations than its numbers take to be brought from memory. Those that save most
+    come first. What other residuals need, too, is no saving.
+
+    Args:
+        sources: all residuals of an energy.
+    """
+    stored = {s.residual.label: _product(store_jacobian(s)[0]) for s in sources if is_stencil(s)}
+    stored = {label: x for label, x in stored.items() if any(f.role is Role.STORED for f, _ in x.streams)}
+    computed = {s.residual.label: _product(s) for s in sources if s.residual.label in stored}
+    needed = _Needed(computed.values(), [s for s in sources if s.residual.label not in stored])
+    found = {}
+    for label in sorted(stored, key=lambda x: -count_nodes(computed[x].operations).cost):
+        saved, spent = needed.difference(computed[label], stored[label])
+        chosen = spent <= _WORTH * saved
+        if chosen:
+            needed.replace(computed[label], stored[label])
+        counted = f"stored entries of J save {saved:g} additions and take {spent:g}"
+        reason = f"at each point of a product with J^T J, {counted}"
+        found[label] = ResidualSchedule(label, jacobian=chosen, reason=reason)
+    return found
+
+
+@final
+class _Needed:
+    """The operations and streams of all residuals, by how many need each."""
+
+    def __init__(self, products: Iterable[_Product], others: Iterable[LinearisedResidual]) -> None:
+        self._operations: Counter[Expr] = Counter()
+        self._streams: Counter[FieldChannel] = Counter(x for s in others for x in _streams(_roots(s)))
+        for product in products:
+            self._operations.update(product.operations)
+            self._streams.update(product.streams.keys())
+
+    def difference(self, before: _Product, after: _Product) -> tuple[float, float]:
+        """In additions, what need no longer be done where one product takes the place of another, and what more."""
+        alone = [e for e in before.operations - after.operations if self._operations[e] == 1]
+        new = [e for e in after.operations if not self._operations[e]]
+        left = [n for x, n in before.streams.items() if self._streams[x] == 1 and x not in after.streams]
+        come = [n for x, n in after.streams.items() if not self._streams[x]]
+        return count_nodes(alone).cost + STREAM * sum(left), count_nodes(new).cost + STREAM * sum(come)
+
+    def replace(self, before: _Product, after: _Product) -> None:
+        """One product takes the place of another."""
+        self._operations.subtract(before.operations)
+        self._operations.update(after.operations)
+        self._streams.subtract(before.streams.keys())
+        self._streams.update(after.streams.keys())
+
+
+def _product(source: LinearisedResidual) -> _Product:
+    dims = tuple(i.dim for i in source.residual.domain)
+    unknowns = dict.fromkeys(a.field for a in source.accesses)
+    total = gather([source], dims, times_jvp)
+    sums = [total.total(key) for u in unknowns for key in product_outputs(u)]
+    nodes = topological(with_values_read(sums, source.residual.domain, ()))
+    return _Product(frozenset(nodes), _streams(sums))
+
+
+def _roots(source: LinearisedResidual) -> list[Expr]:
+    return [*source.jvps, *(d for p in source.partials for d in p.values())]
+
+
+def _streams(roots: Sequence[Expr]) -> dict[FieldChannel, float]:
+    """What is read besides the solver's vectors, each with its size in numbers of the solver's precision."""
+    keys = (v.key for v in variables(roots))
+    read = {(k.field, k.channel) for k in keys if isinstance(k, Access) and k.field.role is not Role.VECTOR}
+    as_bytes = fields_read_in_conditions_only(roots)
+    return {x: _BYTE if x[0] in as_bytes or x[0].dtype in ("uint8", "bool") else 1.0 for x in read}

@@ -1,0 +1,74 @@
+"""Which stencils store their J, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import optpy as op
+from optpy.energy.derive.linearised import LinearisedResidual, linearise
+from optpy.ir import ResidualSchedule, Target
+from optpy.scheduling.schedule import schedule_residuals
+from optpy.scheduling.stencils import STREAM, is_stencil, stencil_schedules
+from tests.support.schedules import routines_of
+
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X, A, M = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.Array("M", (H, W), dtype="uint8")
+Y, s, w = op.Unknown("Y", (H,)), op.Unknown("s", ()), op.params("w")
+
+
+def sources(**terms: Any) -> list[LinearisedResidual]:
+    return [linearise(r) for r in op.Energy(**terms).problem.residuals]
+
+
+def slope() -> op.Expression:
+    """The area of a patch of surface: dear, and of three points."""
+    across, down = X[i, j + 1] - X[i, j], X[i + 1, j] - X[i, j]
+    return op.sqrt(1 + across**2 + down**2) / (2 + op.exp(across * down))
+
+
+@pytest.mark.parametrize(
+    ("residual", "expected"),
+    [
+        (X[i, j] - X[i, j + 2], True),
+        (X[i, j] * A[i - 1, j], True),
+        (X[2 * i, j], False),
+        (X[i, j] - Y[i], False),
+        (X[i, j] * s[()], False),
+    ],
+)
+def test_a_stencil_reads_its_own_grid_at_constant_distances(residual: object, expected: bool) -> None:
+    (source,) = sources(r=residual)
+    assert is_stencil(source) is expected
+
+
+def test_a_constant_jacobian_is_no_decision() -> None:
+    assert stencil_schedules(sources(fit=w * (X[i, j] - A[i, j]), smooth=X[i, j] - X[i, j + 1])) == {}
+
+
+def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
+    found = stencil_schedules(sources(dear=slope(), cheap=A[i, j] * (X[i, j] - X[i, j + 1])))
+    assert found == {"dear": ResidualSchedule("dear", jacobian=True), "cheap": ResidualSchedule("cheap")}
+    assert "stored entries of J save" in found["cheap"].reason
+
+
+def test_numbers_that_are_brought_anyway_cost_nothing_more() -> None:
+    """Alone, the square needs X itself, which is saved with J stored: one number in place of another."""
+    (alone,) = stencil_schedules(sources(r=X[i, j] ** 2)).values()
+    beside = stencil_schedules(sources(r=X[i, j] ** 2, other=X[i, j] ** 2 * s[()]))["r"]
+
+    def spent(schedule: ResidualSchedule) -> float:
+        saved, taken = (float(x) for x in schedule.reason.replace(",", "").split() if x[0].isdigit())
+        return taken - saved
+
+    assert spent(beside) == spent(alone) + STREAM
+
+
+def test_a_residual_that_is_dear_stores_j_at_each_pixel() -> None:
+    energy = op.Energy(r=slope())
+    (routine,) = (r for group, found in routines_of(energy).groups.items() if str(group) == "jacobian" for r in found)
+    assert [(a.target.field.name, len(a.target.index)) for a in routine.assignments] == [("J.r", 2)] * 4  # and F
+    plain = (ResidualSchedule("r"),)
+    assert schedule_residuals(sources(r=slope()), Target.CPU, plain) == plain
