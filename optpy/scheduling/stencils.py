@@ -123,7 +123,7 @@ def _roots(source: LinearisedResidual) -> list[Expr]:
 
 
 def _streams(roots: Sequence[Expr]) -> dict[FieldChannel, float]:
-    """What is read besides the solver's vectors, each with its size in numbers of the solver's precision."""
+    """All that is read besides the solver's vectors, each with its size in numbers of the solver's precision."""
     keys = (v.key for v in variables(roots))
     read = {(k.field, k.channel) for k in keys if isinstance(k, Access) and k.field.role is not Role.VECTOR}
     as_bytes = fields_read_in_conditions_only(roots)

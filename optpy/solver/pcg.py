@@ -156,6 +156,7 @@ def _no_progress(k: int, rho: float, pAp: float) -> LinearSummary | None:
 
 def _ending(s: PCGScalars, rho_0: float, limits: LinearLimits, progress: Progress) -> LinearSummary | None:
     """The tests after iteration k: the quadratic model's, the residual's, whether there is progress, the limits."""
+    limits.safe_point.poll()
     if not (math.isfinite(s.rho_next) and s.rho_next >= 0):
         return LinearSummary(s.k, LinearStatus.BREAKDOWN, f"r.z = {s.rho_next:.3e} is not positive.")
     reduction = math.sqrt(s.rho_next / rho_0)

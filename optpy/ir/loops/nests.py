@@ -31,10 +31,10 @@ from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 Block = tuple["Statement", ...]
 """Statements, one after the other."""
 
-LoopKind = Literal["serial", "independent", "short", "unrolled", "lanes"]
+LoopKind = Literal["serial", "independent", "narrow", "unrolled", "lanes"]
 """Who runs the steps of a loop: one thread, one after the other; one thread, in vectors, as no step reads what another
-one stores; the same, one vector at a time, as there are few; one thread, unrolled; the threads that work on one point,
-in turns."""
+one stores; the same, one vector at a time, so that there is less to compile; one thread, unrolled; the threads that
+work on one point, in turns."""
 
 
 @final

@@ -8,10 +8,10 @@
 #define OPTPY_LANES(n) OPTPY_PRAGMA(clang loop vectorize(assume_safety) vectorize_width(n))
 #define OPTPY_INDEPENDENT OPTPY_LANES(OPTPY_WIDTH)
 /* One vector at a time: clang would write out four steps of a border, half of the time that a grid takes to compile. */
-#define OPTPY_SHORT _Pragma("clang loop interleave_count(1)") OPTPY_INDEPENDENT
+#define OPTPY_NARROW _Pragma("clang loop interleave_count(1)") OPTPY_INDEPENDENT
 #else
 #define OPTPY_INDEPENDENT _Pragma("GCC ivdep")
-#define OPTPY_SHORT OPTPY_INDEPENDENT
+#define OPTPY_NARROW OPTPY_INDEPENDENT
 #endif
 
 /* The start of the interior of a row: after whole vectors, unless the row is so short that its border is most of it. */

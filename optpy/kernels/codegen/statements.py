@@ -9,7 +9,7 @@ from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
 from optpy.symbolic.affine import Divides
 
-_BEFORE = {"independent": "OPTPY_INDEPENDENT", "short": "OPTPY_SHORT", "unrolled": "#pragma unroll"}
+_BEFORE = {"independent": "OPTPY_INDEPENDENT", "narrow": "OPTPY_NARROW", "unrolled": "#pragma unroll"}
 """The line before a loop, by its kind."""
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field, Preconditioning, VectorKind
 from optpy.linear.aggregation.aggregation import Aggregation
-from optpy.linear.assembled.assembly import AssembledSolve
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
+from optpy.linear.assembled.matrix import AssembledSolve
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.pcg.native import address, pcg_kernels
 from optpy.linear.pcg.state import PcgKernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from optpy.ir import Coupling
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.assembled.applicability import PATIENCE, compile_solvers, matrix_applicability
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
 from optpy.linear.multigrid.record import applicability as grid_applicability
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.record import Implementation, Record

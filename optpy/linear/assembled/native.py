@@ -14,7 +14,7 @@ from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.aggregation import aggregation_source
 from optpy.linear.aggregation.structures import AggregationState
-from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, AssembledState, assembly_source
+from optpy.linear.assembled.matrix import ASSEMBLED_SOLVE, AssembledState, assembly_source
 from optpy.linear.cholesky.factorisation import cholesky_source
 from optpy.linear.cholesky.structures import FactorState
 from optpy.linear.pcg.native import joined, pcg_kernels_source

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import VectorKind
-from optpy.linear.assembled.assembly import AssembledMatrix
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
+from optpy.linear.assembled.matrix import AssembledMatrix
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
 from optpy.linear.safe_work import SafeWork
@@ -102,6 +102,6 @@ class CholeskyFactor:
         """Gives the solver a delta, rounded to its precision."""
         buffers, channels = self._assembly.executor.buffers, self._assembly.channels
         parts, first = delta.reshape(-1, channels), 0
-        for u in self._assembly.unknowns:
-            buffers.write(vector(VectorKind.DELTA, u), np.ascontiguousarray(parts[:, first : first + u.channels]))
-            first += u.channels
+        for step in (vector(VectorKind.DELTA, u) for u in self._assembly.unknowns):
+            buffers.write(step, np.ascontiguousarray(parts[:, first : first + step.channels]))
+            first += step.channels

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from optpy.errors import OptionError
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
 from optpy.linear.cholesky.factor import CholeskyFactor
 from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRequest, begin_anew, is_unreduced
 from optpy.linear.pcg.state import PcgState

@@ -24,7 +24,7 @@ ON_GRID = Variant(
 
 @final
 class CudaGridMultigrid:
-    """See ``multigrid.Levels``.
+    """See ``solve.Levels``.
 
     Args:
         executor: the energy's program, which has a ``Coupling``, with its memory.

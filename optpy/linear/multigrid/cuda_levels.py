@@ -221,7 +221,7 @@ class CudaMultigrid:
     # -- building ------------------------------------------------------------------------------------------------------
 
     def probes(self) -> list[tuple[int, tuple[int, int, int]]]:
-        """See ``kernels.multigrid.probes``."""
+        """See ``levels.probes``."""
         return probes(self._coupling)
 
     def put_probe(self, colour: int, point: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from optpy.linear.safe_work import SafeWork
 
 @final
 class GridMultigrid:
-    """A V-cycle on coarser grids (``kernels.multigrid``).
+    """A V-cycle on coarser grids.
 
     Args:
         executor: the energy's program, which has a ``Coupling``, with its memory.

@@ -171,6 +171,7 @@ class QueuedLoop:
         batches = _BATCHES if kernels.multigrid is None else _BATCHES_OF_CYCLES
         period = limits.residual_reset_period
         while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
+            limits.safe_point.poll()
             for _ in range(min(batches[min(batch, len(batches) - 1)], most - k)):
                 k += 1
                 kernels.iterate(reset=bool(period) and k % period == 0)

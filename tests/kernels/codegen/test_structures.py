@@ -19,7 +19,7 @@ from optpy.kernels.runtime.segments import SEGMENT as SEGMENT_DTYPE
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation import structures as aggregation
-from optpy.linear.assembled.assembly import ASSEMBLED_SOLVE, NORMAL_MATRIX
+from optpy.linear.assembled.matrix import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
 from optpy.linear.multigrid import structures as multigrid
 from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE

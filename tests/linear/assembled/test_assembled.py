@@ -18,7 +18,7 @@ from optpy.kernels.runtime import executor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.aggregation.record import AGGREGATION
 from optpy.linear.assembled import applicability
-from optpy.linear.assembled.matrix import Assembly
+from optpy.linear.assembled.assembly import Assembly
 from optpy.linear.cholesky import factorisation as cholesky
 from optpy.linear.cholesky import solve as cholesky_solve
 from optpy.linear.driver import LinearSolver

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -221,7 +221,7 @@ def test_control_c_after_any_iteration_is_heard_and_the_loop_may_go_on(
     np.testing.assert_array_equal(delta_of(whole), delta_of(cut))
 
 
-def interrupts(_: Callable[[], None], caught: list[BaseException]) -> Iterator[int]:
+def interrupts(_: Sequence[SafePoint], caught: list[BaseException]) -> Iterator[int]:
     """Every poll is an interrupt."""
     yield 0
     caught.append(KeyboardInterrupt())

@@ -77,7 +77,7 @@ def _ends(points: loops.Points) -> loops.Loop:
         (
             loops.Let("start", either("begin", "high")),
             loops.Let("stop", either("low", "end")),
-            _row(points, points.border, "start", "stop", "short"),
+            _row(points, points.border, "start", "stop", "narrow"),
         ),
     )
 

@@ -21,6 +21,8 @@ def test_border_and_interior_are_functions_of_their_own() -> None:
     assert (partial.number, partial.join, joined.number, joined.join) == (5, False, 5, True)
     (row,) = (s for s in statements(interior.body, loops.Loop) if s.kind == "independent")
     assert (str(row.variable), str(row.low), str(row.high)) == ("i1", "low", "high")
+    (ends,) = (s for s in statements(border.body, loops.Loop) if s.kind == "narrow")
+    assert (str(ends.variable), str(ends.low), str(ends.high)) == ("i1", "start", "stop")
 
 
 def test_without_a_border_there_is_one_function_and_no_limit() -> None:
