@@ -29,6 +29,7 @@ CASES = (
     "embedded_deformation",
     "cotangent_smoothing",
     "nonrigid_alignment",
+    "shape_from_shading",
 )
 PARTS = ("throughput", "compile", "race")
 

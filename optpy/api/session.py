@@ -14,6 +14,7 @@ import numpy as np
 
 from optpy.api.compiled import CompiledEnergy
 from optpy.api.problem import CompiledProblem
+from optpy.api.unknowns import SessionUnknowns, no_unknown
 from optpy.energy.data.binding import BoundData, bind_update
 from optpy.errors import DataError, OptionError, OptpyError
 from optpy.ir import Group, Problem
@@ -58,6 +59,7 @@ class Session:
         self._compiled = compiled
         self._options = options
         self._why_ended = ""
+        self._depth = 0  # of calls in the callbacks of others
         with self._running():
             problem = self._new_problem(bound, bound.arrays)
             compiling = problem.prepare(damped=self._options.method == "lm")
@@ -68,7 +70,11 @@ class Session:
     def _running(self) -> Iterator[None]:
         """One call at a time, on the solver's device whatever is current in the thread that calls."""
         with self._lock, self._compiled.current(), reporting(self._options.verbose > 0):
-            yield
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def _current_state(self) -> _State:
         if self._state is None:
@@ -121,10 +127,10 @@ class Session:
         if self._state is None:
             device = self._compiled.device
             return f"<Session by {device}: ended, since an update could not be finished ({self._why_ended})>"
-        facts, records = self._facts(), self._minimizer.iterations
+        records = self._minimizer.iterations
         so_far = f"iteration {records[-1].iteration}, cost {records[-1].cost:.6g}" if records else "no iteration yet"
         solver = f"{self._options.method}, {self._compiled.device}, {self._bound.dtype.name}"
-        return f"<Session of {facts['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
+        return f"<Session of {self._facts()['Unknowns']} by {solver}: {self.status.name}, {so_far}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session holds native memory and cannot be copied: start another from the data of x()")
@@ -181,6 +187,7 @@ class Session:
         Raises:
             DataError: an unknown name, or data that does not fit the sizes of what stays; nothing has changed then.
             OptionError: the edges, or the sizes, do not go with the preconditioner asked for; nothing has changed then.
+            OptpyError: called in the session's own callback.
             DeviceMemoryError: the data does not fit into the memory of the GPU beside the session; nothing has changed
                 then. Or new sizes, or tables of new edges, do not fit: the session has ended then, since the memory of
                 the old ones is given up before; read ``x()`` first where that would be a loss.
@@ -188,6 +195,9 @@ class Session:
         self._check_names(unnamed, data)
         started = time.perf_counter()
         with self._running():
+            if self._depth > 1:
+                cure = "call step() in a loop, and update between two steps"
+                raise OptpyError(f"the session's own callback cannot update it, in the middle of a solve: {cure}")
             with room_for(data, self._bound.xp):
                 bound, changed = bind_update(self._compiled.problem, self._bound, data)
             options = self._options_from_here()
@@ -211,10 +221,8 @@ class Session:
         names = [*(f.name for f in reads.fields), *(p.name for p in reads.params), *(g.name for g in reads.graphs)]
         options = [name for name in data if name in OPTION_NAMES and name not in names]
         if options:
-            raise OptionError(
-                f"'{options[0]}' is an option, and update takes data: options are given when a session starts, "
-                f"solver.start(data, {options[0]}=...)"
-            )
+            cure = f"options are given when a session starts, solver.start(data, {options[0]}=...)"
+            raise OptionError(f"'{options[0]}' is an option, and update takes data: {cure}")
 
     def __setitem__(self, name: str, value: object) -> NoReturn:
         raise TypeError(f"a session's data is changed by update: session.update({name}=...)")
@@ -252,7 +260,7 @@ class Session:
 
         Each is copied when it is read, as the session stands then. ``session.x()`` has copies of all, of one moment.
         """
-        return SessionUnknowns(self)
+        return SessionUnknowns(self._names, self.__getitem__, self._copy_all)
 
     def _copy_all(self) -> dict[str, Any]:
         with self._running():
@@ -268,14 +276,11 @@ class Session:
             for u in self._compiled.problem.unknowns:
                 if u.name == name:
                     return self._bound.give_back(name, self._problem.read(u))
-        raise DataError(self._no_unknown(name))
+        raise DataError(no_unknown(name, self._names))
 
     @property
     def _names(self) -> tuple[str, ...]:
         return tuple(u.name for u in self._compiled.problem.unknowns)
-
-    def _no_unknown(self, name: str) -> str:
-        return f"the energy has no unknown {name!r}; it has {', '.join(map(repr, self._names))}"
 
     def result(self) -> SolveResult:
         """The result so far: the iterations since the start or the last ``update``, and the unknowns.
@@ -333,43 +338,6 @@ class Session:
         if routine not in groups:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
         return self._problem.benchmark(Group.named(routine), repeat)
-
-
-@final
-class SessionUnknowns(Mapping[str, Any]):
-    """The unknowns of a session by name: a view that copies what is read, when it is read; called, copies of all."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __call__(self) -> dict[str, Any]:
-        """Copies of all unknowns, of one moment, of the kinds and shapes that came in."""
-        return self._session._copy_all()
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(self._session._no_unknown(name))
-        return self._session[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._session._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._session._names  # Mapping's own would copy it
-
-    def __len__(self) -> int:
-        return len(self._session._names)
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self(), **other}
-
-    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**other, **self()}
-
-    def __repr__(self) -> str:
-        return repr(self())
 
 
 @final

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
+from optpy.errors import OptpyError
 from optpy.solver.protocol import Cost, LinearStatus
 
 
@@ -55,11 +56,21 @@ class IntermediateResult:
         self.cost = cost.total
         self.cost_by_term = dict(cost.by_term)
         self._read_x = read_x
+        self._is_over = False
 
     @cached_property
     def x(self) -> dict[str, Any]:
-        """Name to a copy of the unknown's current values; fetched from the device when first asked for,
-        so ask during the callback."""
+        """Name to a copy of the unknown's current values; fetched from the device when first asked for.
+
+        Raises:
+            OptpyError: it is first asked for after the callback.
+        """
+        if self._is_over:
+            raise OptpyError("x was not read in the callback, and is another by now: read it there, and keep that")
         if self._read_x is None:
             raise AttributeError("this problem does not offer its unknowns to callbacks")
         return self._read_x()
+
+    def end(self) -> None:
+        """The callback has returned: from now on the unknowns are others."""
+        self._is_over, self._read_x = True, None

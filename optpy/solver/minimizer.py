@@ -332,13 +332,16 @@ class Minimizer:
     def _call_back(self) -> None:
         if self._options.callback is None:
             return
+        now = IntermediateResult(self._iterations[-1], self._cost, self._read_x)
         try:
             with self._interrupts.heard():
-                self._options.callback(IntermediateResult(self._iterations[-1], self._cost, self._read_x))
+                self._options.callback(now)
         except StopIteration as stop:
             if not self.status.finished:
                 reason = f": {stop}." if str(stop) else "."
                 self._ending = Ending(Status.CALLBACK, f"{Status.CALLBACK.value}{reason}")
+        finally:
+            now.end()
 
     def _interrupted(self) -> None:
         if not self._iterations:

@@ -36,6 +36,19 @@ def test_steps_are_the_iterations_of_a_solve() -> None:
     assert session.result().status is whole.status
 
 
+def test_a_callback_cannot_update_its_own_session() -> None:
+    session: op.Session
+
+    def callback(_: object) -> None:
+        session.update(w_reg=2.0)
+
+    session = warping().start(arap_data(9, 12), callback=callback)
+    for go_on in (session.run, session.step):
+        with pytest.raises(op.OptpyError, match="update between two steps"):
+            go_on()
+    session.update(w_reg=2.0)
+
+
 def test_sessions_of_one_solver_do_not_disturb_each_other() -> None:
     one, two = warping().start(arap_data(9, 12)), warping().start(arap_data(7, 5, seed=3))
     for _ in range(3):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
-from optpy.ir import VectorKind
+from optpy.ir import ResidualSchedule, VectorKind
 from optpy.kernels.runtime.cuda import executor as cuda_executor
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
@@ -30,7 +30,7 @@ from tests.integration.test_operators import (
 from tests.support.operator_checks import Operators, check_everything, outcomes
 from tests.support.random_energies import RandomEnergy, random_energies
 from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.support.schedules import GATHERS, SCATTERS, Way, by_hand
+from tests.support.schedules import GATHERS, SCATTERS, Way, by_hand, stencils_by_hand
 
 # Not shrunk where they fail: each try compiles for seconds.
 EXAMPLES = settings(
@@ -76,6 +76,17 @@ def check_in_float32(gpu: Device, random: RandomEnergy) -> None:
 @given(random_energies())
 def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: RandomEnergy) -> None:
     check_in_float64(gpu, random)
+
+
+@settings(EXAMPLES, max_examples=2)
+@given(random_energies(), st.sampled_from(GATHERS[1:]))
+def test_what_stencils_store_agrees_with_the_dense_jacobian(
+    gpu: Device, random: RandomEnergy, way: ResidualSchedule
+) -> None:
+    given_ = stencils_by_hand(random.energy, way)
+    solver = build(random.energy, "float64", given_, DeviceChoice(gpu, "as asked", False))
+    for cycle in SIZES:
+        check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
 
 
 @settings(EXAMPLES, max_examples=2)

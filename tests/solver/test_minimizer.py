@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 
+from optpy.errors import OptpyError
 from optpy.solver import IntermediateResult, Minimizer, SolveOptions, Status
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.protocol import LinearLimits
@@ -270,6 +271,21 @@ def test_a_callback_without_a_reader_is_told_so() -> None:
 
     with pytest.raises(AttributeError, match="unknowns"):
         solve(rosenbrock().problem(), callback=callback)
+
+
+def test_x_is_not_read_after_its_callback() -> None:
+    kept: list[IntermediateResult] = []
+    Minimizer(rosenbrock().problem(), SolveOptions(callback=kept.append), read_x=lambda: {"x": 1}).run()
+    with pytest.raises(OptpyError, match="not read in the callback"):
+        assert kept[0].x
+    read: list[IntermediateResult] = []
+
+    def reading(now: IntermediateResult) -> None:
+        read.append(now)
+        assert now.x
+
+    Minimizer(rosenbrock().problem(), SolveOptions(callback=reading), read_x=lambda: {"x": len(read)}).run()
+    assert [now.x["x"] for now in read] == list(range(1, len(read) + 1))
 
 
 def test_stepping_is_running() -> None:

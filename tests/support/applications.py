@@ -20,6 +20,7 @@ from problems import (
     nonrigid_alignment,
     poisson_image_editing,
     pose_graph,
+    shape_from_shading,
     sparse_warping,
 )
 from problems.mesh_handles import top_and_foot
@@ -35,6 +36,7 @@ ENERGIES: dict[str, op.Energy] = {
     "cotangent_smoothing": cotangent_smoothing.energy,
     "nonrigid_alignment": nonrigid_alignment.energy,
     "sparse_warping": sparse_warping.energy,
+    "shape_from_shading": shape_from_shading.energy,
     "bundle_adjustment": bundle_adjustment.energy,
     "bundle_adjustment robust": bundle_adjustment.robust_energy("huber"),
     "pose_graph plane": pose_graph.plane,
@@ -85,6 +87,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "cotangent_smoothing": _noisy_mesh,
     "nonrigid_alignment": _alignment,
     "sparse_warping": _sparse_warp,
+    "shape_from_shading": lambda: shape_from_shading.relief(20).data,
     "bundle_adjustment": _bundle,
     "bundle_adjustment robust": lambda: _bundle() | dict(scale=1.0),
     "pose_graph plane": lambda: _walk(2),

@@ -37,7 +37,7 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
     if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
             f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} "
-            f"cannot hold exactly; {_wider(f, target)}convert it yourself, {_conversion(target)}",
+            f"cannot hold exactly: {_wider(f, target)}",
             f.location,
         )
     warn_of_lost_values(f, raw, array, xp)
@@ -45,7 +45,14 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
 
 
 def _wider(f: Field, target: np.dtype[Any]) -> str:
-    return "solve with dtype=np.float64, or " if f.dtype == REAL and target == np.float32 else ""
+    """The cure for values that do not fit; to convert them would make others of them."""
+    if target.kind == "b":
+        return f"convert it yourself, {_conversion(target)}"
+    if f.dtype != REAL:
+        return "declare it with a wider dtype, or without one"
+    if target == np.float32:
+        return f"solve with dtype=np.float64, or convert it yourself, {_conversion(target)}"
+    return f"convert it yourself, {_conversion(target)}"
 
 
 def _conversion(target: np.dtype[Any]) -> str:

@@ -258,6 +258,9 @@ _NUMPY_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 # -- from what users write to expressions --------------------------------------------------------------------------
 
+_MOST_CONSTANTS: Final = 36
+"""A constant array in a formula may have so many entries, as a matrix over poses: a longer one is data."""
+
 
 def as_expression(value: Operand) -> Expression:
     """Numbers, NumPy arrays of constants and sequences, as expressions.
@@ -272,6 +275,10 @@ def as_expression(value: Operand) -> Expression:
     if isinstance(value, np.ndarray):
         if value.ndim > 2:
             raise EnergyError(f"a constant of shape {value.shape}: at most matrices are possible", Location.of_caller())
+        if value.size > _MOST_CONSTANTS:
+            cure = "declare it as A = op.Array('A', (H, W)), read A[i, j] in the formula, and bind it when solving"
+            message = f"an array of shape {value.shape} stands in a formula, a constant at each point: {cure}"
+            raise EnergyError(message, Location.of_caller())
         return Expression(value.shape, tuple(constant(v) for v in value.ravel().tolist()))
     if isinstance(value, list | tuple) and value:
         return stack([as_expression(v) for v in value])

@@ -88,7 +88,7 @@ MISTAKES: list[tuple[Any, list[str]]] = [
     (good(X=np.ma.masked_less(np.ones((3, 4)), 2)), ["'X'", "masked array", "filled"]),
     (good(M=np.zeros((3, 4))), ["'M'", "float64", "declared uint8", "astype(np.uint8)"]),
     (good(F=np.zeros((3, 4))), ["'F'", "declared bool", "a != 0"]),
-    (good(M=np.full((3, 4), 300)), ["'M'", "int64", "from 300 to 300", "uint8 cannot hold"]),
+    (good(M=np.full((3, 4), 300)), ["'M'", "int64", "from 300 to 300", "uint8 cannot hold", "wider dtype"]),
     (good(M=np.full((3, 4), -1)), ["'M'", "-1"]),
     (good(L=np.full((3, 4), 2**40)), ["'L'", "int32 cannot hold"]),
     (good(F=np.full((3, 4), 7)), ["'F'", "bool cannot hold"]),

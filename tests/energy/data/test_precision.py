@@ -138,7 +138,7 @@ def test_values_that_are_not_finite_are_the_error_that_they_were() -> None:
 
 
 def test_whole_numbers_that_do_not_fit_are_refused_with_the_cure() -> None:
-    with pytest.raises(op.DataError, match=r"float32 cannot hold exactly; solve with dtype=np\.float64, or convert"):
+    with pytest.raises(op.DataError, match=r"float32 cannot hold exactly: solve with dtype=np\.float64, or convert"):
         bound(A=1_700_000_000 + np.arange(200))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -308,3 +309,11 @@ def test_a_long_expression_shows_its_size() -> None:
         e = op.sin(e) + e
     assert "nodes" in repr(e)
     assert "X[" in repr(x + 1)
+
+
+@pytest.mark.parametrize("shape", [(50,), (7, 6)])
+def test_data_in_a_formula_is_refused_with_the_cure(shape: tuple[int, ...]) -> None:
+    """It would count as a constant vector at each point."""
+    with pytest.raises(op.EnergyError, match=rf"{re.escape(str(shape))} stands in a formula.*op\.Array.*bind it"):
+        X[i] - np.zeros(shape)
+    assert (X[i] * np.zeros((6, 6))).shape == (6, 6)
