@@ -115,8 +115,9 @@ class Field:
     finite: bool = True
     """Whether no element is ever infinite or NaN (data is checked when it is bound), so that it needs no guard."""
     manifold: ManifoldShape | None = None
-    identity: Vector | None = field(default=None, compare=False)
-    """The vector that it holds, if it is one of an unknown's: its name and channels say the same."""
+    identity: Vector | None = None
+    """The vector that it holds, if it is one of an unknown's. Its name and channels do not say of which: another energy
+    may have an unknown of the same name on a manifold."""
 
     def __hash__(self) -> int:
         return hash(self.name)  # each expression hashes its fields again and again

@@ -90,6 +90,17 @@ def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
     assert locations(found, set()) <= locations([problem.fields, problem.graphs], set())
 
 
+def test_an_unknown_may_have_the_name_of_one_on_a_manifold_elsewhere(root: Path) -> None:
+    """Their steps have one number at each point, and are written alike."""
+    X, turned = op.Unknown("X", (N,)), op.Unknown("X", (N,), op.SO2)
+    plain, turning = op.Energy(r=X[n] - A[n]), op.Energy(r=turned[n] @ op.vector(1, 0) - A[n])
+    alive = derive(turning.problem, "float32")
+    derived = derive(plain.problem, "float32").listing.program
+    assert kept_program(plain.problem, "float32", (), lambda: derived) is derived
+    assert kept_program(plain.problem, "float32", (), never) == derived
+    assert alive.listing.program != derived
+
+
 def wave(weight: float = 2.0) -> op.Energy:
     H, W = op.dims("H W")
     i, j = op.indices(H, W)

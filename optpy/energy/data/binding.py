@@ -207,8 +207,9 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
     known = _names(problem)
     unknown = [k for k in data if k not in known]
     if unknown:
-        close = difflib.get_close_matches(str(unknown[0]), known, n=1)
-        cure = f"did you mean {close[0]!r}?" if close else f"it reads {', '.join(map(repr, known))}"
+        lower = {name.lower(): name for name in known}
+        close = difflib.get_close_matches(str(unknown[0]).lower(), lower, n=1)
+        cure = f"did you mean {lower[close[0]]!r}?" if close else f"it reads {', '.join(map(repr, known))}"
         raise DataError(f"the energy reads no {', '.join(map(repr, unknown))}; {cure}")
 
 
@@ -324,7 +325,8 @@ def _check_finite(f: ir.Field, raw: Any, array: Any, xp: Any) -> None:
     reason = f"does not fit into {array.dtype}, dtype=np.float64 can hold it" if overflows else "is not finite"
     count = "the only such value" if n == 1 else f"the first of {n} such values"
     place = ", ".join(map(str, first))
-    raise DataError(f"{f.name}[{place}] = {given} {reason}; it is {count}", f.location)
+    cure = "" if overflows else ". Put numbers there, and leave out what reads them: op.where(Known[...], residual, 0)"
+    raise DataError(f"{f.name}[{place}] = {given} {reason}; it is {count}{cure}", f.location)
 
 
 def _number(p: ir.Scalar, value: Any, solver: np.dtype[Any], role: str) -> float:
