@@ -44,6 +44,7 @@ SWEEP = {
     "cotangent_smoothing": (256,),
     "nonrigid_alignment": (256,),
     "sparse_warping": (512,),
+    "shape_from_shading": (512,),
 }
 QUICK_SIZE = 24
 PLAIN = ("applyJTJ", "pcg")

@@ -31,7 +31,7 @@ from optpy.solver.rounding import (
     rounded_gradient,
     rounding,
 )
-from optpy.solver.safe_point import SafePoint
+from optpy.solver.safe_point import OutOfTime, SafePoint
 
 _T = TypeVar("_T")
 
@@ -180,17 +180,12 @@ class Arithmetic:
         return self._where_there_is_room(found)
 
     def _hidden_in(self, span: Span, v: FlatVectors, cost: float, unit: float, safe_point: SafePoint) -> Hidden:
-        def in_time() -> None:
-            safe_point.poll()
-            if safe_point.is_late:
-                raise TimeoutError
-
         def apply(p: Any) -> Any:
-            in_time()
+            safe_point.check()
             return v.apply_jtj(p)
 
         def model(step: Any) -> float:
-            in_time()
+            safe_point.check()
             v.write(VectorKind.DELTA, step)
             self._executor.queue(Group.MODEL_COST)
             return self._executor.totals(Group.MODEL_COST)["model_cost_change"]
@@ -198,7 +193,7 @@ class Arithmetic:
         c = v.diagonal()
         try:
             left, step = left_in(span, c, cost, self.n_residuals, apply, model, unit)
-        except TimeoutError:
+        except OutOfTime:
             left, step = math.inf, v.xp.zeros(len(c))
         v.write(VectorKind.DELTA, step)
         return Hidden(left, is_next=math.isfinite(left))

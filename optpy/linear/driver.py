@@ -14,11 +14,11 @@ from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Implementation, Record
 from optpy.linear.registry import REGISTRY, applies, check, named, refuse_on_gpu
 from optpy.linear.right_hand_side import RightHandSide
-from optpy.linear.safe_work import OutOfTime
 from optpy.linear.system import System
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
+from optpy.solver.safe_point import UNDISTURBED, OutOfTime
 
 
 @final
@@ -44,9 +44,7 @@ class LinearSolver:
         self._heavier: list[Record] = []  # what may take the place of what "auto" begins with
         self._choice = Choice(named("jacobi", self.system), self._others, None)
         self._used: dict[str, None] = {}
-        self._methods: dict[
-            Record, LinearMethod
-        ] = {}  # what takes memory, and time to make, is kept while another is used
+        self._methods: dict[Record, LinearMethod] = {}  # they take time to make, and are kept while another is used
         self.trace: list[PCGScalars] | None = None
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -144,6 +142,12 @@ class LinearSolver:
             ahead: queues what follows the solve, before the host waits for it where no other preconditioner may go on.
         """
         self._loop.safe_work.begin(limits.safe_point)
+        try:
+            return self._solve(limits, damped, ahead)
+        finally:
+            self._loop.safe_work.begin(UNDISTURBED)
+
+    def _solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
         rows, address = (None, None) if self.trace is None else self._loop.trace(limits.max_iterations)
         state = PcgState(rho_0=-1.0, trace=address)
         spent, summary = 0, None

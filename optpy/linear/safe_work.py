@@ -10,7 +10,7 @@ from typing import final
 
 from optpy.kernels.codegen.structures import Structure, enumeration
 from optpy.kernels.toolchain.headers import native_header
-from optpy.solver.safe_point import SLICE, UNDISTURBED, SafePoint
+from optpy.solver.safe_point import SLICE, UNDISTURBED, OutOfTime, SafePoint
 
 SAFE_POINT = Structure(
     "SafePoint",
@@ -46,10 +46,6 @@ def safe_work_source() -> str:
     return "\n\n".join(texts)
 
 
-class OutOfTime(Exception):
-    """Raised where a preconditioner has not been finished in time."""
-
-
 @final
 class SafeWork:
     """Does work, native or in Python, that a safe point cuts short: where Ctrl-C has come, and at its deadline.
@@ -79,10 +75,7 @@ class SafeWork:
         Raises:
             OutOfTime: the deadline has passed.
         """
-        (safe_point,) = self._at
-        safe_point.poll()
-        if safe_point.is_late:
-            raise OutOfTime
+        self._at[0].check()
 
     def finish(self, work: Callable[[int], object]) -> None:
         """Do native work that is of no use unless it is finished.

@@ -151,17 +151,9 @@ def _report(result: SolveResult, table: bool) -> str:
 def _facts(result: SolveResult) -> Iterable[str]:
     options = result.options
     method = {"lm": "Levenberg-Marquardt", "gn": "Gauss-Newton"}[options.method]
-    linear = (
-        "conjugate gradients, "
-        + {
-            None: "no preconditioner",
-            "jacobi": "Jacobi preconditioner",
-            "block_jacobi": "block-Jacobi preconditioner",
-            "multigrid": "multigrid preconditioner",
-            "cholesky": "Cholesky preconditioner",
-            "auto": "preconditioner chosen as it goes",
-        }[options.preconditioner]
-    )
+    asked = options.preconditioner
+    named = {None: "no preconditioner", "auto": "preconditioner chosen as it goes"}
+    linear = f"conjugate gradients, {named.get(asked, f'preconditioner {asked}')}"
     reason = result.facts.get("Device")
     device = f"{result.device}: {reason}" if reason else result.device
     facts = {**result.facts, "Device": device, "Method": method, "Linear solver": linear}

@@ -20,6 +20,10 @@ SLICE: Final = 0.05
 """Seconds at most between two safe points, where native code can be made to return: Ctrl-C is heard as fast."""
 
 
+class OutOfTime(Exception):
+    """Raised where work has not been finished in time."""
+
+
 def _nothing() -> None:
     """No Ctrl-C is held back."""
 
@@ -46,6 +50,16 @@ class SafePoint:
     def is_late(self) -> bool:
         """Whether the deadline has passed."""
         return time.perf_counter() >= self.deadline
+
+    def check(self) -> None:
+        """A safe point of work that is of no use unless it is finished.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        self.poll()
+        if self.is_late:
+            raise OutOfTime
 
 
 UNDISTURBED: Final = SafePoint()

@@ -132,7 +132,9 @@ def _disturbed(case: Case, name: str, value: np.ndarray) -> np.ndarray:
         return np.asarray(_stepped(case, {name: value}, 1.0)[name])
     disturbed = np.array(value)
     inside = (SIZE // 2, SIZE // 2) if value.shape[:2] == (SIZE, SIZE) else (len(value) // 2,)
-    disturbed[inside] = {"u": 255, "b": not disturbed[inside].all()}.get(value.dtype.kind, 2.0 - disturbed[inside])
+    here = disturbed[inside]
+    signed = np.where(here > 0, -1.0, 2.0) - here  # conditions may ask for a number's sign
+    disturbed[inside] = {"u": 255, "b": not here.all()}.get(value.dtype.kind, signed)
     return disturbed
 
 

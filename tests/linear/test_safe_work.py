@@ -20,9 +20,9 @@ from optpy.kernels.runtime import executor
 from optpy.linear.aggregation.aggregation import Aggregation
 from optpy.linear.assembled.native import compiled_solvers
 from optpy.linear.cholesky.factorisation import Factorisation
-from optpy.linear.safe_work import OutOfTime, SafeWork, Stop
+from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.protocol import LinearLimits, LinearStatus
-from optpy.solver.safe_point import SafePoint
+from optpy.solver.safe_point import OutOfTime, SafePoint
 from tests.linear.assembled.test_assembled import prepared, step, uneven, uneven_data
 from tests.support.multigrid_cases import bending, values_of
 

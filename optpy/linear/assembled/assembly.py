@@ -36,7 +36,7 @@ class Assembly:
         self.nodes = prod(sizes[d] for d in normal.dims)
         data = GraphData(sizes, {g.name: c.edges for g, c in graphs.items()})
         self._reads = [nodes_read(term, normal.dims, data) for term in normal.terms]
-        self.pattern = sparsity(self._reads, self.nodes)
+        self.pattern = sparsity(self._reads, self.nodes, system.loop.safe_work)
 
     def in_order(
         self, order: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int32], values: NDArray[Any]

@@ -17,6 +17,7 @@ from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AggregationState
+from optpy.linear.safe_work import SafeWork
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and most solves need no matrix
     from scipy.sparse import bsr_matrix, csr_matrix
@@ -48,12 +49,16 @@ def element_addresses(elements: Sequence[tuple[Field, int]], symbols: SymbolTabl
 # -- sparsity ------------------------------------------------------------------------------------------------------
 
 
-def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
+def sparsity(reads: Sequence[Reads], nodes: int, safe_work: SafeWork) -> csr_matrix:
     """The pattern of coupled nodes: symmetric, with the whole diagonal.
 
     Args:
         reads: of each term.
         nodes: of the grid.
+        safe_work: has safe points between the terms' pairs of reads.
+
+    Raises:
+        OutOfTime: it was not finished in time.
     """
     from scipy.sparse import coo_matrix
 
@@ -62,9 +67,11 @@ def sparsity(reads: Sequence[Reads], nodes: int) -> csr_matrix:
     for nodes_read in reads:
         k = nodes_read.shape[1]
         for s, t in ((s, t) for s in range(k) for t in range(k) if s != t):
+            safe_work.check()
             inside = (nodes_read[:, s] >= 0) & (nodes_read[:, t] >= 0)
             rows.append(nodes_read[inside, s])
             columns.append(nodes_read[inside, t])
+    safe_work.check()
     row, column = np.concatenate(rows), np.concatenate(columns)
     return coo_matrix((np.ones(len(row), np.int8), (row, column)), shape=(nodes, nodes)).astype(bool).tocsr()
 

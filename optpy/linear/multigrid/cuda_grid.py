@@ -8,7 +8,8 @@ from typing import final
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Field, Group, Preconditioning, Task, VectorKind
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
-from optpy.linear.multigrid.cuda_levels import DAMPING, POWER_ITERATIONS, CudaMultigrid
+from optpy.linear.multigrid.cuda_levels import CudaMultigrid
+from optpy.linear.multigrid.levels import DAMPING, POWER_ITERATIONS
 from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
 from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork

@@ -19,7 +19,15 @@ from optpy.kernels.runtime.cuda.context import PCG
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.multigrid.levels import coarser_sizes, coupling_tables, n_inverse_pairs, probes
+from optpy.linear.multigrid.levels import (
+    CONSTANTS,
+    DAMPING,
+    POWER_ITERATIONS,
+    coarser_sizes,
+    coupling_tables,
+    n_inverse_pairs,
+    probes,
+)
 from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLevel, cuda_context
 
 _ALONE = 2**15
@@ -28,10 +36,6 @@ _COOPERATIVE = 2**18
 """Points up to which a launch costs more than waiting for all blocks; beyond, kernels of their own hold more blocks."""
 MOST_CHANNELS = 128
 """Numbers at a point: what a kernel is told of them is at most 4 KiB."""
-POWER_ITERATIONS = 8
-DAMPING = 1.4
-"""Steps of the search for the largest eigenvalue of D^-1 A, and what omega is over it: that damps the upper two thirds
-of the spectrum. As in multigrid_build.h."""
 _TABLES = ("row", "column", "transposed", "first", "inverse_first", "colour", "member", "block", "position")
 
 
@@ -44,7 +48,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     """
     real = {"float32": "float", "float64": "double"}[dtype]
     tables = coupling_tables(coupling, "static __device__ const int", _TABLES)
-    tables += [f"#define MG_POWER_ITERATIONS {POWER_ITERATIONS}", f"#define MG_DAMPING {DAMPING}"]
+    tables.append(CONSTANTS)
     headers = [
         native_header(path)
         for path in (

@@ -29,13 +29,27 @@ _TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_fi
 # -- source --------------------------------------------------------------------------------------------------------
 
 
+POWER_ITERATIONS = 8
+"""Steps of the search for the largest eigenvalue of D^-1 A."""
+DAMPING = 1.4
+"""Omega, over that eigenvalue: damps the upper two thirds of the spectrum."""
+_SINGULAR = 1e-6
+"""Pivots below this part of their diagonal are rounding."""
+CONSTANTS = f"""
+#define MG_POWER_ITERATIONS {POWER_ITERATIONS}
+#define MG_DAMPING {DAMPING}
+#define MG_SINGULAR {_SINGULAR}
+"""
+"""The same for C and CUDA."""
+
+
 def multigrid_source(coupling: Coupling) -> str:
     """The code for a coupling; goes after prelude.h, team.h, kernel.h, pcg_kernels.h and ``precision_source``."""
     lines = coupling_tables(coupling, "static const int", _TABLES)
     headers = (
         native_header(f"linear/multigrid/{name}") for name in ("multigrid.h", "multigrid_build.h", "multigrid_solve.h")
     )
-    return "\n".join([*lines, "", LEVEL.text, MULTIGRID.text, "", *headers])
+    return "\n".join([*lines, CONSTANTS, "", LEVEL.text, MULTIGRID.text, "", *headers])
 
 
 def element_addresses(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:

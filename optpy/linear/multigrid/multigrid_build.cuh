@@ -2,8 +2,6 @@
  * diagonal blocks, each level's damping, and the inverse of the coarsest. The products with the finest A are queued by the
  * host. */
 
-#define MG_SINGULAR 1e-6 /* pivots below this part of their diagonal are rounding */
-
 OPTPY_FN int mg_modulo(int a, int n) { return (a % n + n) % n; }
 
 /* x = 1 in the channels of a colour, at the points of a colour; 0 elsewhere. */

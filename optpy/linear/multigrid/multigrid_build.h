@@ -1,11 +1,6 @@
 /* The numbers of multigrid.h: matrices of the coarse levels, the inverses of their diagonal blocks, each level's
  * damping, and the factor of the coarsest. The finest level's part is in multigrid_solve.h. */
 
-enum { MG_POWER_ITERATIONS = 8 };
-
-static const double MG_DAMPING = 1.4; /* over the largest eigenvalue of D^-1 A: damps the upper 2/3 of the spectrum */
-static const double MG_SINGULAR = 1e-6; /* pivots below this part of their diagonal are rounding */
-
 /* The position of a neighbour, numbered in the whole stencil. */
 OPTPY_FN void mg_neighbour(int code, int64_t d[3]) {
     d[0] = code / (MG_NY * MG_NX) - MG_REACH_Z;
