@@ -167,6 +167,15 @@ def check_products_of(solver: Solver, energy: op.Energy, data: dict[str, Any], d
     ops.check_poison()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 70])
+def test_what_reads_one_point_beside_its_own_has_a_border(gpu: Device, size: int) -> None:
+    """J^T J is diagonal there, but 0 at the points that no residual reads."""
+    X = op.Unknown("X", (N,))
+    energy = op.Energy(r=2 * X[n + 2])
+    data = dict(X=np.random.default_rng(0).normal(size=size))
+    check_everything(energy, data, solver=solver_on(gpu, energy, "float64"))
+
+
 def test_unknowns_of_no_dims_alone(gpu: Device) -> None:
     s, t = op.Unknown("s", (), 3), op.Unknown("t", ())
     energy = op.Energy(a=op.sin(s[()]) * t[()] - 1, b=t[()] ** 2 - 2)

@@ -54,6 +54,8 @@ def is_elementwise(function: loops.Function, symbols: SymbolTable) -> bool:
     block, dims = points.interior, tuple(i.dim for i in points.domain)
     plain = all(isinstance(s, loops.Evaluate | loops.Store | loops.Total) for s in block)
     reads, stores = _accesses(block)
+    if points.border:
+        return False  # whether a point is inside decides there
     if not plain or not points.domain or not stores or any(isinstance(s, loops.Store) and s.atomic for s in block):
         return False
     if any(a.field.dims and (a.field.dims != dims or a.index != point(points.domain)) for a in (*reads, *stores)):
