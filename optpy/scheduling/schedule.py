@@ -28,9 +28,9 @@ def schedule_residuals(
     That is the given one, or the one that costs least.
     """
     sources = list(sources)
-    found = stencil_schedules([s for s in sources if not over_edges(s.residual)])
-    found |= {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
     edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
+    found = stencil_schedules([s for s in sources if s.residual.label not in edges])
+    found |= {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
     found |= {label: cheapest(s, _ways(label, target)) for label, s in edges.items() if label not in found}
     return tuple(found[label] for s in sources if (label := s.residual.label) in found)
 

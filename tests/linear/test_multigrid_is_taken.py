@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,12 @@ import pytest
 import scipy.sparse.linalg
 
 import optpy as op
-from optpy.ir import VectorKind
 from optpy.linear.assembled import applicability
 from optpy.linear.multigrid.grid import GridMultigrid
-from optpy.linear.multigrid.record import PATIENCE
-from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from tests.support.multigrid_cases import H, K, W, chain, compiled, poisson, values_of
+from tests.support.multigrid_reference import check_take_over
 
 pytestmark = pytest.mark.native
-
-UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 
 # -- when it is taken --------------------------------------------------------------------------------------------------
@@ -37,20 +31,7 @@ def test_an_easy_solve_stays_with_jacobi() -> None:
 
 
 def test_without_patience_it_takes_over_in_the_middle_of_a_solve() -> None:
-    energy, data = poisson(60)
-    problem = compiled(energy, data)
-    problem.set_preconditioner("auto")
-    problem.trace = []
-    problem.linearise()
-    problem.damp(UNDAMPED)
-    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
-    assert summary.status is LinearStatus.CONVERGED
-    assert PATIENCE < summary.iterations < PATIENCE + 25
-    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
-    Q = [s.Q for s in problem.trace]
-    assert all(b <= a for a, b in pairwise(Q))
-    delta = problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0])
-    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
+    check_take_over(compiled, np.asarray)
 
 
 def spline(n: int) -> tuple[op.Energy, dict[str, Any]]:

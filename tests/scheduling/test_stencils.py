@@ -15,7 +15,7 @@ from tests.support.schedules import routines_of
 
 H, W = op.dims("H W")
 i, j = op.indices(H, W)
-X, A, M = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.Array("M", (H, W), dtype="uint8")
+X, A = op.Unknown("X", (H, W)), op.Array("A", (H, W))
 Y, s, w = op.Unknown("Y", (H,)), op.Unknown("s", ()), op.params("w")
 
 

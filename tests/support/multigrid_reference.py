@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import optpy as op
+from optpy.api.problem import CompiledProblem
+from optpy.ir import VectorKind
+from optpy.linear.multigrid.record import PATIENCE
 from optpy.solver.pcg import FloatArray, PCGScalars, pcg
-from optpy.solver.protocol import Damping, LinearLimits, LinearSummary
-from tests.support.multigrid_cases import bending, chain, quads, volume
+from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
+from tests.support.multigrid_cases import bending, chain, poisson, quads, volume
 
 Real = NDArray[np.float64]
 
@@ -138,3 +143,23 @@ def assert_same_solve(
         a, b = ([getattr(s, name) for s in t] for t in (found, trace))
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-13 * max(map(abs, b)), err_msg=name)
     np.testing.assert_allclose(delta[order], expected, atol=1e-8 * np.abs(expected).max())
+
+
+def check_take_over(
+    compiled: Callable[[op.Energy, dict[str, Any]], CompiledProblem], to_host: Callable[[Any], NDArray[Any]]
+) -> None:
+    """Where Jacobi has no patience left, multigrid goes on with the same solve, whose model falls throughout."""
+    energy, data = poisson(60)
+    problem = compiled(energy, data)
+    problem.set_preconditioner("auto")
+    problem.trace = []
+    problem.linearise()
+    problem.damp(UNDAMPED)
+    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
+    assert summary.status is LinearStatus.CONVERGED
+    assert PATIENCE < summary.iterations < PATIENCE + 25
+    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
+    Q = [s.Q for s in problem.trace]
+    assert all(b <= a for a, b in pairwise(Q))
+    delta = to_host(problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0]))
+    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)

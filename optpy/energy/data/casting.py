@@ -37,22 +37,19 @@ def cast(f: Field, raw: Any, target: np.dtype[Any], xp: Any) -> Any:
     if kind in "iu" and not _kept(raw, array, xp):
         raise DataError(
             f"{f.name!r} has dtype {raw.dtype} and values from {int(raw.min())} to {int(raw.max())}, which {target} "
-            f"cannot hold exactly: {_wider(f, target)}",
+            f"cannot hold exactly: {_cure(f, target)}",
             f.location,
         )
     warn_of_lost_values(f, raw, array, xp)
     return array
 
 
-def _wider(f: Field, target: np.dtype[Any]) -> str:
-    """The cure for values that do not fit; to convert them would make others of them."""
-    if target.kind == "b":
-        return f"convert it yourself, {_conversion(target)}"
-    if f.dtype != REAL:
+def _cure(f: Field, target: np.dtype[Any]) -> str:
+    """The cure for values that do not fit; to convert those of a declared type would make others of them."""
+    converted = f"convert it yourself, {_conversion(target)}"
+    if f.dtype != REAL and target.kind != "b":
         return "declare it with a wider dtype, or without one"
-    if target == np.float32:
-        return f"solve with dtype=np.float64, or convert it yourself, {_conversion(target)}"
-    return f"convert it yourself, {_conversion(target)}"
+    return f"solve with dtype=np.float64, or {converted}" if target == np.float32 else converted
 
 
 def _conversion(target: np.dtype[Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +19,11 @@ from optpy.linear.multigrid.record import MULTIGRID, PATIENCE
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_kernels
 from optpy.linear.safe_work import SafeWork
-from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
+from optpy.solver.protocol import Damping, LinearLimits
 from tests.support.deep import but_deep
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.multigrid_cases import H, W, poisson, quads, values_of
-from tests.support.multigrid_reference import CASES, UNDAMPED, assert_same_solve, each_damping_of_half
+from tests.support.multigrid_reference import CASES, assert_same_solve, check_take_over, each_damping_of_half
 from tests.support.warping import arap_data, arap_energy
 
 V, E = op.dims("V E")
@@ -195,20 +194,7 @@ def test_an_easy_solve_stays_with_jacobi_and_is_read_once(emulated: EmulatedDevi
 
 
 def test_without_patience_it_takes_over_in_the_middle_of_a_solve(gpu: Device) -> None:
-    energy, data = poisson(60)
-    problem = compiled(energy, data)
-    problem.set_preconditioner("auto")
-    problem.trace = []
-    problem.linearise()
-    problem.damp(UNDAMPED)
-    summary = problem.solve_linear(LinearLimits(500, r_tolerance=1e-10))
-    assert summary.status is LinearStatus.CONVERGED
-    assert PATIENCE < summary.iterations < PATIENCE + 25
-    assert [s.k for s in problem.trace] == list(range(1, summary.iterations + 1))
-    Q = [s.Q for s in problem.trace]
-    assert all(b <= a for a, b in pairwise(Q))
-    delta = gpu.to_host(problem.read_vector(VectorKind.DELTA, energy.problem.unknowns[0]))
-    np.testing.assert_allclose(data["X"] + delta[..., 0], data["B"], atol=1e-6)
+    check_take_over(compiled, gpu.to_host)
 
 
 def test_old_levels_serve_while_they_are_good(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
