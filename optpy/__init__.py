@@ -11,6 +11,7 @@ from optpy.energy.energy import Energy
 from optpy.energy.gradients import check_gradients
 from optpy.energy.language.declarations import Array, Param, Unknown, params
 from optpy.energy.language.expression import Expression
+from optpy.energy.language.func import Func
 from optpy.energy.language.functions import (
     abs,
     acos,
@@ -127,6 +128,7 @@ __all__ = [
     "Energy",
     "EnergyError",
     "Expression",
+    "Func",
     "Graph",
     "Index",
     "IntermediateResult",

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 from optpy.api.backend import CpuBackend, CudaBackend
 from optpy.api.warm_start import kept_program
 from optpy.energy.derive.coupling import coupling
+from optpy.energy.derive.funcs import derive_funcs, linearised_residuals
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
-from optpy.energy.derive.routines import linearised
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import EnergyError
 from optpy.ir import Coupling, Problem, Schedule, Target, tangent
@@ -27,6 +27,7 @@ from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.registry import compile_with_energy
+from optpy.scheduling.funcs import schedule_funcs
 from optpy.scheduling.schedule import Given, schedule_residuals, schedule_routines
 
 _P = TypeVar("_P")
@@ -62,10 +63,12 @@ def compile_problem(
         EnergyError: a constant in the energy or in its derivatives is too large.
     """
     with _told_at(problem):
-        residuals = linearised(problem.residuals)
-        over_graphs = schedule_residuals(residuals, target, given)
-        routines = problem_routines(problem, residuals, over_graphs).on(target)
-        schedule = schedule_routines(routines, over_graphs, target, given)
+        of_funcs = schedule_funcs(problem, given)
+        funcs = derive_funcs(problem, of_funcs)
+        residuals = linearised_residuals(problem, funcs)
+        of_residuals = schedule_residuals(residuals, target, given)
+        routines = problem_routines(problem, residuals, funcs, of_residuals).on(target)
+        schedule = schedule_routines(routines, Schedule(of_funcs, of_residuals), target, given)
         scheduled = apply_schedule(routines.groups, schedule)
         kernels = numbered_kernels(scheduled, schedule.interleaved)
         return Derived(routines, schedule, printed(kernels, routines, dtype))
@@ -146,6 +149,7 @@ def on_one_grid(problem: Problem) -> bool:
     known = _ON_ONE_GRID.get(problem)
     if known is None:
         with _told_at(problem):
-            found = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
+            residuals = linearised_residuals(problem, derive_funcs(problem, ()))
+            found = coupling(residuals, [tangent(u) for u in problem.unknowns])
         known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
     return known

@@ -95,6 +95,7 @@ class CompiledProblem:
         self._linear_solver.data_changed()
         if arrays or graphs or self._solved_points_depend_on_params:
             self._set_points()
+        self._executor.queue(Group.FUNCS)
         self._executor.wait()  # who is to write to the data, or to use another stream, need not know
 
     @property

@@ -86,7 +86,7 @@ def _written(problem: Problem) -> tuple[Any, ...]:
     """All of a problem but lines of files."""
     names = tuple(tuple(map(shown, r.written)) for r in problem.residuals)  # the user's indices stand in reasons
     declared = (problem.unknowns, problem.fields, problem.graphs, problem.params)
-    return (problem.residuals, names, problem.fixed, *declared)
+    return (problem.residuals, problem.with_funcs, names, problem.fixed, *declared)
 
 
 # -- digests -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,18 @@ computed), ``group`` (when, and where), ``schedule`` (what is stored, and how), 
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
-from optpy.ir.fields import DTYPES, REAL, Field, FieldChannel, ManifoldShape, Role, Vector, VectorKind, tangent
+from optpy.ir.fields import (
+    DTYPES,
+    REAL,
+    Definition,
+    Field,
+    FieldChannel,
+    ManifoldShape,
+    Role,
+    Vector,
+    VectorKind,
+    tangent,
+)
 from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
@@ -29,10 +40,21 @@ from optpy.ir.leaves import (
 )
 from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
 from optpy.ir.points import Bindings, Slab, slabs
-from optpy.ir.problem import Problem, Scale
+from optpy.ir.problem import Problem, Scale, funcs_in_order
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
-from optpy.ir.schedule import ChannelOrder, Decision, GridLayout, ResidualSchedule, Schedule, Split, StoredValue, Target
+from optpy.ir.schedule import (
+    ChannelOrder,
+    Decision,
+    FuncSchedule,
+    FuncStorage,
+    GridLayout,
+    ResidualSchedule,
+    Schedule,
+    Split,
+    StoredValue,
+    Target,
+)
 from optpy.ir.spaces import (
     Domain,
     Extent,
@@ -59,11 +81,14 @@ __all__ = [
     "ChannelOrder",
     "Coupling",
     "Decision",
+    "Definition",
     "Domain",
     "EdgeCoupling",
     "Extent",
     "Field",
     "FieldChannel",
+    "FuncSchedule",
+    "FuncStorage",
     "GridLayout",
     "Group",
     "Hypergraph",
@@ -104,6 +129,7 @@ __all__ = [
     "canonical_domain",
     "entries_of",
     "entry_dim",
+    "funcs_in_order",
     "graphs_in",
     "graphs_of",
     "in_phases",

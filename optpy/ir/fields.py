@@ -8,6 +8,7 @@ from typing import final
 
 from optpy.errors import Location
 from optpy.ir.spaces import Extent
+from optpy.symbolic.expr import Expr
 
 
 class Role(Enum):
@@ -15,8 +16,10 @@ class Role(Enum):
 
     UNKNOWN = "unknown"
     DATA = "data"
+    FUNC = "func"
+    """An intermediate that users have named, ``op.Func``: a formula at each point, whether it is stored or not."""
     STORED = "stored"
-    """An intermediate, computed once for each linearisation."""
+    """An intermediate in memory, computed before what reads it."""
     VECTOR = "vector"
     """A vector of the solver: of an unknown (``Vector``), or of a residual, such as F and J p."""
     TANGENT = "tangent"
@@ -101,6 +104,24 @@ class Vector:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """The formula of an intermediate, over ``canonical_domain`` of its grid, with the boundary rule already applied.
+
+    Attributes:
+        values: one for each channel.
+        linearised: the same as functions of the tangents, too, of unknowns on manifolds: to be taken where those are 0.
+        funcs: the intermediates that it reads.
+        location: the user's line.
+    """
+
+    values: tuple[Expr, ...]
+    linearised: tuple[Expr, ...]
+    funcs: tuple[Field, ...]
+    location: Location | None = field(default=None, compare=False)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Field:
     """An array over a grid, with a fixed number of channels at every point."""
 
@@ -118,6 +139,8 @@ class Field:
     identity: Vector | None = None
     """The vector that it holds, if it is one of an unknown's. Its name and channels do not say of which: another energy
     may have an unknown of the same name on a manifold."""
+    definition: Definition | None = None
+    """The formula of an intermediate."""
 
     def __hash__(self) -> int:
         return hash(self.name)  # each expression hashes its fields again and again

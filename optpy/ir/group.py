@@ -55,6 +55,7 @@ class Task(Enum):
         task._value_, task.text, task.when, task.over_unknowns = text, text, when, over_unknowns
         return task
 
+    FUNCS = "funcs", When.BINDING, False
     SOLVED = "solved", When.BINDING, False
     PRECOMPUTE = "precompute", When.LINEARISATION, False
     JACOBIAN = "jacobian", When.LINEARISATION, False
@@ -140,6 +141,7 @@ class Group(StrEnum):
         """
         return _BY_NAME[text]
 
+    FUNCS = Task.FUNCS
     SOLVED = Task.SOLVED
     PRECOMPUTE = Task.PRECOMPUTE
     JACOBIAN = Task.JACOBIAN

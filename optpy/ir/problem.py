@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
 from optpy.errors import Location
 from optpy.ir.fields import Field
-from optpy.ir.leaves import Scalar
+from optpy.ir.leaves import Access, Scalar
 from optpy.ir.residual import Residual
 from optpy.ir.spaces import Extent, Hypergraph
 from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 
 @final
@@ -32,7 +33,8 @@ class Problem:
     data. A problem equals itself only, and may be the key of a weak dictionary.
 
     Attributes:
-        residuals: entries of lists one by one, over canonical loop variables.
+        residuals: entries of lists one by one, over canonical loop variables; all intermediates are written out.
+        with_funcs: the same residuals as they read intermediates.
         unknowns: in the order in which the residuals first mention them.
         fixed: for an unknown, the condition over ``canonical_domain(unknown.dims)`` under which elements keep their
             values.
@@ -45,6 +47,7 @@ class Problem:
     """
 
     residuals: tuple[Residual, ...]
+    with_funcs: tuple[Residual, ...]
     unknowns: tuple[Field, ...]
     fixed: Mapping[Field, Expr]
     fixed_as_written: Mapping[Field, str]
@@ -60,7 +63,29 @@ class Problem:
         return tuple(dict.fromkeys(r.term for r in self.residuals))
 
     @property
+    def funcs(self) -> tuple[Field, ...]:
+        """The intermediates that residuals read, by themselves or through others, each after those that it reads."""
+        read = (v.key for r in self.with_funcs for v in variables((*r.components, *r.linearised)))
+        return funcs_in_order(k.field for k in read if isinstance(k, Access))
+
+    @property
     def dims(self) -> tuple[Extent, ...]:
         """All sizes, bound by the fields and the graphs."""
         axes = [d for f in self.fields for d in f.dims]
         return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))
+
+
+def funcs_in_order(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """The intermediates among fields, and those that they read, each after those that it reads."""
+    found: dict[Field, None] = {}
+    pending = [f for f in reversed([*fields]) if f.definition is not None]
+    while pending:
+        func = pending[-1]
+        assert func.definition is not None
+        missing = [f for f in func.definition.funcs if f not in found]
+        if missing:
+            pending += reversed(missing)
+        else:
+            found[func] = None
+            pending.pop()
+    return tuple(found)

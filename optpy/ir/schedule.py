@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import final
 
 from optpy.ir.fields import Field
@@ -59,6 +59,39 @@ class ResidualSchedule:
         stored = [name for name, kept in (("J", self.jacobian), ("J p", self.product)) if kept]
         way = "scatter" if self.scatter else "gather"
         return f"{self.label}: {way}, {' and '.join(stored) or 'nothing'} stored"
+
+
+@final
+class FuncStorage(StrEnum):
+    """The part of an intermediate that is kept in memory at the points of its grid."""
+
+    INLINE = "inline"
+    """Nothing: its formula stands wherever it is read."""
+    VALUES = "values"
+    """Its values."""
+    PARTIALS = "values and partials"
+    """Its values, and its derivatives with respect to the unknowns that it reads."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FuncSchedule:
+    """The memory of an intermediate, ``op.Func``.
+
+    Attributes:
+        name: of the intermediate.
+        storage: what is kept at each linearisation; of one that reads no unknown, whenever its data change.
+        in_cost: whether a pass of its own stores its values before a cost is summed.
+        reason: a sentence with the counted costs.
+    """
+
+    name: str
+    storage: FuncStorage = FuncStorage.INLINE
+    in_cost: bool = False
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.storage}; in the cost {'stored' if self.in_cost else 'inline'}"
 
 
 @final
@@ -137,7 +170,7 @@ class ChannelOrder:
         return f"{self.stored}: channels at {' '.join(map(str, self.positions))}"
 
 
-Decision = ResidualSchedule | StoredValue | Split | GridLayout | ChannelOrder
+Decision = FuncSchedule | ResidualSchedule | StoredValue | Split | GridLayout | ChannelOrder
 
 
 @final
@@ -146,6 +179,7 @@ class Schedule:
     """All decisions for an energy on one target.
 
     Attributes:
+        funcs: for each intermediate.
         residuals: for each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
         values: that are stored at each linearisation.
         splits: of the routines that have sums over edges on grids.
@@ -153,6 +187,7 @@ class Schedule:
         orders: of channels that are not kept in the order in which expressions were met.
     """
 
+    funcs: tuple[FuncSchedule, ...] = ()
     residuals: tuple[ResidualSchedule, ...] = ()
     values: tuple[StoredValue, ...] = ()
     splits: tuple[Split, ...] = ()
@@ -163,6 +198,7 @@ class Schedule:
     def decisions(self) -> Iterator[tuple[str, Decision]]:
         """All decisions, each with the kind of thing that it is about."""
         kinds: tuple[tuple[str, tuple[Decision, ...]], ...] = (
+            ("func", self.funcs),
             ("residual", self.residuals),
             ("value", self.values),
             ("split", self.splits),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
-from optpy.ir import Incidence, ResidualSchedule, Routine, Schedule, Split, Target
+from optpy.ir import FuncSchedule, Incidence, ResidualSchedule, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
@@ -16,8 +16,8 @@ from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.stencils import stencil_schedules
 from optpy.scheduling.values import stored_values
 
-Given = Schedule | Sequence[ResidualSchedule]
-"""A schedule written by hand: the whole of it, or of some residuals over graphs; the rest is decided."""
+Given = Schedule | Sequence[ResidualSchedule | FuncSchedule]
+"""A schedule written by hand: the whole of it, or of some residuals and intermediates; the rest is decided."""
 
 
 def schedule_residuals(
@@ -30,7 +30,8 @@ def schedule_residuals(
     sources = list(sources)
     edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
     found = stencil_schedules([s for s in sources if s.residual.label not in edges])
-    found |= {s.label: s for s in (given.residuals if isinstance(given, Schedule) else given)}
+    written = given.residuals if isinstance(given, Schedule) else given
+    found |= {s.label: s for s in written if isinstance(s, ResidualSchedule)}
     found |= {label: cheapest(s, _ways(label, target)) for label, s in edges.items() if label not in found}
     return tuple(found[label] for s in sources if (label := s.residual.label) in found)
 
@@ -39,14 +40,12 @@ def _ways(label: str, target: Target) -> list[ResidualSchedule]:
     return gathers(label) + (scatters(label) if target is Target.GPU else [])
 
 
-def schedule_routines(
-    derived: ProblemRoutines, residuals: tuple[ResidualSchedule, ...], target: Target, given: Given = ()
-) -> Schedule:
+def schedule_routines(derived: ProblemRoutines, before: Schedule, target: Target, given: Given = ()) -> Schedule:
     """The whole schedule, or the given one.
 
     Args:
         derived: all routines of the target.
-        residuals: the schedules by which they were derived.
+        before: the schedules of intermediates and residuals, by which they were derived.
         target: where they run.
         given: by hand.
     """
@@ -54,8 +53,8 @@ def schedule_routines(
         return given
     routines = [r for found in derived.groups.values() for r in found]
     repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
-    decided = Schedule(
-        residuals=residuals,
+    decided = replace(
+        before,
         values=stored_values(repeated, gathered_grids(routines)),
         splits=() if target.gpu else splits(routines),
         layouts=layouts(routines, derived.coupling),

@@ -27,9 +27,9 @@ from optpy.symbolic.traverse import variables
 STREAM = 16
 """Additions in vectors that take as long as bringing one number of each point from memory
 (``python -m bench image_warping --parts throughput``)."""
-_WORTH = 2 / 3
+WORTH = 2 / 3
 """Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too."""
-_BYTE = 0.25
+BYTE = 0.25
 """Of a number of the solver's precision, a byte."""
 
 
@@ -73,7 +73,7 @@ def stencil_schedules(sources: Sequence[LinearisedResidual]) -> dict[str, Residu
     found = {}
     for label in sorted(stored, key=lambda x: -count_nodes(computed[x].operations).cost):
         saved, spent = needed.difference(computed[label], stored[label])
-        chosen = spent <= _WORTH * saved
+        chosen = spent <= WORTH * saved
         if chosen:
             needed.replace(computed[label], stored[label])
         counted = f"stored entries of J save {saved:g} additions and take {spent:g}"
@@ -127,4 +127,4 @@ def _streams(roots: Sequence[Expr]) -> dict[FieldChannel, float]:
     keys = (v.key for v in variables(roots))
     read = {(k.field, k.channel) for k in keys if isinstance(k, Access) and k.field.role is not Role.VECTOR}
     as_bytes = fields_read_in_conditions_only(roots)
-    return {x: _BYTE if x[0] in as_bytes or x[0].dtype in ("uint8", "bool") else 1.0 for x in read}
+    return {x: BYTE if x[0] in as_bytes or x[0].dtype in ("uint8", "bool") else 1.0 for x in read}

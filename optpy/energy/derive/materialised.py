@@ -7,12 +7,25 @@ the pass over the vertices that gathers it. An ``ir.ResidualSchedule`` says whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from optpy.energy.derive.linearised import LinearisedResidual, along
 from optpy.energy.derive.vectors import P
-from optpy.ir import REAL, Access, Assignment, Field, Residual, Role, Routine, graphs_in, is_unknown, point
+from optpy.ir import (
+    REAL,
+    Access,
+    Assignment,
+    Domain,
+    Field,
+    FuncStorage,
+    Residual,
+    Role,
+    Routine,
+    graphs_in,
+    is_unknown,
+    point,
+)
 from optpy.symbolic.expr import ONE, Expr, add, const, mul, split_content, var
 from optpy.symbolic.factor import factor
 from optpy.symbolic.traverse import variables
@@ -24,27 +37,64 @@ def over_edges(residual: Residual) -> bool:
 
 
 def store_jacobian(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Assignment]]:
-    """The residual with its value and the entries of J read from memory, and the stores that put them there.
+    """The residual with its value and the entries of J read from memory, and the stores that put them there."""
+    entries = [*source.values, *(d for p in source.partials for d in p.values())]
+    stored, stores = in_memory(f"J.{source.residual.label}", source.residual.domain, entries)
+    return _with_entries(source, stored, stored), stores
+
+
+def store_func(
+    name: str, source: LinearisedResidual, storage: FuncStorage
+) -> tuple[LinearisedResidual, list[Assignment]]:
+    """An intermediate with its value, and its derivatives where they are stored, read from memory; and the stores."""
+    domain = source.residual.domain
+    value, stores = in_memory(f"func.{name}", domain, source.values, dtype_of(source.values))
+    if storage is not FuncStorage.PARTIALS:
+        return replace(source, values=tuple(map(value, source.values))), stores
+    partial, own = in_memory(f"partials.{name}", domain, [d for p in source.partials for d in p.values()])
+    return _with_entries(source, value, partial), stores + own
+
+
+def dtype_of(values: Iterable[Expr]) -> str:
+    """The dtype of the memory of an intermediate: a byte for conditions."""
+    return "bool" if all(v.boolean for v in values) else REAL
+
+
+def _with_entries(
+    source: LinearisedResidual, value: Callable[[Expr], Expr], entry: Callable[[Expr], Expr]
+) -> LinearisedResidual:
+    """A residual with other spellings of its values and of the entries of J."""
+    partials = tuple({a: entry(d) for a, d in p.items()} for p in source.partials)
+    jvps = factor(add(*(mul(d, var(along(a, P))) for a, d in p.items())) for p in partials)
+    return replace(source, values=tuple(map(value, source.values)), partials=partials, jvps=tuple(jvps))
+
+
+def in_memory(
+    name: str, domain: Domain, entries: Iterable[Expr], dtype: str = REAL
+) -> tuple[Callable[[Expr], Expr], list[Assignment]]:
+    """Expressions over a domain read from memory, and the stores that put them there.
 
     Entries that are equal up to a number are stored once, those without reads not at all.
+
+    Args:
+        name: of the field that holds them.
+        domain: of the points.
+        entries: the expressions.
+        dtype: of the field.
+
+    Returns:
+        A function from an entry to what reads it.
     """
-    domain = source.residual.domain
-    entries = [*source.values, *(d for p in source.partials for d in p.values())]
     kept = list(dict.fromkeys(rest for _, rest in map(split_content, entries) if _reads_memory(rest)))
-    name = f"J.{source.residual.label}"
     finite = all(e.finite for e in kept)
-    memory = Field(name, tuple(i.dim for i in domain), len(kept), REAL, Role.STORED, finite=finite)
+    memory = Field(name, tuple(i.dim for i in domain), len(kept), dtype, Role.STORED, finite=finite)
     accesses = {e: Access(memory, point(domain), n) for n, e in enumerate(kept)}
 
-    def stored(e: Expr) -> Expr:
+    def read(e: Expr) -> Expr:
         c, rest = split_content(e)
         return mul(const(c), var(accesses[rest])) if rest in accesses else e
 
-    partials = tuple({a: stored(d) for a, d in p.items()} for p in source.partials)
-    jvps = factor(add(*(mul(d, var(along(a, P))) for a, d in p.items())) for p in partials)
-    values = tuple(map(stored, source.values))
-    stores = [Assignment(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
-    return replace(source, values=values, partials=partials, jvps=tuple(jvps)), stores
+    return read, [Assignment(accesses[e], value) for e, value in zip(kept, factor(kept), strict=True)]
 
 
 def _reads_memory(e: Expr) -> bool:

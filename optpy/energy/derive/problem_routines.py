@@ -8,6 +8,7 @@ from typing import final
 
 from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.damping import damping
+from optpy.energy.derive.funcs import DerivedFuncs, func_passes
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.normal_matrix import normal_matrix
 from optpy.energy.derive.routines import (
@@ -58,7 +59,10 @@ class ProblemRoutines:
 
 
 def problem_routines(
-    problem: Problem, sources: Sequence[LinearisedResidual], schedules: Sequence[ResidualSchedule] = ()
+    problem: Problem,
+    sources: Sequence[LinearisedResidual],
+    funcs: DerivedFuncs,
+    schedules: Sequence[ResidualSchedule] = (),
 ) -> ProblemRoutines:
     """Derive all routines.
 
@@ -68,6 +72,7 @@ def problem_routines(
     Args:
         problem: what is minimised.
         sources: its linearised residuals.
+        funcs: the intermediates that they read.
         schedules: of residuals over graphs, whether J and J p are stored and whether their edges add to what they read.
             Those without one are gathered, and nothing of them is stored.
     """
@@ -79,13 +84,15 @@ def problem_routines(
     scattered = [s for s in sources if s.residual.label in labels]
     coordinates = [tangent(u) for u in unknowns]
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
+    in_costs = funcs.in_costs(problem.with_funcs)
     groups: dict[Group, list[Routine]] = {
-        Group.COST: cost(residuals),
+        Group.FUNCS: func_passes(Group.FUNCS, funcs.at_binding),
+        Group.COST: func_passes(Group.COST, funcs.in_cost) + cost(in_costs),
         Group.COST_OF_STEP: cost_of_step(residuals),
-        Group.RESIDUALS: eval_f(residuals),
+        Group.RESIDUALS: func_passes(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
         Group.MODEL_COST: model_cost(sources),
         Group.SOLVED: fixed_masks(coordinates, fixed),
-        Group.JACOBIAN: jacobians + free_masks(scattered, fixed),
+        Group.JACOBIAN: func_passes(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
         **eval_jtf(gathered, scattered, coordinates, fixed),
         **apply_jtj(gathered, scattered, coordinates, fixed, by_label),
         Group.DAMPING: damping(coordinates, blocks=False),

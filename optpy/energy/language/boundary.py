@@ -15,10 +15,13 @@ def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
     guards: dict[Expr, None] = {}
     for v in variables(components):
         if isinstance(v.key, Access):
-            for index, dim in zip(v.key.index, v.key.field.dims, strict=True):
-                if not always_inside(index, dim):
-                    guards[var(InBounds(index, dim))] = None
+            guards |= dict.fromkeys(outside_guards(v.key.index, v.key.field.dims))
     return list(guards)
+
+
+def outside_guards(index: Iterable[Affine], dims: Iterable[Extent]) -> list[Expr]:
+    """A bounds check for every axis of an index that may lie outside."""
+    return [var(InBounds(a, d)) for a, d in zip(index, dims, strict=True) if not always_inside(a, d)]
 
 
 def always_inside(index: Affine, dim: Extent) -> bool:

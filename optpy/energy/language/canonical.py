@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from optpy import ir
 from optpy.energy.language.boundary import always_inside, boundary_guards
 from optpy.energy.language.expression import Expression
-from optpy.energy.language.graph import slots_text
 from optpy.energy.language.index import DeclaredIndex
-from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import split
-from optpy.errors import EnergyError, Location
+from optpy.errors import EnergyError
 from optpy.symbolic.affine import Affine, Atom
-from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Var, mul, var
+from optpy.symbolic.expr import ONE, Const, Expr, Var, mul, var
 from optpy.symbolic.traverse import map_variables, variables
 
 Renaming = Mapping[Atom, Affine]
@@ -27,18 +25,13 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     guards are the user's; else it is zero wherever it reads outside an array.
 
     Raises:
-        EnergyError: it is a condition, or reads no unknown, or uses ``op.robust`` as a number.
+        EnergyError: it is a condition, or uses ``op.robust`` as a number.
     """
     _check(label, expression)
     loops = loop_variables(expression.components)
     domain = ir.canonical_domain(v.dim for v in loops)
     renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip(loops, domain, strict=True)}
-    components = rename(expression.components, renaming)
-    if not any(isinstance(v.key, ir.InBounds) for v in variables(expression.components)):
-        guards = boundary_guards(components)
-        components = [mul(*guards, c) for c in components]
-    _check_reads_unknown(label, components, expression.location)
-    _check_slots(label, expression)
+    components = with_boundary_rule(expression.components, renaming)
     summed, linearised = split(label, components, expression.location)
     return ir.Residual(
         term,
@@ -52,6 +45,16 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     )
 
 
+def with_boundary_rule(components: Iterable[Expr], renaming: Renaming) -> list[Expr]:
+    """Components over canonical loop variables: 0 where they read outside an array, unless they ask that themselves."""
+    components = list(components)
+    renamed = rename(components, renaming)
+    if any(isinstance(v.key, ir.InBounds) for v in variables(components)):
+        return renamed
+    guards = boundary_guards(renamed)
+    return [mul(*guards, c) for c in renamed]
+
+
 def _check(label: str, e: Expression) -> None:
     if e.is_condition and not all(isinstance(c, Const) for c in e.components):
         raise EnergyError(
@@ -59,40 +62,6 @@ def _check(label: str, e: Expression) -> None:
             "op.where(condition, residual, 0)",
             e.location,
         )
-
-
-def _check_reads_unknown(label: str, components: list[Expr], location: Location | None) -> None:
-    keys = [v.key for v in variables(components)]
-    if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
-        return
-    declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
-    names = sorted({d.name for d in declarations})
-    reads = f"it reads only {', '.join(names)}" if names else "it is constant"
-    if all(c is ZERO for c in components):
-        reads = "it is 0 everywhere"
-    raise EnergyError(
-        f"the residual '{label}' reads no unknown ({reads}): no solve can change it; what is solved for is declared by "
-        "op.Unknown",
-        location,
-    )
-
-
-def _check_slots(label: str, expression: Expression) -> None:
-    """Unknowns are read at what a slot points at, not at one of its axes alone.
-
-    Raises:
-        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
-    """
-    for v in variables(expression.components):
-        if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
-            graphs = ir.graphs_of(v.key.index)
-            if graphs and ir.slot_read(v.key.index) is None:
-                raise EnergyError(
-                    f"'{label}' reads the unknown '{v.key.field}' at [{', '.join(map(shown, v.key.index))}]: through a "
-                    f"graph, an unknown is read at a whole slot (up to constant offsets), X[a] with "
-                    f"a, b = {graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}",
-                    expression.location,
-                )
 
 
 def loop_variables(roots: Iterable[Expr]) -> list[DeclaredIndex]:

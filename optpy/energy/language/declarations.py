@@ -192,7 +192,7 @@ class Array(GridArray):
     def __init__(
         self, name: str, dims: Dim | Iterable[Dim], channels: Channels = None, dtype: DTypeLike | None = None
     ) -> None:
-        self.field = _field(name, dims, channels, _dtype_name(name, dtype), ir.Role.DATA)
+        self.field = declared_field(name, dims, channels, _dtype_name(name, dtype), ir.Role.DATA)
 
 
 @final
@@ -219,7 +219,7 @@ class Unknown(GridArray):
                 "op.solve(..., dtype=np.float64)",
                 Location.of_caller(),
             )
-        self.field = _field(name, dims, channels, ir.REAL, ir.Role.UNKNOWN)
+        self.field = declared_field(name, dims, channels, ir.REAL, ir.Role.UNKNOWN)
 
     @classmethod
     def of(cls, field: ir.Field) -> Unknown:
@@ -257,7 +257,12 @@ def params(names: str) -> Any:
     return one_or_more(names, Param, 'op.params("w_fit w_reg")')
 
 
-def _field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str, role: ir.Role) -> ir.Field:
+def declared_field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dtype: str, role: ir.Role) -> ir.Field:
+    """The field that a user has declared.
+
+    Raises:
+        EnergyError: name, dims, channels or dtype are none.
+    """
     check_name(name, "an array")
     location = Location.of_caller()
     grid: tuple[Any, ...] = tuple(dims) if isinstance(dims, Iterable) else (dims,)

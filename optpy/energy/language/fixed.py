@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from optpy import ir
 from optpy.energy.language.canonical import loop_variables, rename
@@ -10,6 +11,7 @@ from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.index import DeclaredIndex
 from optpy.energy.language.robust import refuse_robust
+from optpy.energy.language.written_out import written_out
 from optpy.errors import EnergyError
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import Expr
@@ -34,20 +36,21 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
             ".any()",
             condition.location,
         )
-    for v in variables(condition.components):
+    components = written_out(condition.components, attrgetter("values"))
+    for v in variables(components):
         if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
             raise EnergyError(
                 f"{what} reads the unknown '{v.key.field}': what is fixed may depend on data only", condition.location
             )
     domain = ir.canonical_domain(field.dims)
-    loops = loop_variables(condition.components)
+    loops = loop_variables(components)
     renaming: dict[Atom, Affine] = {}
     for dim in dict.fromkeys(v.dim for v in loops):
         same = [v for v in loops if v.dim == dim]
         axes = [i for i in domain if i.dim == dim]
         _check_axes(what, field, dim, same, axes, condition)
         renaming |= {v: Affine.of(i) for v, i in zip(same, axes, strict=True)}
-    return rename(condition.components, renaming)[0]
+    return rename(components, renaming)[0]
 
 
 def _check_axes(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,12 @@ from optpy.energy.language.expression import Expression, Source, as_expression
 from optpy.energy.language.fixed import canonical_fixed
 from optpy.energy.language.graph import Graph, slots_text
 from optpy.energy.language.index import check_name, describe
+from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import scales_of
+from optpy.energy.language.written_out import func_accesses, written_out
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.expr import Expr
+from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.expr import ZERO, Expr
 from optpy.symbolic.traverse import variables
 
 
@@ -33,7 +38,11 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     """
     _check_terms(terms, location)
     entries = [e for name, value in terms.items() for e in _entries(name, value, location)]
-    residuals = tuple(canonical_residual(*e) for e in entries)
+    with_funcs = tuple(canonical_residual(*e) for e in entries)
+    residuals = tuple(map(_without_funcs, with_funcs))
+    for r in residuals:
+        _check_reads_unknown(r)
+        _check_slots(r)
     scales = tuple(s for _, label, e in entries for s in scales_of(label, e))
     conditions = _conditions(fixed, location)
     mentioned = _mentioned([e for _, _, e in entries], conditions)
@@ -46,7 +55,9 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     _check_fixed(canonical, unknowns, location)
     graphs = tuple(s for s in read_at_all if isinstance(s, ir.Hypergraph))
     params = tuple(s for s in read_at_all if isinstance(s, ir.Scalar))
-    problem = ir.Problem(residuals, unknowns, canonical, as_written, fields, graphs, params, scales, location)
+    problem = ir.Problem(
+        residuals, with_funcs, unknowns, canonical, as_written, fields, graphs, params, scales, location
+    )
     _check_sizes(problem)
     return problem
 
@@ -88,6 +99,51 @@ def _check_sizes(problem: ir.Problem) -> None:
                     f"the size {d}, which a slot of the graph '{g}' points into, is bound by no data: no array or "
                     f"unknown that the energy reads has an axis over {d}",
                     g.location,
+                )
+
+
+def _without_funcs(residual: ir.Residual) -> ir.Residual:
+    """The residual with all intermediates written out."""
+    if not func_accesses((*residual.components, *residual.linearised)):
+        return residual
+    components = written_out(residual.components, attrgetter("values"))
+    linearised = written_out(residual.linearised, attrgetter("linearised"))
+    return replace(residual, components=tuple(components), linearised=tuple(linearised))
+
+
+def _check_reads_unknown(residual: ir.Residual) -> None:
+    keys = [v.key for v in variables(residual.components)]
+    if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
+        return
+    declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
+    names = sorted({d.name for d in declarations})
+    reads = f"it reads only {', '.join(names)}" if names else "it is constant"
+    if all(c is ZERO for c in residual.components):
+        reads = "it is 0 everywhere"
+    raise EnergyError(
+        f"the residual '{residual.label}' reads no unknown ({reads}): no solve can change it; what is solved for is "
+        "declared by op.Unknown",
+        residual.location,
+    )
+
+
+def _check_slots(residual: ir.Residual) -> None:
+    """Unknowns are read at what a slot points at, not at one of its axes alone.
+
+    Raises:
+        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
+    """
+    for v in variables(residual.components):
+        if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
+            graphs = ir.graphs_of(v.key.index)
+            if graphs and ir.slot_read(v.key.index) is None:
+                names: dict[Atom, Affine] = dict(zip(residual.domain, map(Affine.of, residual.written), strict=True))
+                index = ", ".join(shown(a.substitute(names)) for a in v.key.index)
+                raise EnergyError(
+                    f"'{residual.label}' reads the unknown '{v.key.field}' at [{index}]: through a graph, an unknown "
+                    f"is read at a whole slot (up to constant offsets), X[a] with a, b = {graphs[0]}[e]; slots of "
+                    f"'{graphs[0]}' point into {slots_text(graphs[0])}",
+                    residual.location,
                 )
 
 
@@ -148,7 +204,8 @@ def _declaration(s: Source) -> str:
         return f"a param ({s.location})"
     if isinstance(s, ir.Hypergraph):
         return f"a graph with slots {slots_text(s)} ({s.location})"
-    kind = "an unknown" if s.role is ir.Role.UNKNOWN else f"an array of dtype {s.dtype}"
+    kinds = {ir.Role.UNKNOWN: "an unknown", ir.Role.FUNC: "a Func"}
+    kind = kinds.get(s.role, f"an array of dtype {s.dtype}")
     return f"{kind} of shape {shape_text(s)} ({s.location})"
 
 

@@ -112,6 +112,8 @@ def _unknown_in(root: Expr) -> str | None:
         e = pending.pop()
         if isinstance(e, Var) and ir.is_unknown(e.key):
             return str(e.key.field)
+        if isinstance(e, Var) and isinstance(e.key, ir.Access) and e.key.field.definition is not None:
+            pending += e.key.field.definition.linearised
         if not (isinstance(e, Call) and e.op.name == "stop_gradient"):
             pending += [c for c in e.children if c not in seen]
             seen.update(e.children)

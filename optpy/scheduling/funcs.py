@@ -1,0 +1,153 @@
+"""Intermediates, ``op.Func``: inlined, or stored with their partials, whichever takes less in products with J^T J.
+
+A product at a point of the unknowns reads an intermediate at the points around it, and computes its partials anew at
+each of them, unless they are stored once for each linearisation. Counted are operations, and the numbers that have to
+be brought from memory for each point, however many of its neighbours read them, as for J (see ``scheduling.stencils``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import final
+
+from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
+from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.materialised import store_func
+from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
+from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
+from optpy.scheduling.stencils import BYTE, STREAM, WORTH
+from optpy.symbolic.affine import Affine
+from optpy.symbolic.count import count
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
+
+
+def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> tuple[FuncSchedule, ...]:
+    """The schedule of each intermediate: the given one, or the one that costs least.
+
+    Those that read others are decided first: how often an intermediate is read depends on which of its readers are
+    inlined.
+    """
+    written = given.funcs if isinstance(given, Schedule) else given
+    by_hand = {s.name: s for s in written if isinstance(s, FuncSchedule)}
+    linearised: dict[Field, LinearisedResidual] = {}
+    moving: set[Field] = set()
+    for func in problem.funcs:
+        linearised[func] = linearised_func(func, linearised)
+        if depends_on_unknowns(func, moving):
+            moving.add(func)
+    inlined: Formulas = {}
+    stored: list[Field] = []
+    found: dict[str, FuncSchedule] = {}
+    for func in reversed(problem.funcs):
+        decided = by_hand.get(func.name)
+        if decided is None:
+            decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
+        found[func.name] = decided
+        if decided.storage is not FuncStorage.INLINE:
+            stored.append(func)
+            continue
+        assert func.definition is not None
+        own = {func: func.definition.values}
+        inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
+    return tuple(found[func.name] for func in problem.funcs)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """The places at which an intermediate is read.
+
+    Attributes:
+        in_products: around a point of the unknowns, by a product with J^T J.
+        in_costs: around a point of a residual, by a cost.
+        in_passes: around a point of another intermediate, by the pass that stores it.
+    """
+
+    in_products: int
+    in_costs: int
+    in_passes: int
+
+    @staticmethod
+    def of(func: Field, problem: Problem, inlined: Formulas, stored: Iterable[Field]) -> _Reads:
+        """Those of an intermediate.
+
+        Args:
+            func: the intermediate.
+            problem: whose it is.
+            inlined: the intermediates that are computed wherever they are read.
+            stored: those that have passes of their own.
+        """
+        seen: set[object] = set()
+        near: dict[object, set[Index]] = {}
+        for r, with_funcs in zip(problem.residuals, problem.with_funcs, strict=True):
+            found = _indices(func, with_formulas(with_funcs.components, inlined))
+            seen |= _seen_from_unknowns(r, found)
+            near.setdefault(r.domain, set()).update(found)
+        formulas = (f.definition.values for f in stored if f.definition is not None)
+        passes = [len(_indices(func, with_formulas(values, inlined))) for values in formulas]
+        return _Reads(len(seen), max(map(len, near.values()), default=0), max(passes, default=0))
+
+
+Index = tuple[Affine, ...]
+
+
+def _indices(func: Field, roots: Iterable[Expr]) -> set[Index]:
+    return {a.index for a in func_accesses(roots) if a.field == func}
+
+
+def _seen_from_unknowns(residual: Residual, read: Iterable[Index]) -> set[object]:
+    """The places at which a product reads what a residual reads, seen from the unknowns that the residual reads.
+
+    Where all of them are at constant distances from the residual's point, those that coincide count once.
+    """
+    unknowns = {v.key.index for v in variables(residual.linearised) if is_unknown(v.key)}
+    found: set[object] = set()
+    for a, u in product(read, unknowns):
+        apart = _distance(a, u)
+        found.add(apart if apart is not None else (residual.label, a, u))
+    return found
+
+
+def _distance(a: Index, b: Index) -> tuple[int, ...] | None:
+    if len(a) != len(b):
+        return None
+    differences = [x - y for x, y in zip(a, b, strict=True)]
+    return tuple(d.constant for d in differences) if all(d.is_constant for d in differences) else None
+
+
+def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Reads) -> FuncSchedule:
+    """The schedule of an intermediate that costs least.
+
+    Args:
+        func: the intermediate.
+        source: with its derivatives.
+        moves: whether its values depend on unknowns.
+        reads: where it is read.
+    """
+    values = count(source.values).cost
+    entries = [d for p in source.partials for d in p.values()]
+    whole = FuncStorage.PARTIALS if entries else FuncStorage.VALUES
+    kept = _numbers(source, whole)
+    once = count([*entries, *source.jvps]).cost if entries else values
+    again, spent = reads.in_products * once, STREAM * kept
+    in_passes = (reads.in_passes - 1) * values
+    stored = spent <= WORTH * again or 2 * STREAM * func.channels <= WORTH * in_passes
+    storage = whole if stored and kept else FuncStorage.INLINE
+    saved = (reads.in_costs - 1) * values
+    in_cost = moves and 2 * STREAM * func.channels <= WORTH * saved
+    reason = (
+        f"at each point of a product with J^T J, {once} additions at each of {reads.in_products} places or "
+        f"{spent:g} for what is stored; in a cost, {values} additions at each of {reads.in_costs}"
+    )
+    return FuncSchedule(func.name, storage, in_cost, reason)
+
+
+def _numbers(source: LinearisedResidual, storage: FuncStorage) -> float:
+    """How many numbers of the solver's precision products read at each point, where an intermediate is stored."""
+    read, _ = store_func(source.residual.label, source, storage)
+    roots = read.jvps if storage is FuncStorage.PARTIALS else read.values
+    keys = {v.key for v in variables(roots) if isinstance(v.key, Access) and v.key.field.role is Role.STORED}
+    return sum(BYTE if k.field.dtype == "bool" else 1 for k in keys)
