@@ -13,12 +13,12 @@ from itertools import product
 from typing import final
 
 from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
+from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
-from optpy.symbolic.affine import Affine
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -81,7 +81,7 @@ class _Reads:
             stored: those that have passes of their own.
         """
         seen: set[object] = set()
-        near: dict[object, set[Index]] = {}
+        near: dict[object, set[MultiIndex]] = {}
         for r, with_funcs in zip(problem.residuals, problem.with_funcs, strict=True):
             found = _indices(func, with_formulas(with_funcs.components, inlined))
             seen |= _seen_from_unknowns(r, found)
@@ -91,14 +91,11 @@ class _Reads:
         return _Reads(len(seen), max(map(len, near.values()), default=0), max(passes, default=0))
 
 
-Index = tuple[Affine, ...]
-
-
-def _indices(func: Field, roots: Iterable[Expr]) -> set[Index]:
+def _indices(func: Field, roots: Iterable[Expr]) -> set[MultiIndex]:
     return {a.index for a in func_accesses(roots) if a.field == func}
 
 
-def _seen_from_unknowns(residual: Residual, read: Iterable[Index]) -> set[object]:
+def _seen_from_unknowns(residual: Residual, read: Iterable[MultiIndex]) -> set[object]:
     """The places at which a product reads what a residual reads, seen from the unknowns that the residual reads.
 
     Where all of them are at constant distances from the residual's point, those that coincide count once.
@@ -111,7 +108,7 @@ def _seen_from_unknowns(residual: Residual, read: Iterable[Index]) -> set[object
     return found
 
 
-def _distance(a: Index, b: Index) -> tuple[int, ...] | None:
+def _distance(a: MultiIndex, b: MultiIndex) -> tuple[int, ...] | None:
     if len(a) != len(b):
         return None
     differences = [x - y for x, y in zip(a, b, strict=True)]
@@ -146,7 +143,7 @@ def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Read
 
 
 def _numbers(source: LinearisedResidual, storage: FuncStorage) -> float:
-    """How many numbers of the solver's precision products read at each point, where an intermediate is stored."""
+    """The numbers of the solver's precision that products read at each point, where an intermediate is stored."""
     read, _ = store_func(source.residual.label, source, storage)
     roots = read.jvps if storage is FuncStorage.PARTIALS else read.values
     keys = {v.key for v in variables(roots) if isinstance(v.key, Access) and v.key.field.role is Role.STORED}

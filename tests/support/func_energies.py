@@ -55,7 +55,7 @@ def conditions() -> Made:
 
 
 def on_a_mesh() -> Made:
-    """Over vertices and over edges, read through slots and from other edges' vertices; held in stop_gradient; robust."""
+    """Over vertices and over edges, read through slots; held in stop_gradient; robust."""
     v, e, t = op.indices(V, E, T)
     X, A = op.Unknown("X", (V,), 3), op.Array("A", (V,), 3)
     s = op.Unknown("s", ())

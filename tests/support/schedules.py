@@ -12,8 +12,8 @@ from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.routines import linearised
 from optpy.ir import ResidualSchedule, Target
-from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.funcs import schedule_funcs
+from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.schedule import schedule_residuals
 from optpy.scheduling.stencils import is_stencil
 

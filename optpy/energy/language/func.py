@@ -94,7 +94,7 @@ class Func(GridArray):
         for axis, (v, dim) in enumerate(zip(axes, dims, strict=True)):
             if v.dim != dim:
                 raise EnergyError(
-                    f"axis {axis} of {self._text} runs over {dim}, but {v} runs over {v.dim}: assign it at "
+                    f"axis {axis} of {self._text} runs over {dim}, but {shown(v)} runs over {v.dim}: assign it at "
                     f"k = op.indices({dim})",
                     Location.of_caller(),
                 )
@@ -111,10 +111,10 @@ class Func(GridArray):
     def _check_loops(self, e: Expression, axes: list[DeclaredIndex]) -> None:
         for v in loop_variables(e.components):
             if v not in axes:
-                raise EnergyError(
-                    f"the formula of the Func '{self.name}' uses the loop variable {v}, at which it is not assigned",
-                    e.location,
+                message = (
+                    f"the formula of the Func '{self.name}' uses the loop variable {shown(v)}, at which it is not "
                 )
+                raise EnergyError(f"{message}assigned", e.location)
 
     def _defined(self, e: Expression, axes: list[DeclaredIndex]) -> ir.Field:
         f = self.field

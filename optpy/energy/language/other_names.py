@@ -72,7 +72,6 @@ OTHERS: Final[dict[str, str]] = {
     "Tensor": "op.Array for data, op.vector in a formula", "Parameter": "op.Unknown", "Variable": "op.Unknown",
     "grad": "energy.jacobian(data), if it is needed", "jacobian": "energy.jacobian(data)",
     "jit": "op.compile(energy)", "vmap": "nothing: a residual runs over all its indices", "Problem": "op.Energy",
-    "Func": "a Python function that returns the expression: named intermediate arrays are not there yet",
     "covariance": "energy.jacobian(data): the covariance itself is not there yet",
     "Schedule": "nothing: schedules of one's own are not there yet",
     "Sampled": "X[i], at whole indices: arrays read at real coordinates are not there yet",

@@ -94,7 +94,6 @@ def test_an_attribute_that_an_expression_does_not_have() -> None:
         ("dsolve", "and op.solve"),
         ("Rotation", "write op.SO3"),
         ("sum", "write v.sum()"),
-        ("Func", "not there yet"),
         ("minimize", "not there yet"),
         ("covariance", "not there yet"),
         ("xyzzy", "dir(op) lists what there is"),
