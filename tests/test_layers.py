@@ -50,7 +50,7 @@ RULES = {
     "kernels.toolchain": rule("", "numpy platformdirs filelock ziglang cupy"),
     "kernels.runtime": rule("symbolic ir kernels.codegen kernels.toolchain", "numpy cupy"),
     "kernels": rule(),
-    "scheduling": rule("symbolic ir energy.derive kernels.codegen"),
+    "scheduling": rule("symbolic ir energy.language energy.derive kernels.codegen"),
     "solver": rule("", "numpy"),
     "linear.pcg": rule(METHOD, "numpy"),
     "linear.jacobi": rule(METHOD, "numpy"),
