@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optpy.api.executor import Executor
 from optpy.energy.check.jacobian import Columns
 from optpy.energy.check.non_finite import explain_gradient, explain_values
+from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
@@ -34,7 +35,8 @@ def explained_cost(problem: Problem, executor: Executor, cost: Cost) -> str:
         values = residuals(problem, executor)
     except CompileError as error:  # their kernels are compiled now
         return f"{non_finite(cost)}; its residuals cannot be looked at, since {error}"
-    return explain_values(problem.residuals, values, cost.non_finite_terms, executor.dtype)
+    written = unrolled(problem, executor.buffers.sizes)
+    return explain_values(written.residuals, values, cost.non_finite_terms, executor.dtype)
 
 
 def explained_gradient(
@@ -47,4 +49,5 @@ def explained_gradient(
     edges = {g.name: host(c.edges) for g, c in graphs.items()}
     bound = BoundData(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
     gradient = {u.name: host(buffers.read(vector(VectorKind.G, u))) for u in problem.unknowns}
-    return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)
+    written = unrolled(problem, bound.sizes)
+    return explain_gradient(written.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)

@@ -7,7 +7,8 @@ from enum import Enum, StrEnum
 from typing import final
 
 from optpy.errors import Location
-from optpy.ir.spaces import Extent
+from optpy.ir.spaces import Extent, LoopVariable
+from optpy.symbolic.affine import Atom
 from optpy.symbolic.expr import Expr
 
 
@@ -107,17 +108,23 @@ class Vector:
 class Definition:
     """The formula of an intermediate, over ``canonical_domain`` of its grid, with the boundary rule already applied.
 
+    One that is summed, ``sum over loops of values``, is no formula that could stand where it is read.
+
     Attributes:
         values: one for each channel.
         linearised: the same as functions of the tangents, too, of unknowns on manifolds: to be taken where those are 0.
         funcs: the intermediates that it reads.
+        loops: over which it is summed, each a whole dim.
         location: the user's line.
+        written: the user's own loop variables, one for each of the loops: for texts.
     """
 
     values: tuple[Expr, ...]
     linearised: tuple[Expr, ...]
     funcs: tuple[Field, ...]
+    loops: tuple[LoopVariable, ...] = ()
     location: Location | None = field(default=None, compare=False)
+    written: tuple[Atom, ...] = field(default=(), compare=False)
 
 
 @final
@@ -141,6 +148,11 @@ class Field:
     may have an unknown of the same name on a manifold."""
     definition: Definition | None = None
     """The formula of an intermediate."""
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is an intermediate that is summed over loops."""
+        return self.definition is not None and bool(self.definition.loops)
 
     def __hash__(self) -> int:
         return hash(self.name)  # each expression hashes its fields again and again

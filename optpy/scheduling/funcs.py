@@ -16,6 +16,7 @@ from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
 from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
+from optpy.energy.derive.sums import derived_sum, read_from
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
@@ -35,13 +36,19 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
     linearised: dict[Field, LinearisedResidual] = {}
     moving: set[Field] = set()
     for func in problem.funcs:
-        linearised[func] = linearised_func(func, linearised)
+        if func.is_sum:
+            linearised[func] = read_from(derived_sum(func, linearised).memory, depends_on_unknowns(func, moving))
+        else:
+            linearised[func] = linearised_func(func, linearised)
         if depends_on_unknowns(func, moving):
             moving.add(func)
     inlined: Formulas = {}
     stored: list[Field] = []
     found: dict[str, FuncSchedule] = {}
     for func in reversed(problem.funcs):
+        if func.is_sum:
+            stored.append(func)
+            continue
         decided = by_hand.get(func.name)
         if decided is None:
             decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
@@ -52,7 +59,7 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         assert func.definition is not None
         own = {func: func.definition.values}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
-    return tuple(found[func.name] for func in problem.funcs)
+    return tuple(found[func.name] for func in problem.funcs if func.name in found)
 
 
 @final

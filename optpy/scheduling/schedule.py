@@ -8,7 +8,7 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
-from optpy.ir import FuncSchedule, Incidence, ResidualSchedule, Routine, Schedule, Split, Target
+from optpy.ir import FuncSchedule, Incidence, ResidualSchedule, Role, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
@@ -32,12 +32,14 @@ def schedule_residuals(
     found = stencil_schedules([s for s in sources if s.residual.label not in edges])
     written = given.residuals if isinstance(given, Schedule) else given
     found |= {s.label: s for s in written if isinstance(s, ResidualSchedule)}
-    found |= {label: cheapest(s, _ways(label, target)) for label, s in edges.items() if label not in found}
+    found |= {label: cheapest(s, _ways(s, target)) for label, s in edges.items() if label not in found}
     return tuple(found[label] for s in sources if (label := s.residual.label) in found)
 
 
-def _ways(label: str, target: Target) -> list[ResidualSchedule]:
-    return gathers(label) + (scatters(label) if target is Target.GPU else [])
+def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
+    label = source.residual.label
+    reads_sums = any(a.field.role is Role.STORED for a in source.accesses)
+    return gathers(label) + (scatters(label) if target is Target.GPU and not reads_sums else [])
 
 
 def schedule_routines(derived: ProblemRoutines, before: Schedule, target: Target, given: Given = ()) -> Schedule:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from optpy.energy.derive.contributions import times_jvp
 from optpy.energy.derive.gather import gather
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian
-from optpy.energy.derive.routines import product_outputs, times_jvp
+from optpy.energy.derive.routines import product_outputs
 from optpy.ir import Access, FieldChannel, ResidualSchedule, Role
 from optpy.scheduling.residuals import with_values_read
 from optpy.scheduling.values import fields_read_in_conditions_only

@@ -13,7 +13,7 @@ import optpy as op
 Made = tuple[op.Energy, Callable[[np.random.Generator, int], dict[str, Any]]]
 """An energy, and its data for a random generator and a size."""
 
-H, W, V, E, T = op.dims("H W V E T")
+H, W, V, E, T, K, M = op.dims("H W V E T K M")
 
 
 def on_a_grid() -> Made:
@@ -108,3 +108,49 @@ def poses() -> Made:
 
 
 ENERGIES = {make.__name__: make for make in (on_a_grid, conditions, on_a_mesh, poses)}
+
+
+def deconvolved() -> Made:
+    """A picture convolved with a window whose size the data gives; a sum of sums; a sum of data alone."""
+    i, j = op.indices(H, W)
+    k, m, n = op.indices(K, M, W)
+    X, B, Window = op.Unknown("X", (H, W)), op.Array("B", (H, W)), op.Array("Window", (K, M))
+    blurred = op.sum(X[i + k - 1, j + m - 1] * Window[k, m], over=(k, m))
+    brightest = op.sum(B[i, n] ** 2, over=n)
+    energy = op.Energy(
+        fit=blurred - B[i, j],
+        rows=0.1 * op.sum(op.sin(X[i, n]) * blurred_at(X, Window, i, n), over=n) - brightest,
+        fixed={X: B[i, j] > 1.2},
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        return dict(X=rng.normal(size=(n, n + 2)), B=rng.normal(size=(n, n + 2)), Window=rng.normal(size=(3, 2)))
+
+    return energy, data
+
+
+def blurred_at(X: op.Unknown, Window: op.Array, i: op.Index, n: op.Index) -> op.Expression:
+    """A sum that another sum reads."""
+    p = op.indices(K)
+    return op.sum(X[i + p, n] * Window[p, 0], over=p)
+
+
+def blendshapes() -> Made:
+    """Vertices made of weighted shapes, moved by an unknown rotation: a vector summed over all shapes."""
+    v, k = op.indices(V, K)
+    w, R, Shapes, T = op.Unknown("w", (K,)), op.Unknown("R", ()), op.Array("Shapes", (V, K), 3), op.Array("T", (V,), 3)
+    face = op.Func("face", (V,))
+    face[v] = op.sum(w[k] * Shapes[v, k], over=k)
+    energy = op.Energy(
+        fit=op.robust(op.rotate_axis_angle(op.vector(0, 0, R[()]), face[v]) - T[v], "huber", scale=2.0),
+        small=0.1 * w[k],
+        total=op.sum(w[k], over=k) - 1,
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        return dict(w=rng.normal(size=n), R=0.3, Shapes=rng.normal(size=(3 * n, n, 3)), T=rng.normal(size=(3 * n, 3)))
+
+    return energy, data
+
+
+SUMS = {make.__name__: make for make in (deconvolved, blendshapes)}

@@ -17,6 +17,7 @@ from optpy.energy.check.at_point import AtPoint
 from optpy.energy.check.diagnosis import Diagnosis, Elements, Gauge, GridIndex, NonFinite
 from optpy.energy.check.evaluation import LeafValues
 from optpy.energy.check.jacobian import Columns, Partials
+from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData, bind
 from optpy.symbolic.expr import ONE, ZERO, Const, Expr, Product, Sum, logical_or, mul
 from optpy.symbolic.interpret import evaluate
@@ -38,6 +39,7 @@ _ROUNDING: Final = 1e-12
 def diagnose(problem: ir.Problem, data: Mapping[str, Any]) -> Diagnosis:
     """See ``Energy.diagnose``."""
     bound = bind(problem, data, np.float64)
+    problem = unrolled(problem, bound.sizes)
     sight = _Sight(problem, bound)
     for r in problem.residuals:
         sight.look_at(r)

@@ -11,6 +11,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.check.evaluation import Evaluator, LeafValues, residual_values
+from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.retraction import moved
 from optpy.energy.derive.stopped import stopped
@@ -59,6 +60,7 @@ class DisplacedResiduals:
     """F as a function of the change of all unknowns in one vector: rows and columns as in ``Energy.jacobian``."""
 
     def __init__(self, problem: ir.Problem, bound: BoundData) -> None:
+        problem = unrolled(problem, bound.sizes)
         self._unknowns = problem.unknowns
         self._bound = bound
         self._residuals = [replace(r, components=_hold_stopped(ir.at_zero(r.linearised))) for r in problem.residuals]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
+from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.language.manifold import Floats
 from optpy.errors import InternalError
@@ -78,7 +79,7 @@ def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) ->
     """See ``Energy.residuals``."""
     bound = bind(problem, data, np.float64)
     found = {}
-    for r in problem.residuals:
+    for r in unrolled(problem, bound.sizes).residuals:
         if linearised:
             r = replace(r, components=tuple(ir.at_zero(r.linearised)))
         grid = tuple(bound.sizes[i.dim] for i in r.domain)

@@ -12,6 +12,7 @@ import numpy as np
 
 from optpy import ir
 from optpy.energy.check.evaluation import Booleans, Evaluator, LeafValues, solved_elements
+from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.language.manifold import Floats
 from optpy.ir.points import Integers
@@ -56,6 +57,7 @@ def bound_jacobian(problem: ir.Problem, bound: BoundData, evaluate: Evaluator = 
     """
     from scipy.sparse import coo_matrix
 
+    problem = unrolled(problem, bound.sizes)
     columns_of = Columns.of(problem, bound)
     points = [math.prod(bound.sizes[i.dim] for i in r.domain) * len(r.components) for r in problem.residuals]
     first_rows = _first(range(len(points)), points)

@@ -29,6 +29,8 @@ def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -
         places = ", ".join(f"{u.name!r} on {_grid(u.dims)}" for u in unknowns)
         return Uncoupled(f"the unknowns must all stand on one grid, but they are {places}")
     elements = tuple((u, a) for u in unknowns for a in range(u.channels))
+    if summed := next((s.residual.label for s in sources for a in s.accesses if a.field not in unknowns), None):
+        return Uncoupled(f"the term {summed!r} reads a sum, which couples all that is summed")
     pattern = _Pattern(elements, [0] * len(unknowns[0].dims))
     for source in sources:
         for partials in source.partials:

@@ -14,11 +14,10 @@ from typing import final
 from optpy.energy.derive.linearised import LinearisedFuncs, LinearisedResidual, linearise
 from optpy.energy.derive.materialised import dtype_of, in_memory, store_func
 from optpy.energy.derive.stopped import reads_unknown
+from optpy.energy.derive.sums import DerivedSum, derived_sum, read_from, summing
 from optpy.energy.language.written_out import Formulas, with_formulas
-from optpy.ir import Assignment, Field, FuncSchedule, FuncStorage, Group, Problem, Residual, Routine, canonical_domain
+from optpy.ir import Assignment, Field, FuncSchedule, FuncStorage, Problem, Residual, Routine, canonical_domain
 from optpy.symbolic.expr import Expr
-
-_Stores = list[tuple[Field, list[Assignment]]]
 
 
 @final
@@ -29,14 +28,16 @@ class DerivedFuncs:
     Attributes:
         linearised: with their derivatives, as residuals read them at a linearisation.
         formulas: their values, as a cost reads them.
-        at_binding, at_linearisation, in_cost: stores, of each intermediate in order.
+        sums: those that are sums and depend on unknowns, each after those that it reads.
+        at_binding, at_linearisation, in_cost: the passes that store them, in order, by names without their group's.
     """
 
     linearised: LinearisedFuncs
     formulas: Formulas
-    at_binding: _Stores
-    at_linearisation: _Stores
-    in_cost: _Stores
+    sums: tuple[DerivedSum, ...]
+    at_binding: tuple[Routine, ...]
+    at_linearisation: tuple[Routine, ...]
+    in_cost: tuple[Routine, ...]
 
     def in_costs(self, residuals: Iterable[Residual]) -> list[Residual]:
         """Residuals as a cost reads them."""
@@ -46,31 +47,75 @@ class DerivedFuncs:
 
 
 def derive_funcs(problem: Problem, schedules: Sequence[FuncSchedule]) -> DerivedFuncs:
-    """All intermediates of a problem, by their schedules; those without one are inlined."""
+    """All intermediates of a problem, by their schedules; those without one are inlined. Sums are always stored."""
     by_name = {s.name: s for s in schedules}
-    linearised: dict[Field, LinearisedResidual] = {}
-    formulas: dict[Field, tuple[Expr, ...]] = {}
-    at_binding: _Stores = []
-    at_linearisation: _Stores = []
-    in_cost: _Stores = []
-    moving: set[Field] = set()
+    state = _Deriving()
     for func in problem.funcs:
-        moves = depends_on_unknowns(func, moving)
-        if moves:
-            moving.add(func)
-        schedule = by_name.get(func.name, FuncSchedule(func.name))
-        source = linearised_func(func, linearised)
-        values = value_formulas(func, formulas)
+        if func.is_sum:
+            state.add_sum(func)
+        else:
+            state.add(func, by_name.get(func.name, FuncSchedule(func.name)))
+    return state.derived
+
+
+@final
+class _Deriving:
+    """Derives one intermediate after the other."""
+
+    def __init__(self) -> None:
+        self._linearised: dict[Field, LinearisedResidual] = {}
+        self._formulas: dict[Field, tuple[Expr, ...]] = {}
+        self._moving: set[Field] = set()
+        self._sums: list[DerivedSum] = []
+        self._at_binding: list[Routine] = []
+        self._at_linearisation: list[Routine] = []
+        self._in_cost: list[Routine] = []
+
+    @property
+    def derived(self) -> DerivedFuncs:
+        """All of them."""
+        passes = self._at_binding, self._at_linearisation, self._in_cost
+        return DerivedFuncs(self._linearised, self._formulas, tuple(self._sums), *map(tuple, passes))
+
+    def add(self, func: Field, schedule: FuncSchedule) -> None:
+        """A formula, inlined or stored."""
+        moves = self._moves(func)
+        source = linearised_func(func, self._linearised)
+        values = value_formulas(func, self._formulas)
         if schedule.storage is not FuncStorage.INLINE:
             source, stores = store_func(func.name, source, schedule.storage)
-            (at_linearisation if moves else at_binding).append((func, stores))
+            self._store(self._at_linearisation if moves else self._at_binding, func, stores)
             values = values if moves else source.values
         if schedule.in_cost and moves:
             read, stores = in_memory(f"cost.{func.name}", canonical_domain(func.dims), values, dtype_of(values))
-            in_cost.append((func, stores))
+            self._store(self._in_cost, func, stores)
             values = tuple(map(read, values))
-        linearised[func], formulas[func] = source, values
-    return DerivedFuncs(linearised, formulas, at_binding, at_linearisation, in_cost)
+        self._linearised[func], self._formulas[func] = source, values
+
+    def add_sum(self, func: Field) -> None:
+        """A sum."""
+        moves = self._moves(func)
+        own = derived_sum(func, self._linearised)
+        self._linearised[func] = read_from(own.memory, moves)
+        found = self._at_linearisation if moves else self._at_binding
+        found.append(summing(f"func{len(found)}", own.memory, own.loops, own.summand.values))
+        memory = own.memory
+        if moves:
+            self._sums.append(own)
+            memory = replace(own.memory, name=f"cost.{func.name}")
+            summands = value_formulas(func, self._formulas)
+            self._in_cost.append(summing(f"func{len(self._in_cost)}", memory, own.loops, summands))
+        self._formulas[func] = read_from(memory, moves=False).values
+
+    def _moves(self, func: Field) -> bool:
+        moves = depends_on_unknowns(func, self._moving)
+        if moves:
+            self._moving.add(func)
+        return moves
+
+    def _store(self, passes: list[Routine], func: Field, stores: Sequence[Assignment]) -> None:
+        if stores:
+            passes.append(Routine(f"func{len(passes)}", canonical_domain(func.dims), tuple(stores), prepares=True))
 
 
 def linearised_func(func: Field, others: LinearisedFuncs) -> LinearisedResidual:
@@ -102,15 +147,6 @@ def value_formulas(func: Field, others: Formulas) -> tuple[Expr, ...]:
     """The values of an intermediate in terms of others' formulas."""
     assert func.definition is not None
     return tuple(with_formulas(func.definition.values, others))
-
-
-def func_passes(group: Group, stores: _Stores) -> list[Routine]:
-    """The stores of intermediates as routines: one for each, in order."""
-    return [
-        Routine(f"{group}_func{n}", canonical_domain(func.dims), tuple(own), prepares=True)
-        for n, (func, own) in enumerate(stores)
-        if own
-    ]
 
 
 def linearised_residuals(problem: Problem, funcs: DerivedFuncs) -> list[LinearisedResidual]:

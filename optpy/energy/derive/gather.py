@@ -251,13 +251,23 @@ Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr
 element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
 
 
-def gather(sources: Sequence[LinearisedResidual], dims: tuple[Extent, ...], contribution: Contribution) -> GatheredSum:
+SummandContribution = Callable[[View], Mapping[Hashable, Expr]]
+"""``view -> {output: expression}``: what the summand of a sum adds to the outputs at the element it is seen from."""
+
+
+def gather(
+    sources: Sequence[LinearisedResidual],
+    dims: tuple[Extent, ...],
+    contribution: Contribution,
+    summands: Sequence[tuple[LinearisedResidual, SummandContribution]] = (),
+) -> GatheredSum:
     """The sum, over all residuals that read unknowns of a grid, of what each contributes to an element.
 
     Args:
         sources: the linearised residuals.
         dims: the grid of the unknowns.
         contribution: what one component adds.
+        summands: of the sums that residuals read, each with what it adds.
     """
     total = GatheredSum()
     names = LoopNames()
@@ -266,6 +276,9 @@ def gather(sources: Sequence[LinearisedResidual], dims: tuple[Extent, ...], cont
         for view in found:
             for component in range(len(source.values)):
                 total.add(view, contributed(view, found, component, contribution))
+    for source, adds in summands:
+        for view in views(source, dims, names):
+            total.add(view, adds(view))
     return total
 
 
@@ -281,7 +294,7 @@ def contributed(
         contribution: what it adds.
     """
     source = view.source
-    partials = _column(view, component)
+    partials = column_of(view, component)
     if not partials:
         return {}
     value, jvp, *entries = view.seen([source.values[component], source.jvps[component], *partials.values()])
@@ -289,7 +302,8 @@ def contributed(
     return contribution(column, _whole_entries(view, found, component, column), value, jvp)
 
 
-def _column(view: View, component: int) -> dict[FieldChannel, Expr]:
+def column_of(view: View, component: int) -> dict[FieldChannel, Expr]:
+    """The partials of a component with respect to what is seen at the view, in the residual's own coordinates."""
     partials = view.source.partials[component]
     return {(a.field, a.channel): d for a, d in partials.items() if a.index == view.index}
 
@@ -310,6 +324,6 @@ def _whole_entries(
         )
         if same is ZERO:
             continue
-        for element, d in _column(other, component).items():
+        for element, d in column_of(other, component).items():
             full[element] = add(full.get(element, ZERO), mul(same, *view.seen([d])))
     return full

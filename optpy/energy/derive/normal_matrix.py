@@ -53,6 +53,8 @@ def normal_matrix(
         return Uncoupled("its unknowns stand on no grid"), []
     if len(elements) > _MOST_CHANNELS:
         return Uncoupled(f"{len(elements)} numbers are unknown at each point, more than {_MOST_CHANNELS}"), []
+    if summed := next((s.residual.label for s in sources for a in s.accesses if a.field not in unknowns), None):
+        return Uncoupled(f"'{summed}' reads a sum, which couples all that is summed"), []
     number = {e: n for n, e in enumerate(elements)}
     terms: list[NormalTerm] = []
     stores: list[tuple[Residual, Sequence[Assignment]]] = []

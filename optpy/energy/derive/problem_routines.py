@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.damping import damping
-from optpy.energy.derive.funcs import DerivedFuncs, func_passes
+from optpy.energy.derive.funcs import DerivedFuncs
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.normal_matrix import normal_matrix
 from optpy.energy.derive.routines import (
@@ -21,6 +21,7 @@ from optpy.energy.derive.routines import (
     stored_jacobians,
 )
 from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
+from optpy.energy.derive.sums import tangent_passes, under_names
 from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
 from optpy.ir import (
     Coupling,
@@ -86,15 +87,15 @@ def problem_routines(
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     in_costs = funcs.in_costs(problem.with_funcs)
     groups: dict[Group, list[Routine]] = {
-        Group.FUNCS: func_passes(Group.FUNCS, funcs.at_binding),
-        Group.COST: func_passes(Group.COST, funcs.in_cost) + cost(in_costs),
+        Group.FUNCS: under_names(Group.FUNCS, funcs.at_binding),
+        Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs),
         Group.COST_OF_STEP: cost_of_step(residuals),
-        Group.RESIDUALS: func_passes(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
-        Group.MODEL_COST: model_cost(sources),
+        Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
+        Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
         Group.SOLVED: fixed_masks(coordinates, fixed),
-        Group.JACOBIAN: func_passes(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
-        **eval_jtf(gathered, scattered, coordinates, fixed),
-        **apply_jtj(gathered, scattered, coordinates, fixed, by_label),
+        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
+        **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
+        **apply_jtj(gathered, scattered, coordinates, fixed, by_label, funcs.sums),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),

@@ -12,10 +12,20 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
+from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
+from optpy.energy.derive.sums import (
+    DerivedSum,
+    gradient_passes,
+    gradient_summands,
+    product_passes,
+    product_summands,
+    tangent_passes,
+    under_names,
+)
 from optpy.energy.derive.vectors import AP, C, D, G, P, at, block_channel, here, vector
 from optpy.ir import (
     REAL,
@@ -162,17 +172,23 @@ def _free(fixed: Fixed, unknown: Field, e: Expr) -> Expr:
 
 
 def eval_jtf(
-    sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed, blocks: bool = False
+    sources: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    blocks: bool = False,
+    sums: Sequence[DerivedSum] = (),
 ) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
-    by its form.
+    by its form. Passes of sums come first.
     """
-    routines: dict[Group, list[Routine]] = {Group.GRADIENT: [], Group.GRADIENT_BLOCKS: []}
+    of_sums = gradient_passes(sources, sums)
+    routines = {name: under_names(name, of_sums) for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS)}
+    summands = gradient_summands(sums, of_sums)
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, gradient_and_blocks)
+        total = gather(sources, dims, gradient_and_blocks, summands)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
             routines[name].append(_gradient_routine(f"{name}_{n}", dims, group, fixed, total, whole))
@@ -226,31 +242,24 @@ def _entries(unknown: Field, blocks: bool) -> list[tuple[tuple[int, int], int]]:
     return [((a, b), block_channel(unknown, a, b)) for a in n for b in n if a <= b]
 
 
-def gradient_and_blocks(
-    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
-) -> dict[Hashable, Expr]:
-    """Contributions of one component of a residual to g and the blocks of J^T J (see ``gather.Contribution``)."""
-    gradient: dict[Hashable, Expr] = {(G, u, a): mul(d, value) for (u, a), d in column.items()}
-    blocks: dict[Hashable, Expr] = {
-        (C, u, a, b): mul(d, e) for (u, a), d in column.items() for (w, b), e in full.items() if u == w and a <= b
-    }
-    return gradient | blocks
-
-
 def apply_jtj(
     sources: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
+    sums: Sequence[DerivedSum] = (),
 ) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
-    Passes that store J p of residuals over edges come first.
+    Passes that store the derivatives of sums, and J p of residuals over edges, come first.
     """
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
-    routines = {name: passes(f"{name}_Jp", stores, prepares=True) for name in (Group.PRODUCT, Group.PRODUCT_DAMPED)}
+    routines = {}
+    for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
+        routines[name] = tangent_passes(name, sums) + passes(f"{name}_Jp", stores, prepares=True)
+        routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(gathered, dims, times_jvp)
+        total = gather(gathered, dims, times_jvp, product_summands(sums))
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total((AP, u, a))) for u, a in elements)
         damping = [mul(here(vector(D, u), a), here(vector(P, u), a)) for u, a in elements]
@@ -267,13 +276,6 @@ def _product_routine(
     stores = tuple(Assignment(at(vector(AP, u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
     dot = add(*(mul(here(vector(P, u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
     return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
-
-
-def times_jvp(
-    column: Mapping[FieldChannel, Expr], full: Mapping[FieldChannel, Expr], value: Expr, jvp: Expr
-) -> dict[Hashable, Expr]:
-    """The contributions of one component of a residual to J^T (J p) (see ``gather.Contribution``)."""
-    return {(AP, u, a): mul(d, jvp) for (u, a), d in column.items()}
 
 
 def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:

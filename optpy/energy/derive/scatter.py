@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import product
 
 from optpy.energy.derive import routines as gathers
+from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
 from optpy.energy.derive.gather import Contribution, MultiIndex, View, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.routines import (
@@ -24,11 +25,10 @@ from optpy.energy.derive.routines import (
     ResidualSchedules,
     by_domain,
     by_grid,
-    gradient_and_blocks,
     gradient_outputs,
     product_outputs,
-    times_jvp,
 )
+from optpy.energy.derive.sums import DerivedSum
 from optpy.energy.derive.vectors import G, at, here, vector
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
 from optpy.symbolic.affine import Inverse
@@ -51,6 +51,7 @@ def apply_jtj(
     unknowns: Sequence[Field],
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
+    sums: Sequence[DerivedSum] = (),
 ) -> dict[Group, list[Routine]]:
     """As ``routines.apply_jtj``, by scatters for some residuals.
 
@@ -59,7 +60,7 @@ def apply_jtj(
     """
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
-    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules).items():
+    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums).items():
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_jvp, dot=True)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
@@ -70,6 +71,7 @@ def eval_jtf(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
+    sums: Sequence[DerivedSum] = (),
 ) -> dict[Group, list[Routine]]:
     """As ``routines.eval_jtf``, by scatters for some residuals.
 
@@ -78,7 +80,7 @@ def eval_jtf(
     """
     blocks = any(_couples_channels(s) for s in scattered)
     result = {}
-    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks).items():
+    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks, sums).items():
         outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores

@@ -8,8 +8,9 @@ from optpy import ir
 from optpy.energy.language.boundary import always_inside, boundary_guards
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.index import DeclaredIndex
+from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import split
-from optpy.errors import EnergyError
+from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ONE, Const, Expr, Var, mul, var
 from optpy.symbolic.traverse import map_variables, variables
@@ -29,6 +30,7 @@ def canonical_residual(term: str, label: str, expression: Expression) -> ir.Resi
     """
     _check(label, expression)
     loops = loop_variables(expression.components)
+    refuse_summed(f"the residual '{label}'", expression.components, loops, expression.location)
     domain = ir.canonical_domain(v.dim for v in loops)
     renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip(loops, domain, strict=True)}
     components = with_boundary_rule(expression.components, renaming)
@@ -62,6 +64,26 @@ def _check(label: str, e: Expression) -> None:
             "op.where(condition, residual, 0)",
             e.location,
         )
+
+
+def refuse_summed(what: str, roots: Iterable[Expr], free: Iterable[DeclaredIndex], location: Location | None) -> None:
+    """Raise where a loop variable stands outside a sum over it.
+
+    Raises:
+        EnergyError: it does.
+    """
+    used = set(free)
+    for v in variables(roots):
+        if not isinstance(v.key, ir.Access) or v.key.field.definition is None:
+            continue
+        for k in v.key.field.definition.written:
+            if k in used:
+                assert isinstance(k, DeclaredIndex)
+                raise EnergyError(
+                    f"{what} uses {shown(k)} outside a sum over {shown(k)}: each sum has an index of its own, "
+                    f"k = op.indices({k.dim})",
+                    location,
+                )
 
 
 def loop_variables(roots: Iterable[Expr]) -> list[DeclaredIndex]:

@@ -11,7 +11,7 @@ from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.expression import Expression
 from optpy.energy.language.index import DeclaredIndex
 from optpy.energy.language.robust import refuse_robust
-from optpy.energy.language.written_out import written_out
+from optpy.energy.language.written_out import func_accesses, written_out
 from optpy.errors import EnergyError
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import Expr
@@ -37,6 +37,8 @@ def canonical_fixed(field: ir.Field, condition: Expression) -> Expr:
             condition.location,
         )
     components = written_out(condition.components, attrgetter("values"))
+    if func_accesses(components):
+        raise EnergyError(f"{what} contains op.sum, which conditions of fixed cannot: bind a mask", condition.location)
     for v in variables(components):
         if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
             raise EnergyError(

@@ -129,7 +129,7 @@ class Func(GridArray):
         values = tuple(ir.at_zero(linearised))
         read = (v.key for v in variables(linearised))
         funcs = ir.funcs_in_order(k.field for k in read if isinstance(k, ir.Access))
-        definition = ir.Definition(values, tuple(linearised), funcs, Location.of_caller())
+        definition = ir.Definition(values, tuple(linearised), funcs, location=Location.of_caller())
         return replace(
             f,
             channels=len(values),

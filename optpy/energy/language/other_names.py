@@ -16,7 +16,7 @@ NUMPY: Final[dict[str, str]] = {
     "not_equal": "x != y", "isclose": "op.abs(x - y) < 1e-8", "isnan": "x != x", "signbit": "x < 0",
     "logical_and": "a & b", "logical_or": "a | b", "logical_not": "~a", "logical_xor": "a != b",
     "bitwise_and": "a & b", "bitwise_or": "a | b", "invert": "~a", "bitwise_xor": "a != b",
-    "sum": "v.sum(), the sum of the entries of a vector (sums over an index are not there yet)",
+
     "mean": "v.sum() / len(v)", "average": "(w * v).sum()", "all": "v.all()", "any": "v.any()",
     "prod": "v[0] * v[1]", "var": "((v - m) ** 2).sum() / len(v)", "max": "op.maximum(v[0], v[1])",
     "min": "op.minimum(v[0], v[1])", "amax": "op.maximum(v[0], v[1])", "amin": "op.minimum(v[0], v[1])",

@@ -18,7 +18,7 @@ from optpy.energy.language.graph import Graph, slots_text
 from optpy.energy.language.index import check_name, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import scales_of
-from optpy.energy.language.written_out import func_accesses, written_out
+from optpy.energy.language.written_out import func_accesses, with_summands, written_out
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ZERO, Expr
@@ -48,7 +48,7 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     mentioned = _mentioned([e for _, _, e in entries], conditions)
     as_written = {u.field: repr(c) for u, c in conditions.items()}
     canonical = {u.field: canonical_fixed(u.field, c) for u, c in conditions.items()}
-    read = _read([c for r in residuals for c in r.components])
+    read = _read(with_summands(c for r in residuals for c in r.components))
     read_at_all = [s for s in mentioned if s in read | _read(canonical.values())]
     fields = tuple(s for s in read_at_all if isinstance(s, ir.Field))
     unknowns = tuple(f for f in fields if f.role is ir.Role.UNKNOWN and f in read)
@@ -82,7 +82,8 @@ def _check_fixed(fixed: Iterable[ir.Field], unknowns: tuple[ir.Field, ...], loca
 
 def _check_sizes(problem: ir.Problem) -> None:
     dims = problem.dims
-    roots = [(r.label, r.location, r.domain, r.components) for r in problem.residuals]
+    roots = [(r.label, r.location, r.domain, with_summands(r.components)) for r in problem.residuals]
+    roots += [("op.sum", f.definition.location, f.definition.loops, []) for f in problem.funcs if f.definition]
     fixed = [(f"fixed of '{f}'", problem.location, (), (c,)) for f, c in problem.fixed.items()]
     for label, location, domain, components in (*roots, *fixed):
         for d in [*(i.dim for i in domain), *_sizes(components)]:
@@ -112,11 +113,11 @@ def _without_funcs(residual: ir.Residual) -> ir.Residual:
 
 
 def _check_reads_unknown(residual: ir.Residual) -> None:
-    keys = [v.key for v in variables(residual.components)]
+    keys = [v.key for v in variables(with_summands(residual.components))]
     if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
         return
     declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
-    names = sorted({d.name for d in declarations})
+    names = sorted({d.name for d in declarations if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in residual.components):
         reads = "it is 0 everywhere"

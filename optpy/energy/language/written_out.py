@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from optpy.energy.language.boundary import outside_guards
 from optpy.energy.language.canonical import rename
@@ -16,7 +17,7 @@ Formulas = Mapping[Field, tuple[Expr, ...]]
 
 
 def written_out(roots: Iterable[Expr], face: Callable[[Definition], tuple[Expr, ...]]) -> list[Expr]:
-    """Expressions that read no intermediate: 0 where one would be read outside its grid.
+    """Expressions that read no intermediate but sums: 0 where one would be read outside its grid.
 
     Args:
         roots: over canonical loop variables.
@@ -26,6 +27,8 @@ def written_out(roots: Iterable[Expr], face: Callable[[Definition], tuple[Expr, 
     formulas: dict[Field, tuple[Expr, ...]] = {}
     for func in funcs_in_order(a.field for a in func_accesses(roots)):
         assert func.definition is not None
+        if func.is_sum:
+            continue
         formulas[func] = tuple(with_formulas(face(func.definition), formulas))
     return with_formulas(roots, formulas)
 
@@ -65,3 +68,13 @@ def func_accesses(roots: Iterable[Expr]) -> list[Access]:
     """All that is read of intermediates."""
     keys = (v.key for v in variables(roots))
     return [k for k in keys if isinstance(k, Access) and k.field.role is Role.FUNC]
+
+
+def with_summands(roots: Iterable[Expr]) -> list[Expr]:
+    """Expressions, and the summands of all sums that they read, by themselves or within others; without Funcs."""
+    found = list(roots)
+    sums = [f for f in funcs_in_order(a.field for a in func_accesses(found)) if f.is_sum]
+    for field in sums:
+        assert field.definition is not None
+        found += written_out(field.definition.values, attrgetter("values"))
+    return found

@@ -1,0 +1,87 @@
+"""Problems with their sums written out, term by term, for the sizes of the data: what the interpreter evaluates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+from operator import attrgetter
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from optpy.energy.language.canonical import rename
+from optpy.energy.language.written_out import with_formulas, written_out
+from optpy.errors import DataError
+from optpy.ir import Definition, Extent, Field, Problem
+from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.expr import Expr, add
+
+_MOST_TERMS = 1 << 12
+"""Of one sum: each term is an expression of its own here, of some microseconds for each of its nodes."""
+
+_Face = Callable[[Definition], tuple[Expr, ...]]
+
+
+def unrolled(problem: Problem, sizes: Mapping[Extent, int]) -> Problem:
+    """The problem without sums; the same one where it has none.
+
+    Args:
+        problem: as it was written.
+        sizes: of the data.
+
+    Raises:
+        DataError: a sum has too many terms to be written out.
+    """
+    sums = [f for f in problem.funcs if f.is_sum]
+    if not sums:
+        return problem
+    key = tuple(sizes[k.dim] for f in sums for k in _definition(f).loops)
+    known = _UNROLLED.setdefault(problem, {})
+    if key not in known:
+        known[key] = _unrolled(problem, sums, sizes)
+    return known[key]
+
+
+_UNROLLED: Final[WeakKeyDictionary[Problem, dict[tuple[int, ...], Problem]]] = WeakKeyDictionary()
+
+
+def _unrolled(problem: Problem, sums: Iterable[Field], sizes: Mapping[Extent, int]) -> Problem:
+    values = _formulas(sums, attrgetter("values"), sizes)
+    linearised = _formulas(sums, attrgetter("linearised"), sizes)
+    residuals = tuple(
+        replace(
+            r,
+            components=tuple(with_formulas(r.components, values)),
+            linearised=tuple(with_formulas(r.linearised, linearised)),
+        )
+        for r in problem.residuals
+    )
+    return replace(problem, residuals=residuals, with_funcs=residuals)
+
+
+def _formulas(sums: Iterable[Field], face: _Face, sizes: Mapping[Extent, int]) -> dict[Field, tuple[Expr, ...]]:
+    """The terms of each sum added up, sums within them included."""
+    found: dict[Field, tuple[Expr, ...]] = {}
+    for field in sums:
+        definition = _definition(field)
+        ranges = [range(sizes[k.dim]) for k in definition.loops]
+        terms = math.prod(map(len, ranges))
+        if terms > _MOST_TERMS:
+            raise DataError(
+                f"op.sum ({definition.location}) has {terms} terms at each point here; energy.cost, energy.residuals, "
+                f"energy.jacobian and the checks write out up to {_MOST_TERMS}: give them smaller data. op.solve has no "
+                "such limit"
+            )
+        summands = with_formulas(written_out(face(definition), face), found)
+        parts: list[list[Expr]] = []
+        for at in product(*ranges):
+            there: dict[Atom, Affine] = {k: Affine(n) for k, n in zip(definition.loops, at, strict=True)}
+            parts.append(rename(summands, there))
+        found[field] = tuple(add(*terms) for terms in zip(*parts, strict=True)) if parts else ()
+    return found
+
+
+def _definition(field: Field) -> Definition:
+    assert field.definition is not None
+    return field.definition
