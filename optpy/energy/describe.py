@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from optpy import ir
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
+from optpy.energy.language.written_out import moved_to, with_summands, written_out
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom, TableEntry
 from optpy.symbolic.traverse import variables
@@ -38,6 +40,8 @@ def sympy_leaf(key: Any) -> Any:
     """Reads as ``Indexed`` (``X[i0 + 1, i1]``, ``X[edges[i0, 1]]``, the channel last); the others as symbols."""
     import sympy
 
+    if isinstance(key, ir.Access) and key.field.is_sum:
+        return _sympy_sum(key)
     if isinstance(key, ir.Access):
         index = [*map(_sympy_index, key.index), *([key.channel] if key.field.channel_axis else [])]
         name = key.field.name
@@ -45,6 +49,21 @@ def sympy_leaf(key: Any) -> Any:
     if isinstance(key, ir.IndexValue):
         return _sympy_index(key.index)
     return sympy.Symbol(str(key), real=True)
+
+
+def _sympy_sum(access: ir.Access) -> Any:
+    import sympy
+
+    from optpy.symbolic.sympy_bridge import to_sympy
+
+    definition = access.field.definition
+    assert definition is not None
+    values = written_out([definition.values[access.channel]], attrgetter("values"))
+    (summand,) = moved_to(values, access.field, access.index)
+    ends = (
+        (sympy.Symbol(k.name, integer=True), 0, sympy.Symbol(k.dim.name, integer=True) - 1) for k in definition.loops
+    )
+    return sympy.Sum(to_sympy(summand, sympy_leaf), *ends)
 
 
 def _sympy_index(index: Affine) -> Any:
@@ -110,9 +129,11 @@ def summary(problem: ir.Problem) -> str:
 
 def reads(residual: ir.Residual) -> list[str]:
     """The names of the fields, graphs and params in a residual, sorted."""
-    keys = [v.key for v in variables(residual.components)]
-    names = {k.field.name if isinstance(k, ir.Access) else k.name for k in keys if isinstance(k, ir.Access | ir.Scalar)}
-    return sorted(names | {g.name for g in ir.graphs_in(residual.components)})
+    roots = with_summands(residual.components)
+    keys = [v.key for v in variables(roots)]
+    declared = {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    names = {d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
+    return sorted(names | {g.name for g in ir.graphs_in(roots)})
 
 
 def residual_shape_text(residual: ir.Residual) -> str:

@@ -162,7 +162,7 @@ def check_everything(
     """Every routine against F and J; errors are measured against the sum of all magnitudes that were added up.
 
     Args:
-        exact_blocks: whether the diagonal and the blocks are those of J^T J; where sums meet, ``op.sum`` says what else.
+        exact_blocks: whether the diagonal and the blocks are those of J^T J; else they are what ``op.sum`` says.
     """
     J = energy.jacobian(data).toarray()
     ops = Operators(energy, data, dtype, 2, solver)

@@ -70,8 +70,8 @@ def _formulas(sums: Iterable[Field], face: _Face, sizes: Mapping[Extent, int]) -
         if terms > _MOST_TERMS:
             raise DataError(
                 f"op.sum ({definition.location}) has {terms} terms at each point here; energy.cost, energy.residuals, "
-                f"energy.jacobian and the checks write out up to {_MOST_TERMS}: give them smaller data. op.solve has no "
-                "such limit"
+                f"energy.jacobian and the checks write out up to {_MOST_TERMS}: give them smaller data. op.solve has "
+                "no such limit"
             )
         summands = with_formulas(written_out(face(definition), face), found)
         parts: list[list[Expr]] = []

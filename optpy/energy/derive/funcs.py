@@ -45,6 +45,13 @@ class DerivedFuncs:
             return list(residuals)
         return [replace(r, components=tuple(with_formulas(r.components, self.formulas))) for r in residuals]
 
+    def with_data(self, residuals: Iterable[Residual]) -> list[Residual]:
+        """Residuals with sums of data read from memory; what depends on unknowns is as it was."""
+        of_data = {f: e for f, e in self.formulas.items() if f.is_sum and not any(self.linearised[f].partials)}
+        if not of_data:
+            return list(residuals)
+        return [replace(r, components=tuple(with_formulas(r.components, of_data))) for r in residuals]
+
 
 def derive_funcs(problem: Problem, schedules: Sequence[FuncSchedule]) -> DerivedFuncs:
     """All intermediates of a problem, by their schedules; those without one are inlined. Sums are always stored."""

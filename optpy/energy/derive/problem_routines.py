@@ -23,6 +23,8 @@ from optpy.energy.derive.routines import (
 from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
 from optpy.energy.derive.sums import tangent_passes, under_names
 from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
+from optpy.energy.language.written_out import func_accesses
+from optpy.errors import EnergyError
 from optpy.ir import (
     Coupling,
     Field,
@@ -77,7 +79,7 @@ def problem_routines(
         schedules: of residuals over graphs, whether J and J p are stored and whether their edges add to what they read.
             Those without one are gathered, and nothing of them is stored.
     """
-    residuals, unknowns = problem.residuals, problem.unknowns
+    unknowns = problem.unknowns
     by_label = {s.label: s for s in schedules}
     labels = {label for label, s in by_label.items() if s.scatter}
     sources, jacobians = stored_jacobians(sources, by_label)
@@ -89,7 +91,7 @@ def problem_routines(
     groups: dict[Group, list[Routine]] = {
         Group.FUNCS: under_names(Group.FUNCS, funcs.at_binding),
         Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs),
-        Group.COST_OF_STEP: cost_of_step(residuals),
+        Group.COST_OF_STEP: _cost_of_step(problem, funcs),
         Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
         Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
         Group.SOLVED: fixed_masks(coordinates, fixed),
@@ -104,6 +106,21 @@ def problem_routines(
         groups |= {Group.DAMPING_BLOCKS: damping(coordinates, blocks=True)}
         groups |= pcg_routines(coordinates, blocks=True)
     return _with_levels_or_matrix(groups, sources, coordinates, fixed)
+
+
+def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:
+    """The routines of ``cost_of_step``, which read sums of data.
+
+    Raises:
+        EnergyError: they would read sums of unknowns, at both ends of a step.
+    """
+    routines = cost_of_step(funcs.with_data(problem.residuals))
+    read = [a.field for r in routines for a in func_accesses(r.roots)]
+    if read:
+        assert read[0].definition is not None
+        message = "op.sum over what depends on unknowns and op.stop_gradient cannot stand in one energy yet"
+        raise EnergyError(message, read[0].definition.location)
+    return routines
 
 
 def _with_levels_or_matrix(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optpy.energy.derive.vectors import candidate
+from optpy.energy.language.written_out import with_summands
 from optpy.ir import Access, Role
 from optpy.symbolic.expr import Call, Expr, var
 from optpy.symbolic.order import topological
@@ -21,8 +22,9 @@ def stopped(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def reads_unknown(roots: Iterable[Expr]) -> bool:
-    """Whether the value of an unknown, or of one's tangent, is read."""
-    return any(isinstance(v.key, Access) and v.key.field.role in (Role.UNKNOWN, Role.TANGENT) for v in variables(roots))
+    """Whether the value of an unknown, or of one's tangent, is read, be it in a sum."""
+    keys = (v.key for v in variables(with_summands(roots)))
+    return any(isinstance(k, Access) and k.field.role in (Role.UNKNOWN, Role.TANGENT) for k in keys)
 
 
 def at_candidate(roots: Iterable[Expr]) -> list[Expr]:
