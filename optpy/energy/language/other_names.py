@@ -33,13 +33,16 @@ NUMPY: Final[dict[str, str]] = {
     "diag": "op.matrix([[a, 0], [0, b]])", "diff": "X[i + 1] - X[i]",
     "gradient": "X[i + 1] - X[i] (derivatives of pipelines are not there yet)",
     "roll": "X[i + 1]", "pad": "X[i + 1]: beyond the border a residual is 0; op.in_bounds asks",
-    "convolve": "the sum of w * X[i + k] for each k", "take": "op.Graph, whose slots are indices",
+    "convolve": "op.sum(w[k] * X[i - k], over=k)", "take": "op.Graph, whose slots are indices",
     "arange": "i = op.indices(N), and op.value(i) for its value", "meshgrid": "i, j = op.indices(H, W)",
     "ndindex": "i, j = op.indices(H, W)", "select": "op.where in op.where", "piecewise": "op.where in op.where",
     "interp": "a where of the pieces", "dtype": "np.float32 or np.float64", "float32": "np.float32",
     "float64": "np.float64",
 }  # fmt: skip
 """Functions and types of NumPy; those of its packages as "linalg.norm"."""
+
+OTHER_MEANING: Final[dict[str, str]] = {"sum": "v.sum(), or over an index op.sum(e, over=k)"}
+"""Functions of NumPy whose names are those of other functions here."""
 
 OTHERS: Final[dict[str, str]] = {
     "pi": "np.pi", "e": "np.e", "E": "np.e", "inf": "np.inf, though no constant in a formula is infinite",
@@ -53,7 +56,7 @@ OTHERS: Final[dict[str, str]] = {
     "Rational": "fractions.Fraction", "Integer": "a number as it is", "Float": "a number as it is",
     "Symbol": 'op.Unknown("x", ()), read as x[()], or op.params', "symbols": 'op.params("a b"), op.dims or op.Unknown',
     "Function": "op.Unknown over a grid, read as X[i]", "IndexedBase": "op.Array or op.Unknown", "Idx": "op.indices",
-    "Sum": "a residual for each index: op.Energy sums their squares", "simplify": "nothing: energies are simplified",
+    "Sum": "op.sum(e, over=k); op.Energy itself sums squares", "simplify": "nothing: energies are simplified",
     "Derivative": "nothing: op.Energy differentiates",
     "solveset": "op.solve(energy, data)", "nsolve": "op.solve(energy, data)",
     "dsolve": "the equation as residuals on a grid: X[i + 1] - X[i] - h * f, and op.solve",
@@ -85,7 +88,7 @@ OTHERS: Final[dict[str, str]] = {
 def in_place_of(name: str) -> str | None:
     """The name to write for one of another library, or None."""
     own = f"op.{name}" if name in language() else None
-    return NUMPY.get(name) or OTHERS.get(name) or own
+    return NUMPY.get(name) or OTHER_MEANING.get(name) or OTHERS.get(name) or own
 
 
 def language() -> Set[str]:

@@ -202,7 +202,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: np.dot(v, v), ["np.dot", "write op.dot"]),
     (lambda: np.linalg.norm(v), ["np.linalg.norm", "write op.norm"]),
     (lambda: np.where(x > 0, x, 0), ["np.where", "write op.where"]),
-    (lambda: np.sum(v), ["np.sum", "write v.sum()"]),
+    (lambda: np.sum(v), ["np.sum", "write v.sum()", "op.sum(e, over=k)"]),
     (lambda: np.clip(x, 0, 1), ["np.clip", "write op.clip"]),
     (lambda: np.i0(x), ["np.i0", "atan2", "where"]),
     (lambda: 7 // x, ["//", "op.floor(x / y)"]),

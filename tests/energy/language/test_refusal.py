@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import optpy as op
-from optpy.energy.language.other_names import NUMPY, OTHERS, language
+from optpy.energy.language.other_names import NUMPY, OTHER_MEANING, OTHERS, language
 from optpy.energy.language.refusal import Refusal
 
 N = op.dims("N")
@@ -93,7 +93,7 @@ def test_an_attribute_that_an_expression_does_not_have() -> None:
         ("linalg", "write op.norm, op.dot"),
         ("dsolve", "and op.solve"),
         ("Rotation", "write op.SO3"),
-        ("sum", "write v.sum()"),
+        ("Sum", "write op.sum(e, over=k)"),
         ("minimize", "not there yet"),
         ("covariance", "not there yet"),
         ("xyzzy", "dir(op) lists what there is"),
@@ -123,6 +123,14 @@ def test_no_hint_for_a_name_that_there_is_and_none_to_a_name_that_there_is_not(n
     assert not hasattr(op, name)
     for offered in re.findall(r"\bop\.(\w+)", (NUMPY | OTHERS)[name]):
         assert offered in op.__all__
+
+
+@pytest.mark.parametrize("name", OTHER_MEANING)
+def test_a_name_that_means_something_else_in_numpy(name: str) -> None:
+    assert name in op.__all__
+    assert not NUMPY.keys() & OTHER_MEANING.keys()
+    with pytest.raises(op.EnergyError, match=re.escape(f"np.{name} does not take expressions: write v.{name}(), or ")):
+        getattr(np, name)(op.vector(X[i], 1))
 
 
 def test_python_still_looks_into_the_module() -> None:
