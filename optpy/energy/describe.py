@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
 from optpy import ir
+from optpy.energy.language.canonical import rename
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.written_out import moved_to, with_summands, written_out
@@ -58,11 +60,13 @@ def _sympy_sum(access: ir.Access) -> Any:
 
     definition = access.field.definition
     assert definition is not None
+    used = {str(atom) for atom in ir.atoms_of(access.index)}
+    free = (name for n in count() if (name := f"s{n}") not in used)  # sums stand within sums
+    loops = [ir.LoopVariable(name, k.dim) for k, name in zip(definition.loops, free, strict=False)]
     values = written_out([definition.values[access.channel]], attrgetter("values"))
-    (summand,) = moved_to(values, access.field, access.index)
-    ends = (
-        (sympy.Symbol(k.name, integer=True), 0, sympy.Symbol(k.dim.name, integer=True) - 1) for k in definition.loops
-    )
+    own: dict[Atom, Affine] = {k: Affine.of(new) for k, new in zip(definition.loops, loops, strict=True)}
+    (summand,) = moved_to(rename(values, own), access.field, access.index)
+    ends = ((sympy.Symbol(k.name, integer=True), 0, sympy.Symbol(k.dim.name, integer=True) - 1) for k in loops)
     return sympy.Sum(to_sympy(summand, sympy_leaf), *ends)
 
 

@@ -116,7 +116,8 @@ class Definition:
         funcs: the intermediates that it reads.
         loops: over which it is summed, each a whole dim.
         location: the user's line.
-        written: the user's own loop variables, one for each of the loops: for texts.
+        written: the user's own loop variables, one for each of the loops, as long as they stand in an expression of the
+            user's; a problem has none, so that equal sums are one whatever their indices are.
     """
 
     values: tuple[Expr, ...]
@@ -124,7 +125,7 @@ class Definition:
     funcs: tuple[Field, ...]
     loops: tuple[LoopVariable, ...] = ()
     location: Location | None = field(default=None, compare=False)
-    written: tuple[Atom, ...] = field(default=(), compare=False)
+    written: tuple[Atom, ...] = ()
 
 
 @final

@@ -11,9 +11,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from optpy.energy.language.canonical import rename
-from optpy.energy.language.written_out import with_formulas, written_out
+from optpy.energy.language.written_out import funcs_read, with_formulas, written_out
 from optpy.errors import DataError
-from optpy.ir import Definition, Extent, Field, Problem
+from optpy.ir import Definition, Extent, Field, Problem, Residual
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import Expr, add
 
@@ -39,11 +39,24 @@ def unrolled(problem: Problem, sizes: Mapping[Extent, int]) -> Problem:
     key = tuple(sizes[k.dim] for f in sums for k in _definition(f).loops)
     known = _UNROLLED.setdefault(problem, {})
     if key not in known:
+        for r in problem.with_funcs:
+            _check_terms(r, sizes)
         known[key] = _unrolled(problem, sums, sizes)
     return known[key]
 
 
 _UNROLLED: Final[WeakKeyDictionary[Problem, dict[tuple[int, ...], Problem]]] = WeakKeyDictionary()
+
+
+def _check_terms(residual: Residual, sizes: Mapping[Extent, int]) -> None:
+    for field in funcs_read(residual.components):
+        terms = math.prod(sizes[k.dim] for k in _definition(field).loops)
+        if terms > _MOST_TERMS:
+            raise DataError(
+                f"op.sum in the residual '{residual.label}' (written at {residual.location}) has {terms} terms at each "
+                f"point here; energy.cost, energy.residuals, energy.jacobian and the checks write out up to "
+                f"{_MOST_TERMS}: give them smaller data. op.solve has no such limit"
+            )
 
 
 def _unrolled(problem: Problem, sums: Iterable[Field], sizes: Mapping[Extent, int]) -> Problem:
@@ -66,13 +79,6 @@ def _formulas(sums: Iterable[Field], face: _Face, sizes: Mapping[Extent, int]) -
     for field in sums:
         definition = _definition(field)
         ranges = [range(sizes[k.dim]) for k in definition.loops]
-        terms = math.prod(map(len, ranges))
-        if terms > _MOST_TERMS:
-            raise DataError(
-                f"op.sum ({definition.location}) has {terms} terms at each point here; energy.cost, energy.residuals, "
-                f"energy.jacobian and the checks write out up to {_MOST_TERMS}: give them smaller data. op.solve has "
-                "no such limit"
-            )
         summands = with_formulas(written_out(face(definition), face), found)
         parts: list[list[Expr]] = []
         for at in product(*ranges):

@@ -114,12 +114,11 @@ def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:
     Raises:
         EnergyError: they would read sums of unknowns, at both ends of a step.
     """
-    routines = cost_of_step(funcs.with_data(problem.residuals))
-    read = [a.field for r in routines for a in func_accesses(r.roots)]
-    if read:
-        assert read[0].definition is not None
+    residuals = funcs.with_data(problem.residuals)
+    routines = cost_of_step(residuals)
+    if any(func_accesses(r.roots) for r in routines):
         message = "op.sum over what depends on unknowns and op.stop_gradient cannot stand in one energy yet"
-        raise EnergyError(message, read[0].definition.location)
+        raise EnergyError(message, next(r.location for r in residuals if func_accesses(r.components)))
     return routines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from optpy import ir
 from optpy.energy.language.boundary import always_inside, boundary_guards
@@ -99,7 +100,7 @@ def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
         key = v.key
         if isinstance(key, ir.Access):
             index = tuple(a.substitute(renaming) for a in key.index)
-            return var(ir.Access(key.field, index, key.channel))
+            return var(ir.Access(_canonical(key.field), index, key.channel))
         if isinstance(key, ir.InBounds):
             affine = key.index.substitute(renaming)
             return ONE if always_inside(affine, key.dim) else var(ir.InBounds(affine, key.dim))
@@ -108,3 +109,9 @@ def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
         return v
 
     return map_variables(roots, leaf)
+
+
+def _canonical(field: ir.Field) -> ir.Field:
+    if field.definition is None or not field.definition.written:
+        return field
+    return replace(field, definition=replace(field.definition, written=()))

@@ -18,7 +18,7 @@ from optpy.energy.language.graph import Graph, slots_text
 from optpy.energy.language.index import check_name, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import scales_of
-from optpy.energy.language.written_out import func_accesses, with_summands, written_out
+from optpy.energy.language.written_out import func_accesses, funcs_read, with_summands, written_out
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ZERO, Expr
@@ -82,8 +82,7 @@ def _check_fixed(fixed: Iterable[ir.Field], unknowns: tuple[ir.Field, ...], loca
 
 def _check_sizes(problem: ir.Problem) -> None:
     dims = problem.dims
-    roots = [(r.label, r.location, r.domain, with_summands(r.components)) for r in problem.residuals]
-    roots += [("op.sum", f.definition.location, f.definition.loops, []) for f in problem.funcs if f.definition]
+    roots = [(r.label, r.location, _loops(r), with_summands(r.components)) for r in problem.residuals]
     fixed = [(f"fixed of '{f}'", problem.location, (), (c,)) for f, c in problem.fixed.items()]
     for label, location, domain, components in (*roots, *fixed):
         for d in [*(i.dim for i in domain), *_sizes(components)]:
@@ -101,6 +100,12 @@ def _check_sizes(problem: ir.Problem) -> None:
                     f"unknown that the energy reads has an axis over {d}",
                     g.location,
                 )
+
+
+def _loops(residual: ir.Residual) -> ir.Domain:
+    """The loop variables of a residual, and those of the sums that it reads."""
+    read = (f.definition for f in funcs_read(residual.components))
+    return (*residual.domain, *(k for d in read if d is not None for k in d.loops))
 
 
 def _without_funcs(residual: ir.Residual) -> ir.Residual:

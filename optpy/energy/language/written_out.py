@@ -25,7 +25,7 @@ def written_out(roots: Iterable[Expr], face: Callable[[Definition], tuple[Expr, 
     """
     roots = list(roots)
     formulas: dict[Field, tuple[Expr, ...]] = {}
-    for func in funcs_in_order(a.field for a in func_accesses(roots)):
+    for func in funcs_read(roots):
         assert func.definition is not None
         if func.is_sum:
             continue
@@ -70,10 +70,15 @@ def func_accesses(roots: Iterable[Expr]) -> list[Access]:
     return [k for k in keys if isinstance(k, Access) and k.field.role is Role.FUNC]
 
 
+def funcs_read(roots: Iterable[Expr]) -> tuple[Field, ...]:
+    """The intermediates that expressions read, by themselves or through others, each after those that it reads."""
+    return funcs_in_order(a.field for a in func_accesses(roots))
+
+
 def with_summands(roots: Iterable[Expr]) -> list[Expr]:
     """Expressions, and the summands of all sums that they read, by themselves or within others; without Funcs."""
     found = list(roots)
-    sums = [f for f in funcs_in_order(a.field for a in func_accesses(found)) if f.is_sum]
+    sums = [f for f in funcs_read(found) if f.is_sum]
     for field in sums:
         assert field.definition is not None
         found += written_out(field.definition.values, attrgetter("values"))
