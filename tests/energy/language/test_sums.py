@@ -100,7 +100,7 @@ def test_a_func_may_not_use_the_index_either() -> None:
 def test_sums_of_unknowns_beside_what_is_held_are_not_there_yet() -> None:
     s = op.sum(w[k] * B[i, k], over=k)
     energy = op.Energy(r=op.stop_gradient(s) * w[0] - 1)
-    with pytest.raises(op.EnergyError, match="op.sum over what depends on unknowns and op.stop_gradient cannot stand"):
+    with pytest.raises(op.EnergyError, match=r"op\.sum over .* and op\.stop_gradient cannot stand in one energy yet"):
         op.compile(energy, "cpu", "float64")
     of_data = op.Energy(r=op.stop_gradient(w[k] ** 2) * w[k] - op.sum(Basis[n, k], over=n))
     assert op.check_gradients(of_data, data_of(of_data))
@@ -114,9 +114,9 @@ def test_what_has_too_many_terms_to_be_written_out_says_so(monkeypatch: pytest.M
     larger = dict(w=np.ones(4), Basis=np.ones((2, 4)))
     assert energy.cost(data) >= 0
     for look in (energy.cost, energy.residuals, energy.jacobian, energy.diagnose, partial(op.check_gradients, energy)):
-        with pytest.raises(op.DataError, match=r"in the residual 'r' \(written at .*\) has 8 terms at each .* 6: give") as e:
+        with pytest.raises(op.DataError, match=r"'r' \(written at .*\) has 8 terms at each .* 6: give") as caught:
             look(larger)
-        assert f"(written at {__file__}:" in str(e.value)
+        assert f"(written at {__file__}:" in str(caught.value)
 
 
 # -- what they mean ----------------------------------------------------------------------------------------------------
