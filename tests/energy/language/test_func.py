@@ -38,7 +38,7 @@ def func(formula: Any, name: str = "B") -> op.Func:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: op.Func("B", (H, W), op.SO3), "'B' cannot live on SO3: its numbers are a vector, channels=4"),
+        (lambda: op.Func("B", (H, W), op.SO3), "'B' cannot live on SO3: its numbers are a vector, channels=4"),  # type: ignore[arg-type]
         (lambda: op.Func("B", (H, W), 0), "number of channels of 'B' is a whole number from 1 on"),
         (lambda: op.Func("B", 3), "dims of 'B' are symbolic sizes"),  # type: ignore[arg-type]
         (lambda: op.Func("2b", (H, W)), "'2b' cannot name"),
@@ -109,7 +109,7 @@ def test_a_formula_is_assigned_once() -> None:
 
 def test_one_cannot_depend_on_itself() -> None:
     B = op.Func("B", (H, W))
-    with pytest.raises(op.EnergyError, match="'B' has no formula yet.*a Func cannot depend on itself"):
+    with pytest.raises(op.EnergyError, match=r"'B' has no formula yet.*a Func cannot depend on itself"):
         B[i, j] = B[i, j - 1] + X[i, j]
 
 
@@ -219,7 +219,7 @@ def test_a_loop_variable_of_the_formula_is_one_of_the_reader_s_only_by_its_place
     np.testing.assert_array_equal(found, [[1, 11], [2, 12], [0, 0]])
 
 
-# -- as if written by Python functions -----------------------------------------------------------------------------------
+# -- as if written by Python functions --------------------------------------------------------------------------------
 
 
 def pair() -> tuple[op.Energy, op.Energy]:
@@ -256,13 +256,13 @@ def pair() -> tuple[op.Energy, op.Energy]:
 def test_values_and_derivatives_are_those_of_what_is_written() -> None:
     with_funcs, inline = pair()
     rng = np.random.default_rng(0)
-    data = dict(X=rng.normal(size=(3, 5)), A=rng.normal(size=(3, 5)), w=0.3)
+    data: dict[str, Any] = dict(X=rng.normal(size=(3, 5)), A=rng.normal(size=(3, 5)), w=0.3)
     assert with_funcs.cost(data) == pytest.approx(inline.cost(data), rel=1e-14)
     for name, expected in inline.residuals(data).items():
         np.testing.assert_allclose(with_funcs.residuals(data)[name], expected, rtol=1e-14, atol=1e-15)
     found = with_funcs.jacobian(data).toarray()
     np.testing.assert_allclose(found, inline.jacobian(data).toarray(), rtol=1e-13, atol=1e-14)
-    fixed = (data["A"] > 0.5).ravel()
+    fixed = np.ravel(data["A"]) > 0.5
     assert not found[:, fixed].any()
     assert found[:, ~fixed].any(axis=0).all()
     assert op.check_gradients(with_funcs, data)
