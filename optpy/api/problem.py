@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optpy.api.arithmetic import Arithmetic
 from optpy.api.executor import Executor, Linear
 from optpy.api.explain import explained_cost, explained_gradient, residuals
+from optpy.energy.derive.funcs import data_of_stored
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
 from optpy.ir import Extent, Field, Group, Hypergraph, Problem, Role, Scalar, VectorKind
@@ -54,6 +55,8 @@ class CompiledProblem:
         self._saved: list[NDArray[Any]] = []
         self._graphs: Mapping[Hypergraph, Connectivity] = {}
         self._params: dict[str, float] = {}
+        self._params_of_fixed = {v.key.name for v in variables(problem.fixed.values()) if isinstance(v.key, Scalar)}
+        self._data_of_funcs = data_of_stored(problem, executor.buffers.memory)
         self._bound_before = False
         self._at_start = True  # no step has been taken since data was bound
         self._ahead = False  # what follows the linear solve has been queued with it
@@ -84,6 +87,7 @@ class CompiledProblem:
             self._graphs = graphs
             self._executor.set_connectivity(graphs)
         self._executor.set_params(params)
+        changed = {*arrays, *(g.name for g in graphs or ()), *(p for p in params if params[p] != self._params.get(p))}
         self._params, self._at_start = dict(params), True
         for f in self._buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
@@ -93,14 +97,11 @@ class CompiledProblem:
         self._ahead, self._linearised = False, "nowhere"
         self._arithmetic.moved()
         self._linear_solver.data_changed()
-        if arrays or graphs or self._solved_points_depend_on_params:
+        if arrays or graphs or not changed.isdisjoint(self._params_of_fixed):
             self._set_points()
-        self._executor.queue(Group.FUNCS)
+        if not changed.isdisjoint(self._data_of_funcs):
+            self._executor.queue(Group.FUNCS)
         self._executor.wait()  # who is to write to the data, or to use another stream, need not know
-
-    @property
-    def _solved_points_depend_on_params(self) -> bool:
-        return any(isinstance(v.key, Scalar) for v in variables(self._problem.fixed.values()))
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioned = preconditioner is not None
@@ -178,7 +179,7 @@ class CompiledProblem:
     def evaluate(self) -> Cost:
         cost = self._cost()
         if not cost.is_finite:
-            raise DataError(explained_cost(self._problem, self._executor, cost))
+            raise DataError(explained_cost(self._problem, self._executor, self._params, self._graphs, cost))
         return cost
 
     @property
