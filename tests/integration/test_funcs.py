@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import optpy as op
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.ir import FuncSchedule, FuncStorage
@@ -25,3 +26,41 @@ def test_every_routine_agrees_with_the_dense_jacobian(name: str, storage: FuncSt
     solver = build(energy, "float64", schedule)
     for n in (2, 3, 6):
         check_everything(energy, data(np.random.default_rng(n), n), solver=solver)
+
+
+H, W, V, E = op.dims("H W V E")
+i, j = op.indices(H, W)
+n, e = op.indices(V, E)
+
+
+@pytest.mark.parametrize("storage", FuncStorage)
+def test_a_value_that_is_not_finite_is_told_with_what_it_reads(storage: FuncStorage) -> None:
+    X, A, w = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.params("w")
+    ratio, far = op.Func("ratio", (H, W)), op.Func("far", (H, W), 2)
+    ratio[i, j] = w / A[i, j]
+    far[i, j] = op.vector(1, ratio[i, j + 1] * X[i, j + 1])
+    energy = op.Energy(fit=X[i, j], smooth=op.vector(X[i, j], X[i, j] - far[i, j][1]))
+    solver = build(energy, "float64", [FuncSchedule(name, storage) for name in ("ratio", "far")])
+    a = np.ones((3, 4))
+    a[1, 2] = 0
+    with pytest.raises(op.DataError) as caught:
+        solver.solve(dict(X=np.ones((3, 4)), A=a, w=2.0))
+    for text in (
+        "the residual 'smooth'", "test_funcs.py", "is -inf at [H=1, W=1], component 1; it reads far[1, 1][1] = inf, ",
+        "A[1, 2] = 0", "X[1, 2] = 1", "w = 2", "1 of its 24 values", "op.where",
+    ):  # fmt: skip
+        assert text in str(caught.value)
+
+
+def test_a_slope_that_is_not_finite_is_told_with_what_it_reads() -> None:
+    """On a graph, through an intermediate with stored partials."""
+    Y = op.Unknown("Y", (V,), 2)
+    a, b = op.Graph("edges", E, (V, V))[e]
+    length = op.Func("length", (E,))
+    length[e] = op.norm(Y[a] - Y[b])
+    energy = op.Energy(fit=Y[n] - 1, stretch=length[e] - 2)
+    solver = build(energy, "float64", [FuncSchedule("length", FuncStorage.PARTIALS)])
+    with pytest.raises(op.DataError) as caught:
+        solver.solve(dict(Y=[[0.0, 1.0], [3.0, 4.0], [3.0, 4.0]], edges=[[0, 1], [1, 2]]))
+    for text in ("'stretch'", "by Y[1][0]", "[E=1]", "norm of a zero vector", "Y[1][0] = 3", "Y[2][1] = 4"):
+        assert text in str(caught.value)
