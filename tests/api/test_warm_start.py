@@ -32,6 +32,7 @@ from optpy.symbolic.expr import Expr, Var, make_call, var
 from optpy.symbolic.operations import OPERATIONS
 from optpy.symbolic.traverse import map_variables, variables
 from tests.support.applications import ENERGIES
+from tests.support.func_energies import ENERGIES as FUNC_ENERGIES
 from tests.support.random_energies import random_energies
 from tests.support.random_graphs import random_graph_energies
 from tests.support.random_stencils import cases
@@ -76,9 +77,10 @@ def locations(value: Any, seen: set[int]) -> set[Location]:
     return set().union(*(locations(x, seen) for x in inner))
 
 
-@pytest.mark.parametrize("name", ENERGIES)
+@pytest.mark.parametrize("name", [*ENERGIES, *FUNC_ENERGIES])
 def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
-    problem = ENERGIES[name].problem
+    energy = ENERGIES[name] if name in ENERGIES else FUNC_ENERGIES[name]()[0]
+    problem = energy.problem
     derived = derive(problem, "float32").listing.program
     assert kept_program(problem, "float32", (), lambda: derived) is derived
     found = kept_program(problem, "float32", (), never)
@@ -203,6 +205,13 @@ def along(backwards: bool) -> op.Energy:
     return op.Energy(reg=op.sin(X[b]) * X[a] if backwards else op.sin(X[a]) * X[b])
 
 
+def through(formula: Any, name: str = "B", of: int = 0) -> Any:
+    """An intermediate where it is read."""
+    B = op.Func(name, (N,))
+    B[n] = formula
+    return B[n + of]
+
+
 def fits(*residuals: Any, **more: Any) -> list[op.Energy]:
     return [op.Energy(fit=r, **more) for r in residuals]
 
@@ -234,6 +243,17 @@ DIFFERENT: dict[str, list[op.Energy]] = {
     "channels": fits(*(X[n] - op.Array("A", (N,), c)[n].sum() for c in (1, 2, 3))),
     "sizes": fits(*(op.Unknown("Z", (d, N))[op.indices(d, N)] - 1 for d in (M, E))),
     "stopped": fits(X[n] * X[n], op.stop_gradient(X[n]) * X[n]),
+    "intermediates": fits(
+        op.sin(X[n]) - A[n],
+        *(through(f(X[n])) - A[n] for f in (op.sin, op.cos)),
+        *(through(op.sin(X[n]), of=d) - A[n] for d in (1, -1)),
+        through(op.sin(X[n]), "C") - A[n],
+        through(op.sin(X[n]) - A[n]),
+        through(through(op.sin(X[n])) - A[n], "C"),
+        through(through(op.cos(X[n])) - A[n], "C"),
+    ),
+    "intermediates of data": fits(*(X[n] * through(f(A[n])) for f in (op.sin, op.cos))),
+    "intermediate conditions": fits(*(op.where(through(c), X[n], 0) for c in (A[n] > 0, A[n] < 0, A[n] > w))),
     "robust": fits(*(op.robust(X[n] - 1, f, scale=c) for f in ("huber", "cauchy") for c in (1, 2, w))),
     "slots": [along(False), along(True)],
     "graphs": [over(E, (N, N)), over(F, (N, N))],
@@ -293,6 +313,12 @@ def test_schedules_are_in_the_key() -> None:
     values = derive(wave().problem, "float32").schedule
     assert values.values
     assert key_of(wave(), given=values) != key_of(wave(), given=replace(values, values=values.values[1:]))
+
+
+def test_schedules_of_intermediates_are_in_the_key() -> None:
+    energy = op.Energy(fit=through(op.sin(X[n])) - A[n])
+    ways = [(), *([ir.FuncSchedule("B", storage, kept)] for storage in ir.FuncStorage for kept in (False, True))]
+    assert len({key_of(energy, given=way) for way in ways}) == len(ways)
 
 
 def energy_of(module: str) -> op.Energy:
