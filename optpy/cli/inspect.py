@@ -93,7 +93,8 @@ def _print_hint(console: Console, listing: ProgramListing) -> None:
 
 
 def _declarations(problem: Problem, real: str) -> Table:
-    table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
+    title = "Unknowns, arrays, graphs, params" + (", Funcs" if problem.funcs else "")
+    table = plain_table(title, "name", "kind", "shape", "dtype", "keeps its value where")
     for field in sorted(problem.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
         kind += f" {field.manifold}" if field.manifold is not None else ""
@@ -104,6 +105,9 @@ def _declarations(problem: Problem, real: str) -> Table:
         table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
     for param in problem.params:
         table.add_row(*map(Text, (param.name, "param", "", "", "")))
+    for func in problem.funcs:
+        dtype = real if func.dtype == REAL else func.dtype
+        table.add_row(*map(Text, (func.name, "Func", shape_text(func), dtype, "")))
     return table
 
 

@@ -139,6 +139,8 @@ def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Read
         f"at each point of a product with J^T J, {once} additions at each of {reads.in_products} places or "
         f"{spent:g} for what is stored; in a cost, {values} additions at each of {reads.in_costs}"
     )
+    if reads.in_passes:
+        reason += f"; in a pass that stores another, {values} additions at each of {reads.in_passes}"
     return FuncSchedule(func.name, storage, in_cost, reason)
 
 
