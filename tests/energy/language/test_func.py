@@ -289,6 +289,22 @@ def test_only_what_is_read_is_part_of_the_energy() -> None:
     assert all(f.role is not ir.Role.FUNC for f in problem.fields)
 
 
+def test_what_a_formula_mentions_in_vain_is_no_part_of_the_energy() -> None:
+    """As if it were written inline: whoever computes with it would miss it."""
+    two = func(op.vector(w * X[i, j], X[i, j] ** 2), "two")
+    on, off = func(A[i, j] > 0, "on"), func(~(A[i, j] > 0), "off")
+    unread = func(op.where(on[i, j] & off[i, j], w * V[i, j][0], X[i, j]), "unread")
+    sized = op.Func("sized", (N,))
+    sized[n] = X[0, 0] ** 2 + op.value(n)
+    channel, excluded, first = (op.Energy(r=r).problem for r in (two[i, j][1], unread[i, j], sized[0] - X[i, j]))
+    for problem in (channel, excluded, first):
+        assert (problem.funcs, problem.params) == ((), ())
+        assert [f.name for f in problem.fields] == ["X"]
+        assert problem.with_funcs == problem.residuals
+    both = op.Energy(r=two[i, j][1] - w, s=sized[n] * A[i, j], t=op.Unknown("T", (N,))[n]).problem
+    assert [f.name for f in both.funcs] == ["two", "sized"]
+
+
 def test_intermediates_come_after_those_that_they_read() -> None:
     B = func(X[i, j])
     C = func(B[i, j + 1], "C")
