@@ -16,7 +16,7 @@ import optpy as op
 from optpy.api.plan import build
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.ir import ResidualSchedule, VectorKind
+from optpy.ir import FuncSchedule, FuncStorage, ResidualSchedule, VectorKind
 from optpy.kernels.runtime import cpu, executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
@@ -90,8 +90,9 @@ def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
 
 
 def check_stencils(random: RandomEnergy, way: ResidualSchedule) -> None:
-    """With J, J p or both stored at the points of grids."""
-    solver = build(random.energy, "float64", stencils_by_hand(random.energy, way))
+    """With J, J p or both stored at the points of grids, and all intermediates."""
+    funcs = [FuncSchedule(f.name, FuncStorage.PARTIALS, in_cost=True) for f in random.energy.problem.funcs]
+    solver = build(random.energy, "float64", [*stencils_by_hand(random.energy, way), *funcs])
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
 
