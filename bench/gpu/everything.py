@@ -45,6 +45,7 @@ SWEEP = {
     "nonrigid_alignment": (256,),
     "sparse_warping": (512,),
     "shape_from_shading": (512,),
+    "shape_from_shading_inline": (512,),
 }
 QUICK_SIZE = 24
 PLAIN = ("applyJTJ", "pcg")
