@@ -221,10 +221,6 @@ def test_bad_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> No
         thread_count()
 
 
-def test_limit_agrees_with_the_header() -> None:
-    assert f"#define TEAM_MAX_THREADS {MAX_THREADS}\n" in native_header("kernels/c/team.h")
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity masks here")
 @pytest.mark.parametrize(
     ("limits", "expected"),

@@ -323,4 +323,4 @@ def test_every_ending_is_told() -> None:
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:
     source = conjugate_gradients_source(SOLVER_SCALARS)
-    assert c_enum(source, "ALPHA") == [name.upper() for name in SOLVER_SCALARS]
+    assert c_enum(source, "ALPHA") == [*(name.upper() for name in SOLVER_SCALARS), "OPTPY_SCALARS"]
