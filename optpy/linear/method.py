@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, final
 
+from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
@@ -106,8 +107,7 @@ def go_on(state: PcgState) -> None:
 
 def begin_anew(state: PcgState) -> None:
     """The next run starts from delta = 0."""
-    state.status, state.k, state.rho_0, state.resumed = 0, 0, -1.0, 0
-    state.Q = state.zeta = state.alpha = state.beta = 0.0
+    state.iteration = PcgIteration(rho_0=-1.0)
 
 
 def is_unreduced(norms: dict[str, float]) -> bool:

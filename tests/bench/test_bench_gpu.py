@@ -134,7 +134,7 @@ def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevi
     launch = bench.executor.launch
 
     def recorded(kernel: Any, work: int, **options: Any) -> None:
-        launched.append((kernel.name, int(bench.executor.context.max_iterations)))
+        launched.append((kernel.name, int(bench.executor.context.limits.max_iterations)))
         launch(kernel, work, **options)
 
     bench.executor.launch = recorded  # type: ignore[method-assign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from typing import final
 
 import numpy as np
@@ -81,6 +82,6 @@ class CholeskySolve(LinearMethod):
         factor.set_step(delta)
         state.k, state.status = summary.iterations, _ENDED
         if state.trace is not None:
-            rows = np.array([[s.k, s.rho, s.pAp, s.alpha, s.Q, s.zeta, s.rho_next] for s in trace])
+            rows = np.array([dataclasses.astuple(s) for s in trace])
             ctypes.memmove(state.trace, rows.ctypes.data, rows.nbytes)
         return Solved(summary, Outcome.SERVED, summary.iterations)

@@ -15,7 +15,8 @@ import numpy as np
 from optpy.ir import Coupling, Extent, VectorKind
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
-from optpy.kernels.runtime.cuda.context import PCG
+from optpy.kernels.codegen.dialect import cuda_dialect
+from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
@@ -46,7 +47,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
         coupling: of its unknowns.
         dtype: the solver's precision.
     """
-    real = {"float32": "float", "float64": "double"}[dtype]
+    real = cuda_dialect(dtype).real
     tables = coupling_tables(coupling, "static __device__ const int", _TABLES)
     tables.append(CONSTANTS)
     headers = [
@@ -188,7 +189,7 @@ class CudaMultigrid:
         context.factor = address(self._zeros(coarsest**2, np.float64))
         context.work = address(self._zeros(2 * coarsest, np.float64))
         context.partial, context.sync = executor.context.partial, executor.context.sync
-        context.status = executor.context.pcg + PCG.itemsize - 8  # its last member
+        context.status = executor.context.pcg + PcgIteration.status.offset
         return context
 
     @property

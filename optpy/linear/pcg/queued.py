@@ -13,7 +13,7 @@ from optpy.ir import Field, Group
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
-from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.state import PCG_ROW, PcgState, pcg_limits
 from optpy.linear.pcg.status import PcgStatus, linear_summary
 from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
@@ -60,7 +60,7 @@ class QueuedLoop:
 
     def trace(self, iterations: int) -> tuple[Any, int]:
         """See ``PcgLoop.trace``."""
-        rows = self.executor.xp.zeros((iterations, 7), np.float64)
+        rows = self.executor.xp.zeros((iterations, len(PCG_ROW.fields)), np.float64)
         return rows, self.executor.device.address(rows)
 
     def kernels(self, damped: bool, variant: Variant) -> CudaPcgKernels:
@@ -145,13 +145,7 @@ class QueuedLoop:
     def _begin(self, state: PcgState, limits: LinearLimits, pause: int) -> None:
         """The numbers that the device tests by."""
         c = self.executor.context
-        c.eta, c.r_tolerance, c.precision = (
-            limits.eta,
-            limits.r_tolerance,
-            float(np.finfo(self.executor.program.dtype).eps),
-        )
-        c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
-        c.reset_period, c.pause = limits.residual_reset_period, pause
+        c.limits, c.pause = pcg_limits(limits, limits.max_iterations, self.executor.program.dtype), pause
         c.reduced = state.rho / state.rho_0 if state.resume else 1.0
         c.trace = state.trace
 
@@ -183,10 +177,7 @@ class QueuedLoop:
 
     def _read(self, state: PcgState) -> None:
         """Reads the state of the device; the host waits for it."""
-        found = self.executor.pcg_state()
-        state.k, state.status, state.resume = found.k, found.status, 0
-        state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
-        state.Q, state.zeta = found.Q, found.zeta
+        state.iteration, state.resume = self.executor.pcg_iteration(), 0
 
 
 def _end_by_time(state: PcgState, limits: LinearLimits) -> None:

@@ -12,7 +12,7 @@ from optpy.kernels.codegen.cuda.source import launch_bounds
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.pcg.status import pcg_status_source
+from optpy.linear.pcg.status import pcg_iteration_source
 
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 """Of pcg.cuh and of every preconditioner, each behind "pcg_"; beside those that prepare a product."""
@@ -61,7 +61,7 @@ class Variant:
         bounds = [line for kernel in kernels for line in launch_bounds(kernel, True)]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
-            pcg_status_source(),
+            pcg_iteration_source(),
             native_header("linear/pcg/pcg.cuh"),
             (_products(len(products)) if self.in_one_kernel else "") + native_header(self.header),
         ]

@@ -218,7 +218,7 @@ def test_it_stagnates_by_the_textbook_s_rule(gpu: Device, way: str) -> None:
 def ended(problem: CompiledProblem) -> PcgStatus:
     executor = problem._executor
     assert isinstance(executor, CudaExecutor)
-    return PcgStatus(executor.pcg_state().status)
+    return PcgStatus(executor.pcg_iteration().status)
 
 
 def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:

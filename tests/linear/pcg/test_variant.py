@@ -34,7 +34,7 @@ def program_with(variant: Variant) -> CudaProgram:
 def kernels(header: str) -> set[str]:
     """The kernels that a header defines, by their own definition or by a macro of pcg.cuh."""
     text = re.sub(r"#define.*?[^\\]\n", "", native_header(header), flags=re.DOTALL)
-    return set(re.findall(r"(?:\bPCG_STAGE(?:_SUM)?\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
+    return set(re.findall(r"(?:\bPCG_STAGE(?:_SUM|_END)?\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 
 from optpy.ir import Extent, Field, Group, Hypergraph, Incidence, LoopVariable, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
+from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.buffers import Buffers
-from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
+from optpy.kernels.runtime.cuda.context import SYNC, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.tables import Connectivity
+from optpy.kernels.toolchain.headers import header_constant
 from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 
-THREADS = 256
-"""Of every block: OPTPY_THREADS in prelude.cuh."""
+THREADS = header_constant("kernels/cuda/prelude.cuh", "OPTPY_THREADS")
+"""Of every block."""
 _BLOCKS = 8
 """Blocks of so many threads that a multiprocessor holds at most."""
 _SMALL = 2**31 - 2**22
@@ -108,7 +111,7 @@ class CudaExecutor:
         self._most_blocks = self.device.multiprocessors * _BLOCKS
         self._partial = xp.zeros(max(most, 2) * self._most_blocks, np.float64)  # pcg_solve has two rows
         # All that the host ever reads of a solve, side by side: one copy brings it.
-        self._results = xp.zeros(8 * max(self.program.totals, 1) + PCG.itemsize, np.uint8)
+        self._results = xp.zeros(8 * max(self.program.totals, 1) + ctypes.sizeof(PcgIteration), np.uint8)
         self._sync = xp.zeros(SYNC.itemsize, np.uint8)
         self._tables: dict[int, Any] = {}
         self._host: NDArray[np.uint8] | None = None
@@ -274,9 +277,9 @@ class CudaExecutor:
                 found[name] = (value if not value <= before else before) if maximum else before + value
         return found
 
-    def pcg_state(self) -> PcgReadback:
-        """The state of conjugate gradients; the host waits for it."""
-        return PcgReadback.of(self._read()[-PCG.itemsize :])
+    def pcg_iteration(self) -> PcgIteration:
+        """The scalars of conjugate gradients as they stand; the host waits for them."""
+        return PcgIteration.from_buffer_copy(self._read()[-ctypes.sizeof(PcgIteration) :].tobytes())
 
     def run(self, group: Group, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
         """Queue a group, and wait for its totals."""
