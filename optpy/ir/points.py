@@ -16,7 +16,7 @@ from optpy.symbolic.affine import Affine, TableEntry
 
 Integers = NDArray[np.int64]
 
-_SLAB = 1 << 16
+POINTS_AT_A_TIME = 1 << 16
 """Points evaluated at a time."""
 
 
@@ -70,6 +70,6 @@ def slabs(domain: Domain, sizes: Mapping[Extent, int]) -> Iterator[Slab]:
     if not shape:
         yield Slab(domain, 0, ())
         return
-    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
+    rows = max(POINTS_AT_A_TIME // max(math.prod(shape[1:]), 1), 1)
     for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
         yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))

@@ -38,7 +38,7 @@ i, j = op.indices(H, W)
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "ACCESSES_PER_THREAD", 1)
         yield
 
 

@@ -36,7 +36,7 @@ EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "ACCESSES_PER_THREAD", 1)
         yield
 
 
@@ -118,7 +118,7 @@ def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy, way:
 N, H, W, K = op.dims("N H W K")
 n, m = op.indices(N, N)
 i, j, k = op.indices(H, W, K)
-COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
+COMPILERS = {"zig": f"{toolchain.zig_binary()} cc", "gcc": "gcc"}
 
 
 def every_function() -> op.Energy:

@@ -36,7 +36,7 @@ from optpy.kernels.toolchain.progress import reported
 LIMIT_VARIABLE = "OPTPY_CACHE_MAX"
 
 _LIMIT = 512 * 2**20
-_LOCK_SECONDS = 300.0
+LOCK_SECONDS = 300.0  # for which another process that builds the same is waited for
 _ABANDONED_SECONDS = 3600.0  # no compilation takes this long
 _FRESH_SECONDS = 60.0  # within which an entry that was built, or found, is loaded
 _ROOM = 64 * 2**20  # bytes: what zig's runtime takes, and a library
@@ -91,7 +91,7 @@ class Cache:
         folder.mkdir(mode=0o700, exist_ok=True)
         # 256 files at most, never removed: a file removed while another process waits for it locks nothing.
         bucket = hashlib.sha256(key.encode()).hexdigest()[:2]
-        lock = FileLock(folder / f"{bucket}.lock", timeout=_LOCK_SECONDS, mode=0o600)
+        lock = FileLock(folder / f"{bucket}.lock", timeout=LOCK_SECONDS, mode=0o600)
         # A disk without locks, or a holder that hangs: then both compile, and the first to finish is kept.
         with suppress(OSError, NotImplementedError):
             try:
@@ -134,7 +134,7 @@ class Cache:
                 if not target.exists():
                     raise
                 with suppress(FileNotFoundError):  # another process was as fast
-                    self._retire(target)
+                    self.retire(target)
             else:
                 disown(target)
                 return self._entry(target)
@@ -144,7 +144,7 @@ class Cache:
         target = self.root / (_FAILED + key)
         while True:
             with suppress(FileNotFoundError):
-                self._retire(target)
+                self.retire(target)
             try:
                 os.rename(built.source.parent, target)
                 break
@@ -157,7 +157,7 @@ class Cache:
     def discard(self, key: str) -> None:
         """Removes the entry; a process that has loaded it keeps its own view of it."""
         with suppress(FileNotFoundError):
-            self._retire(self.root / key)
+            self.retire(self.root / key)
 
     def evict(self) -> None:
         """Removes what killed compilations have left, and the entries used longest ago beyond the limit."""
@@ -167,7 +167,7 @@ class Cache:
             total += _size(folder)
             if total > self.limit and abs(time.time() - used) > _FRESH_SECONDS:
                 with suppress(OSError):
-                    self._retire(folder)
+                    self.retire(folder)
 
     def remove_left_overs(self) -> tuple[int, int]:
         """Removes the workspaces that no living process owns: how many, and their bytes together."""
@@ -219,8 +219,8 @@ class Cache:
                     found.append((item.stat().st_mtime, item))
         return found
 
-    def _retire(self, folder: Path) -> None:
-        # Renamed first: nobody must find an entry that is half removed.
+    def retire(self, folder: Path) -> None:
+        """Remove a folder of the cache, which is renamed first: nobody must find an entry that is half removed."""
         away = self.root / unfinished_name()
         os.rename(folder, away)
         remove(away)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
-_PATIENCE = 2.0  # seconds for which a terminal may be silent
+PATIENCE = 2.0  # seconds for which a terminal may be silent
 
 _verbose: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
 
@@ -51,7 +51,7 @@ class _Line:
     @contextmanager
     def standing(self, *, from_the_beginning: bool) -> Iterator[None]:
         started = time.perf_counter()
-        patience = threading.Timer(_PATIENCE, self._begin)
+        patience = threading.Timer(PATIENCE, self._begin)
         patience.daemon = True
         done = " failed after"
         try:

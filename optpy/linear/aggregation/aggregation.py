@@ -14,7 +14,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
 from optpy.linear.safe_work import SafeWork
 
-_COARSEST = 200
+COARSEST = 200
 """Unknowns that are solved for directly."""
 _HUB = (100, 8)
 """Nodes of more neighbours than this, and than this many times the mean, are hubs: see _aggregates."""
@@ -22,9 +22,9 @@ _DENSE = 16
 """Block products that A P may take, for each block of A."""
 _VISITS = 3
 """Cycles on a level in one of the finer level, where they take half as long together."""
-_CHUNK = 256
+CHUNK = 256
 """Rows of one Gauss-Seidel sweep, and of one partial sum."""
-_ALONE = 1 << 16
+ALONE = 1 << 16
 """Numbers in a matrix below which one thread is faster than a barrier."""
 
 
@@ -37,8 +37,8 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
         **_stored(dialect),
-        "AMG_CHUNK": _CHUNK,
-        "AMG_ALONE": _ALONE,
+        "AMG_CHUNK": CHUNK,
+        "AMG_ALONE": ALONE,
     }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
     return "\n".join(
@@ -209,7 +209,7 @@ def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
 def _levels(A: Any, block: int, safe_work: SafeWork) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
     """All steps, the pattern of the coarsest level, and the order of the finest."""
     steps: list[_Coarsening] = []
-    while A.shape[0] * block > _COARSEST and A.nnz > A.shape[0]:
+    while A.shape[0] * block > COARSEST and A.nnz > A.shape[0]:
         step, A = _coarsening(A, safe_work)
         steps.append(step)
     order = np.arange(A.shape[0])
@@ -301,7 +301,7 @@ class Aggregation:
     def _copy(self, A: Any, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The copy of the matrix that the cycle reads: its near and its far entries, each in order."""
         columns = A.indices
-        near = (columns < rows) & (columns >= rows // _CHUNK * _CHUNK)
+        near = (columns < rows) & (columns >= rows // CHUNK * CHUNK)
         far = ~near & (columns != rows)
         position = np.cumsum(far) - 1
         transposed = _csr((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
@@ -339,10 +339,10 @@ class Aggregation:
 
     def _state(self, steps: list[_Coarsening]) -> AggregationState:
         unknowns = self.sizes[-1] * self._block
-        dense = unknowns <= _COARSEST
+        dense = unknowns <= COARSEST
         arrays = {
             "work": self._keep(np.zeros(unknowns if dense else 0), np.float64),
-            "partial": self._keep(np.zeros(-(-self.sizes[0] // _CHUNK)), np.float64),
+            "partial": self._keep(np.zeros(-(-self.sizes[0] // CHUNK)), np.float64),
             "tentative": self._blocks(self.sizes[0], self._dtype),
             "product": self._blocks(max((step.AP.nnz for step in steps), default=0), self._dtype),
         }

@@ -26,12 +26,17 @@ _NO_PLACE = range(0)
 
 @final
 class AlgebraicMultigrid:
-    """Smoothed aggregation on the assembled matrix (see ``Aggregation``)."""
+    """Smoothed aggregation on the assembled matrix (see ``Aggregation``).
+
+    Attributes:
+        turning: the channels of the unknown whose rotations are candidates; empty where none are, None before the first
+            ``build``.
+    """
 
     def __init__(self, assembly: Assembly, safe_work: SafeWork | None = None) -> None:
         self._assembly = assembly
         self._places = dict(_places(assembly.unknowns))
-        self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
+        self.turning: range | None = None
         levels = Aggregation(assembly.pattern, assembly.channels, assembly.executor.program.dtype, safe_work)
         self._levels = levels
         values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
@@ -85,11 +90,11 @@ class AlgebraicMultigrid:
         the least energy when the levels are first built is taken.
         """
         diagonal = self._diagonal()
-        if self._turning is None:
+        if self.turning is None:
             choices = {place: self._candidates(place, diagonal) for place in [_NO_PLACE, *self._places]}
-            self._turning = min(choices, key=lambda place: self._energy(choices[place], diagonal))
-            return choices[self._turning]
-        return self._candidates(self._turning, diagonal)
+            self.turning = min(choices, key=lambda place: self._energy(choices[place], diagonal))
+            return choices[self.turning]
+        return self._candidates(self.turning, diagonal)
 
     def _candidates(self, place: range, diagonal: NDArray[Any]) -> NDArray[Any]:
         """The candidates with rotations of the unknown in the given channels, if any."""

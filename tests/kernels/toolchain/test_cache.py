@@ -73,7 +73,7 @@ def test_change_of_processor_or_compiler_is_a_miss(
     assert not compile_c(ADD, name="add").cache_hit
     script = Path(os.environ["OPTPY_CC"])
     script.write_text(script.read_text().replace("exec", "echo patched; exec", 1))
-    toolchain._find_toolchain.cache_clear()
+    toolchain.toolchain_for.cache_clear()
     assert not compile_c(ADD, name="add").cache_hit
     assert counter.compilations() == 3
 
@@ -315,7 +315,7 @@ def test_failed_source_is_kept_once(root: Path) -> None:
 
 def test_a_failed_source_that_others_keep_or_remove_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = open_cache()
-    retire, left = Cache._retire, iter((True, False))
+    retire, left = Cache.retire, iter((True, False))
 
     def retire_as_another_does(self: Cache, folder: Path) -> None:
         retire(self, folder)
@@ -324,7 +324,7 @@ def test_a_failed_source_that_others_keep_or_remove_meanwhile(root: Path, monkey
             (folder / "theirs").touch()
 
     (root / f"failed.{KEY}").mkdir(parents=True)
-    monkeypatch.setattr(Cache, "_retire", retire_as_another_does)
+    monkeypatch.setattr(Cache, "retire", retire_as_another_does)
     with cache.workspace(KEY) as built:
         built.source.write_text("mine")
         assert cache.keep_failed(built, KEY).read_text() == "mine"
@@ -339,7 +339,7 @@ def test_lock_keeps_others_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(Timeout):
             FileLock(file, timeout=0.05).acquire()
     with suppress(Timeout), FileLock(file, timeout=5):
-        monkeypatch.setattr("optpy.kernels.toolchain.cache._LOCK_SECONDS", 0.05)
+        monkeypatch.setattr("optpy.kernels.toolchain.cache.LOCK_SECONDS", 0.05)
         with cache.lock(KEY):  # a holder that hangs delays, and does not stop
             entered = True
     assert entered

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import shutil
 from collections.abc import Callable
-from ctypes import byref, c_int, c_int64, c_void_p
+from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
@@ -204,12 +204,12 @@ def test_every_compiler_agrees(compiler: str, monkeypatch: pytest.MonkeyPatch) -
     pattern = grid(9, 8)
     A = positive_definite(pattern, 3)
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
-    for cached in (native, cholesky._library):
+    for cached in (native, cholesky.ordering_library):
         cached.cache_clear()
     try:
         inverse = Factored(A, pattern, 3).inverse()
     finally:
-        for cached in (native, cholesky._library):
+        for cached in (native, cholesky.ordering_library):
             cached.cache_clear()
     np.testing.assert_allclose(inverse, np.linalg.inv(A), atol=1e-12)
 
@@ -219,7 +219,7 @@ def test_every_compiler_agrees(compiler: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def everything_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_SHARED_PANEL", "_SHARED_BUILD", "_SHARED_SOLVE"):
+    for name in ("SHARED_PANEL", "SHARED_BUILD", "SHARED_SOLVE"):
         monkeypatch.setattr(cholesky, name, 0)
 
 
@@ -238,11 +238,15 @@ def test_threads_do_not_change_a_bit(name: str, block: int) -> None:
             np.testing.assert_array_equal(other.solve(2 * b), 2 * one.solve(b))
 
 
+def pairs_at(address: int, count: int) -> NDArray[np.int32]:
+    return np.ctypeslib.as_array((c_int32 * 2 * count).from_address(address))
+
+
 def test_tasks_and_what_is_above_them_are_all_panels() -> None:
     rows, columns = csr(grid(20, 20))
     symbolic = Factorisation(rows, columns, 2)
-    kept = {array.ctypes.data: array for array in symbolic._memory}
-    tasks, top = kept[symbolic.state.task], kept[symbolic.state.top]
+    state = symbolic.state
+    tasks, top = (pairs_at(*found) for found in ((state.task, state.tasks), (state.top, state.tops)))
     done = [p for first, last in tasks for p in range(first, last)]
     assert sorted([*done, *top[:, 0]]) == list(range(symbolic.state.pattern.panels))
     assert len(tasks) > 5
@@ -336,7 +340,7 @@ def test_what_is_not_a_number_comes_to_an_end(value: float, threads: int) -> Non
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_order_is_a_permutation(name: str) -> None:
     pattern = PATTERNS[name]()
-    order = Factorisation(*csr(pattern), 1)._memory[0]
+    order = Factorisation(*csr(pattern), 1).order
     np.testing.assert_array_equal(np.sort(order), np.arange(len(pattern)))
 
 
@@ -351,7 +355,7 @@ def test_trees_are_eliminated_without_fill(name: str) -> None:
 def test_blocks_and_operations_are_those_of_elimination(name: str) -> None:
     pattern = PATTERNS[name]()
     symbolic = Factorisation(*csr(pattern), 6)
-    order = symbolic._memory[0]  # in a postorder of its tree
+    order = symbolic.order  # in a postorder of its tree
     filled = pattern[np.ix_(order, order)]
     for k in range(len(filled)):
         below = np.nonzero(filled[k + 1 :, k])[0] + k + 1
