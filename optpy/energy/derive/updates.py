@@ -98,7 +98,7 @@ def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
     return routines
 
 
-def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
+def assembled_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
     """The vector updates of one PCG iteration whose z comes from a solver on the assembled matrix.
 
     ``residual`` is as for multigrid.
@@ -111,8 +111,8 @@ def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.RESTART: _without_dot(_restart),
     }
     return {
-        **_updates(unknowns, builders, _jacobi, Preconditioning.STORED),
-        Group.NORMS_STORED: _residual_norms(unknowns, Group.NORMS_STORED),
+        **_updates(unknowns, builders, _jacobi, Preconditioning.ASSEMBLED),
+        Group.NORMS_ASSEMBLED: _residual_norms(unknowns, Group.NORMS_ASSEMBLED),
     }
 
 

@@ -56,7 +56,7 @@ class AlgebraicMultigrid:
             executor,
             self._assembly.unknowns,
             damped,
-            Preconditioning.STORED,
+            Preconditioning.ASSEMBLED,
             precondition=address(matrix_solvers(executor.library).optpy_apply_aggregation),
             preconditioner=ctypes.addressof(solve),
         )
