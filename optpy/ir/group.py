@@ -69,7 +69,7 @@ class Task(Enum):
     RESTART = "restart", When.ITERATION, True
     SMOOTH = "smooth", When.ITERATION, True
     POWER = "power", When.ITERATION, True
-    NORMS = "residual", When.REQUEST, True
+    NORMS = "norms", When.REQUEST, True
     MODEL_COST = "modelcost", When.CANDIDATE, False
     STEP = "step", When.CANDIDATE, True
     COST = "cost", When.CANDIDATE, False
