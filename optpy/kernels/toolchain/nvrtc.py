@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optpy.errors import CompileError
-from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.progress import reported
 
@@ -151,7 +151,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{found.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
 
-    def build(writable: Cache) -> Entry:
+    def build(writable: Cache) -> CacheEntry:
         with reported(f"compiling kernels for the GPU, {architecture}"):
             return compiler.build(writable, key, source)
 
@@ -159,7 +159,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     return CompiledCuda(image, found, entry.library, entry.source, time.perf_counter() - started, hit)
 
 
-def _read(entry: Entry) -> tuple[Entry, bytes]:
+def _read(entry: CacheEntry) -> tuple[CacheEntry, bytes]:
     try:
         return entry, entry.library.read_bytes()
     except OSError as error:
@@ -174,7 +174,7 @@ class _Compiler:
     form: Form
     werror: bool
 
-    def build(self, cache: Cache, key: str, source: str) -> Entry:
+    def build(self, cache: Cache, key: str, source: str) -> CacheEntry:
         """The image in the cache."""
         with cache.workspace(key) as built:
             built.source.write_text(source, encoding="utf-8")

@@ -17,7 +17,7 @@ import pytest
 
 from optpy.errors import CompileError
 from optpy.kernels.toolchain import toolchain
-from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.ownership import unfinished_name
 from tests.support.compilers import ADD, Counter, wait_for
@@ -31,7 +31,7 @@ def compile_and_add(answers: SimpleQueue[tuple[int, bool]], times: int = 1) -> N
         answers.put((compiled.library.add(20, 22), compiled.cache_hit))
 
 
-def place(built: Entry, content: bytes = b"library") -> Entry:
+def place(built: CacheEntry, content: bytes = b"library") -> CacheEntry:
     built.source.write_text("source")
     built.library.write_bytes(content)
     return built
@@ -44,7 +44,7 @@ def key_of(name: str) -> str:
 KEY = key_of("one")
 
 
-def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> Entry:
+def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> CacheEntry:
     """An entry without any compiler."""
     with cache.workspace(key) as built:
         entry = cache.publish(place(built, content), key)
@@ -281,7 +281,7 @@ def build_again_and_again(root: Path, process: int, answers: SimpleQueue[int]) -
     answers.put(built)
 
 
-def read(entry: Entry) -> bytes:
+def read(entry: CacheEntry) -> bytes:
     try:
         return entry.library.read_bytes()
     except OSError as error:
