@@ -33,16 +33,16 @@ def reported(work: str) -> Iterator[None]:
     whoever sits there should know what is waited for.
     """
     if _verbose.get():
-        with _Line(sys.stdout, work).standing(from_the_beginning=True):
+        with _StatusLine(sys.stdout, work).standing(from_the_beginning=True):
             yield
     elif _is_terminal(sys.stderr):
-        with _Line(sys.stderr, work).standing(from_the_beginning=False):
+        with _StatusLine(sys.stderr, work).standing(from_the_beginning=False):
             yield
     else:
         yield
 
 
-class _Line:
+class _StatusLine:
     def __init__(self, stream: TextIO, work: str) -> None:
         self._stream = stream
         self._work = work
