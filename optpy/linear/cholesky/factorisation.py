@@ -98,17 +98,17 @@ class _Ordered:
 
     Attributes:
         order: order[k] = the node to eliminate as k-th.
-        place: place[node] = when it is eliminated.
+        inverse_order: inverse_order[node] = when it is eliminated.
     """
 
     rows: Int64s
     columns: Int32s
     order: Int32s
-    place: Int32s
+    inverse_order: Int32s
 
     @property
     def addresses(self) -> list[Any]:
-        return _addresses(self.rows, self.columns, self.order, self.place)
+        return _addresses(self.rows, self.columns, self.order, self.inverse_order)
 
 
 @final
@@ -180,8 +180,8 @@ class Factorisation:
     def _analyse(self, rows: Int64s, columns: Int32s) -> None:
         n, library = self.nodes, ordering_library()
         order = _minimum_degree(rows, columns, self._safe_work)
-        place, parent, count = (np.empty(n, np.int32) for _ in range(3))
-        A = _Ordered(rows, columns, order, place)
+        inverse_order, parent, count = (np.empty(n, np.int32) for _ in range(3))
+        A = _Ordered(rows, columns, order, inverse_order)
         scratch = np.empty(5 * (n + 1), np.int32)
         library.optpy_elimination_tree(c_int32(n), *A.addresses, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
@@ -238,7 +238,7 @@ class Factorisation:
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
         self._keep(pattern, update=update, entry=entry)
         self._safe_work.check()
-        library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.place))
+        library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.inverse_order))
         np.cumsum(update, out=update)
         np.cumsum(entry, out=entry)
         updates, entries = int(update[-1]), int(entry[-1])
@@ -298,9 +298,9 @@ def _check(rows: Int64s, columns: Int32s, block: int) -> None:
     if len(columns) and (columns.min() < 0 or columns.max() >= n):
         raise InternalError(f"the pattern has columns that are not among its {n} nodes")
     of_row = np.repeat(np.arange(n), np.diff(rows))
-    place, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
-    ascending = (np.diff(place) > 0).all()
-    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), place):
+    position, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
+    ascending = (np.diff(position) > 0).all()
+    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), position):
         raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
 
 
