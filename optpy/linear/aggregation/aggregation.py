@@ -36,7 +36,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
     definitions = {
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
-        **_stored(dialect),
+        **_compact(dialect),
         "AMG_CHUNK": CHUNK,
         "AMG_ALONE": ALONE,
     }
@@ -45,7 +45,7 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
         [
             *lines,
             "",
-            "typedef AMG_STORED AmgStored;",
+            "typedef AMG_COMPACT AmgCompact;",
             LEVEL.text,
             AGGREGATION.text,
             "",
@@ -55,11 +55,11 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
     )
 
 
-def _stored(dialect: Dialect) -> dict[str, str]:
+def _compact(dialect: Dialect) -> dict[str, str]:
     """The types of the cycle's copies of A and P: numbers from -1 to 1, as multiples of a unit."""
     if dialect.real == "float":
-        return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
-    return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
+        return {"AMG_COMPACT": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
+    return {"AMG_COMPACT": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
 
 
 def _lanes(block: int) -> int:
@@ -250,7 +250,7 @@ class Aggregation:
 
     def __init__(self, pattern: Any, block: int, dtype: str, safe_work: SafeWork | None = None) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
-        self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
+        self._compact = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
         A = _csr((np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True)
         A.sum_duplicates()
@@ -308,9 +308,9 @@ class Aggregation:
         return {
             "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
             "near_columns": self._keep(columns[near], np.int32),
-            "near": self._blocks(int(near.sum()), self._stored),
+            "near": self._blocks(int(near.sum()), self._compact),
             "far_columns": self._keep(columns[far], np.int32),
-            "far": self._blocks(int(far.sum()), self._stored),
+            "far": self._blocks(int(far.sum()), self._compact),
             "twin": self._keep(position[transposed], np.int32),
         }
 
@@ -327,8 +327,8 @@ class Aggregation:
             "p_rows": self._keep(P.indptr, np.int64),
             "p_columns": self._keep(P.indices, np.int32),
             "p": self._blocks(P.nnz, self._dtype),
-            "q": self._blocks(P.nnz, self._stored),
-            "qt": self._blocks(P.nnz, self._stored),
+            "q": self._blocks(P.nnz, self._compact),
+            "qt": self._blocks(P.nnz, self._compact),
             "q_scale": self._keep(np.zeros(P.shape[1]), self._dtype),
             "pt_rows": self._keep(transposed.indptr, np.int64),
             "pt_nodes": self._keep(transposed.indices, np.int32),
