@@ -24,10 +24,12 @@ class Bindings(Protocol):
     """The values that an index depends on."""
 
     @property
-    def sizes(self) -> Mapping[Extent, int]: ...
+    def sizes(self) -> Mapping[Extent, int]:
+        """The number of points along each dimension."""
 
     @property
-    def edges(self) -> Mapping[str, NDArray[Any]]: ...
+    def edges(self) -> Mapping[str, NDArray[Any]]:
+        """The array (E, columns) of each graph, by its name."""
 
 
 @final

@@ -39,7 +39,8 @@ class Key(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def boolean(self) -> bool: ...
+    def boolean(self) -> bool:
+        """Whether all its values are 0 or 1."""
 
 
 @final

@@ -73,6 +73,7 @@ class Connectivity:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the edges and of all tables built so far."""
         return sum(int(a.nbytes) for a in (self.edges, *self._tables.values()))
 
 

@@ -27,7 +27,8 @@ class Levels(Protocol):
     """The levels of a multigrid: ``GridMultigrid``, ``AlgebraicMultigrid``, or ``CudaGridMultigrid``."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes that the levels take."""
 
     def kernels(self, damped: bool) -> Any:
         """The kernels of conjugate gradients with the levels that were built last, for the loop that runs them."""
