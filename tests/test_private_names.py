@@ -15,8 +15,8 @@ FILES = sorted((ROOT / "tests").rglob("*.py"))
 PRIVATE = re.compile(r"_[A-Za-z]\w*(?<!_)")
 """Not `__init__`, `_fields_` or `_repr_latex_`, which are Python's, ctypes' and IPython's."""
 
-PUBLIC_ELSEWHERE = {"_exit", "_obj", "_replace"}
-"""Of the standard library, documented under these names: os._exit, byref()._obj, namedtuple._replace."""
+PUBLIC_ELSEWHERE = {"_exit", "_name", "_obj", "_replace"}
+"""Of the standard library, documented so: os._exit, ctypes.CDLL._name, byref()._obj, namedtuple._replace."""
 
 EXCEPTIONS = {
     ("solver/test_options.py", "_ELSEWHERE"),  # that each suggestion is an option: no error lists them all
