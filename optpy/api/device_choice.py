@@ -38,12 +38,14 @@ class DeviceChoice:
 
     @property
     def key(self) -> str:
+        """A text that two choices share where they share compiled code: "cpu", or "cuda:0"."""
         if self.gpu is None:
             return "cpu"
         return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
 
     @property
     def xp(self) -> Any:
+        """The module of the device's arrays: NumPy or CuPy."""
         return np if self.gpu is None else self.gpu.xp
 
     def current(self) -> AbstractContextManager[None]:

@@ -32,7 +32,7 @@ class Preconditioning(StrEnum):
     """By M of one block for each element, wherever z is read."""
     MULTIGRID = "_multigrid"
     """Stored: by damped Jacobi on the finest level and the coarser levels below."""
-    STORED = "_stored"
+    ASSEMBLED = "_assembled"
     """Stored: by native code that works on the assembled matrix."""
 
 
@@ -69,7 +69,7 @@ class Task(Enum):
     RESTART = "restart", When.ITERATION, True
     SMOOTH = "smooth", When.ITERATION, True
     POWER = "power", When.ITERATION, True
-    NORMS = "residual", When.REQUEST, True
+    NORMS = "norms", When.REQUEST, True
     MODEL_COST = "modelcost", When.CANDIDATE, False
     STEP = "step", When.CANDIDATE, True
     COST = "cost", When.CANDIDATE, False
@@ -120,7 +120,7 @@ class Group(StrEnum):
     @property
     def on_gpu(self) -> bool:
         """Whether GPUs have it: preconditioners on an assembled matrix are native code."""
-        return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
+        return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.ASSEMBLED
 
     @classmethod
     def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False) -> Group:
@@ -173,12 +173,12 @@ class Group(StrEnum):
     SMOOTH_MULTIGRID = Task.SMOOTH, Preconditioning.MULTIGRID
     POWER_MULTIGRID = Task.POWER, Preconditioning.MULTIGRID
     NORMS_MULTIGRID = Task.NORMS, Preconditioning.MULTIGRID
-    START_STORED = Task.START, Preconditioning.STORED
-    DIRECTION_STORED = Task.DIRECTION, Preconditioning.STORED
-    UPDATE_STORED = Task.UPDATE, Preconditioning.STORED
-    FLUSH_STORED = Task.FLUSH, Preconditioning.STORED
-    RESTART_STORED = Task.RESTART, Preconditioning.STORED
-    NORMS_STORED = Task.NORMS, Preconditioning.STORED
+    START_ASSEMBLED = Task.START, Preconditioning.ASSEMBLED
+    DIRECTION_ASSEMBLED = Task.DIRECTION, Preconditioning.ASSEMBLED
+    UPDATE_ASSEMBLED = Task.UPDATE, Preconditioning.ASSEMBLED
+    FLUSH_ASSEMBLED = Task.FLUSH, Preconditioning.ASSEMBLED
+    RESTART_ASSEMBLED = Task.RESTART, Preconditioning.ASSEMBLED
+    NORMS_ASSEMBLED = Task.NORMS, Preconditioning.ASSEMBLED
 
 
 _BY_NAME: Final = {group.value: group for group in Group}

@@ -11,7 +11,7 @@ from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.linear.pcg.state import PcgState
 from optpy.solver.protocol import LinearLimits, LinearSummary
 
-_UNREDUCED = 0.3
+UNREDUCED = 0.3
 """A solve that leaves more than that of ||r|| has solved nothing."""
 
 
@@ -112,4 +112,4 @@ def begin_anew(state: PcgState) -> None:
 
 def is_unreduced(norms: dict[str, float]) -> bool:
     """Whether ||r|| is about what it was before the solve; the squares are those of ``residual_norms``."""
-    return norms["r_squared"] > _UNREDUCED**2 * norms["g_squared"]
+    return norms["r_squared"] > UNREDUCED**2 * norms["g_squared"]

@@ -10,6 +10,7 @@ import pytest
 
 import optpy as op
 from optpy.api.session import Session
+from tests.support.bound_problem import bound_problem
 
 pytestmark = pytest.mark.native
 
@@ -67,7 +68,7 @@ def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
     mask = np.zeros((4, 200), np.uint8)
     mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
     x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
-    problem = compiled().start(data() | dict(X=x, M=mask), **OFF)._problem
+    problem = bound_problem(compiled(), data() | dict(X=x, M=mask))
     free = np.concatenate([x[mask == 0], data()["Row"][3:]])
     assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
 

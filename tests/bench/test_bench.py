@@ -30,13 +30,13 @@ SIZE = 32
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements are repeated as little as can be, and move little."""
-    monkeypatch.setattr(race, "_REPEAT_SECONDS", 0.02)
+    monkeypatch.setattr(race, "REPEAT_SECONDS", 0.02)
     monkeypatch.setattr(bandwidth, "MEMORY_BYTES", 2**20)
-    monkeypatch.setattr(bandwidth, "_SECONDS", 1e-3)
-    monkeypatch.setattr(throughput, "_SECONDS", 1e-3)
-    monkeypatch.setattr(throughput, "_RUNS", 2)
+    monkeypatch.setattr(bandwidth, "SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "RUNS", 2)
     monkeypatch.setattr(compile_times, "FIRST_SOLVE_SIZE", SIZE)
-    monkeypatch.setattr(compile_times, "_WARM_RUNS", 1)
+    monkeypatch.setattr(compile_times, "WARM_RUNS", 1)
 
 
 @pytest.fixture(params=program.CASES)
@@ -73,8 +73,8 @@ def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jt
 
 @pytest.mark.parametrize("method", ["gn", "lm"])
 def test_an_iteration_is_timed_beside_its_kernels(method: Literal["gn", "lm"], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overhead, "_RUNS", 2)
-    monkeypatch.setattr(overhead, "_REPEAT", 2)
+    monkeypatch.setattr(overhead, "RUNS", 2)
+    monkeypatch.setattr(overhead, "REPEAT", 2)
     row = overhead.measure(method, "float64", "jacobi")
     assert 0 < row.kernels < row.iteration
     assert row.overhead == row.iteration - row.kernels
@@ -287,9 +287,9 @@ def test_a_curve_knows_when_a_cost_was_reached() -> None:
 
 def test_a_copy_moves_what_it_says() -> None:
     meter = CopyMeter(threads=2)
-    meter._source[:1000] = 7.0
+    meter.source[:1000] = 7.0
     assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
-    assert (meter._target[:1000] == 7.0).all()
+    assert (meter.target[:1000] == 7.0).all()
 
 
 def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

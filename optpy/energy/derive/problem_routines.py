@@ -20,7 +20,7 @@ from optpy.energy.derive.routines import (
     stored_jacobians,
 )
 from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
-from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
+from optpy.energy.derive.updates import assembled_routines, multigrid_routines, pcg_routines, step
 from optpy.ir import (
     Coupling,
     Field,
@@ -116,5 +116,5 @@ def _with_levels_or_matrix(
     else:
         normal, groups[Group.NORMAL] = normal_matrix(sources, unknowns, fixed)
         if isinstance(normal, NormalMatrix):
-            groups |= stored_routines(unknowns)
+            groups |= assembled_routines(unknowns)
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)

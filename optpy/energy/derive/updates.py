@@ -71,7 +71,7 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
     """The vector updates of one PCG iteration whose z is stored, and those of multigrid's finest level.
 
     ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
-    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
+    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``norms`` sums r.r, and
     g.g, which is that of the start.
     """
     builders = {
@@ -98,10 +98,10 @@ def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
     return routines
 
 
-def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
+def assembled_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
     """The vector updates of one PCG iteration whose z comes from a solver on the assembled matrix.
 
-    ``residual`` is as for multigrid.
+    ``norms`` is as for multigrid.
     """
     builders = {
         Task.START: _without_dot(_start),
@@ -111,8 +111,8 @@ def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.RESTART: _without_dot(_restart),
     }
     return {
-        **_updates(unknowns, builders, _jacobi, Preconditioning.STORED),
-        Group.NORMS_STORED: _residual_norms(unknowns, Group.NORMS_STORED),
+        **_updates(unknowns, builders, _jacobi, Preconditioning.ASSEMBLED),
+        Group.NORMS_ASSEMBLED: _residual_norms(unknowns, Group.NORMS_ASSEMBLED),
     }
 
 

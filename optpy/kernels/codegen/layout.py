@@ -14,7 +14,7 @@ import numpy as np
 from optpy.ir import REAL, Field
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
-_LINE = 64
+_CACHE_LINE = 64
 """Bytes of a cache line, and of the widest vector register."""
 
 
@@ -63,24 +63,24 @@ class Layout(Protocol):
 class CPULayout:
     """Whole cache lines; fields, planes and rows begin at different sets of the cache."""
 
-    alignment: int = _LINE
+    alignment: int = _CACHE_LINE
 
     def pitch(self, rows: int, length: int) -> int:
         return row_pitch(length)
 
     def plane(self, points: int, number: int, itemsize: int) -> int:
         # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
-        line = _LINE // itemsize
+        line = _CACHE_LINE // itemsize
         return -(-points // line) * line + line * (1 + number % 7)
 
     def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
         return channels
 
     def lead(self, number: int) -> int:
-        return _LINE * (number % 61)
+        return _CACHE_LINE * (number % 61)
 
     def spare(self, number: int) -> int:
-        return 2 * _LINE * (1 + number % 61)
+        return 2 * _CACHE_LINE * (1 + number % 61)
 
 
 @final

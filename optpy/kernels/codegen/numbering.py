@@ -60,6 +60,7 @@ class AbstractProgram:
 
     @property
     def symbols(self) -> SymbolTable:
+        """The numbers of fields, tables and sums in the structure that native code takes."""
         return self.numbers.symbols
 
     @property

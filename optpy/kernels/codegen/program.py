@@ -66,6 +66,7 @@ class ProgramListing:
 
     @property
     def symbols(self) -> SymbolTable:
+        """Those of the program."""
         return self.program.symbols
 
     @property
@@ -75,13 +76,16 @@ class ProgramListing:
 
     @property
     def source(self) -> str:
+        """The C source of all kernels."""
         return self.program.source
 
     @property
     def dtype(self) -> str:
+        """ "float32" or "float64"."""
         return self.program.dtype
 
     def routine(self, kernel: int) -> Routine:
+        """The routine that a kernel, given by its number, has been lowered from."""
         return self.kernels[kernel].border
 
 

@@ -21,7 +21,7 @@ _ENDED = -1
 """A status of the state that is none of the native loop's."""
 _ANALYSED = 100_000
 """Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
-_CHEAP = 500
+CHEAP = 500
 """Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
 _AFFORDED = 5e10
 """Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
@@ -60,7 +60,7 @@ class CholeskySolve(LinearMethod):
         if not first:
             return self.factor.operations <= _AFFORDED
         numbers = self._assembly.pattern.nnz * self._assembly.channels**2
-        return self._assembly.nodes <= _ANALYSED and self.factor.operations <= _CHEAP * numbers
+        return self._assembly.nodes <= _ANALYSED and self.factor.operations <= CHEAP * numbers
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         """It is given up where it does not solve a singular system, whatever the patience."""

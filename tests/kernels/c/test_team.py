@@ -22,7 +22,7 @@ from optpy.kernels.toolchain.headers import native_header
 
 pytestmark = pytest.mark.native
 
-COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
+COMPILERS = {"clang": "clang", "zig": f"{toolchain.zig_binary()} cc", "gcc": "gcc"}
 
 # Each round every thread writes its cell, and after the barrier reads everybody's: with no barrier, or one
 # that lets a thread through early, some cell is of another round.

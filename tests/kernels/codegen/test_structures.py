@@ -41,7 +41,7 @@ SETS = {"native": NATIVE, "cuda": CUDA, "multigrid on cuda": LEVELS}
 TYPES = """
 #include <stdatomic.h>
 #define OPTPY_REAL float
-typedef int16_t AmgStored;
+typedef int16_t AmgCompact;
 typedef struct Team Team;
 typedef void (*NormalRow)(void);
 typedef void (*KernelRange)(void);

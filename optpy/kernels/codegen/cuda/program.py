@@ -78,6 +78,7 @@ class CudaProgram(AbstractProgram):
     coupling: Coupling | Uncoupled
 
     def routine(self, kernel: int) -> Routine:
+        """The routine that a kernel, given by its number, has been lowered from."""
         return self.kernels[kernel].border
 
     @property

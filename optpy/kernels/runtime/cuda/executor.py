@@ -24,10 +24,10 @@ THREADS = header_constant("kernels/cuda/prelude.cuh", "OPTPY_THREADS")
 """Of every block."""
 _BLOCKS = 8
 """Blocks of so many threads that a multiprocessor holds at most."""
-_SMALL = 2**31 - 2**22
+SHORT_INDICES = 2**31 - 2**22
 """Indices below this are counted in 32 bits, with room for the last stride of a loop."""
 
-_SHORT, _LONG = 16, 2048
+WARP_LENGTH, BLOCK_LENGTH = 16, 2048
 """Lengths of a point's loops from which a warp, and a block, work on it together."""
 
 
@@ -104,7 +104,7 @@ class CudaExecutor:
         self.device = library.device
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
-        self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
+        self.index = "int" if largest_index(self.program, buffers) < SHORT_INDICES else "long long"
         self._blocks: dict[tuple[LoadedKernel, int], int] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
@@ -178,9 +178,9 @@ class CudaExecutor:
                 own = max(float(degrees.mean()), float(degrees.max()) / 64) if len(degrees) else 0.0
             else:
                 own = float(self.buffers.sizes[last.dim])
-            lengths.append(0.0 if own < _SHORT else own * outer)
+            lengths.append(0.0 if own < WARP_LENGTH else own * outer)
         longest = max(lengths)
-        return 1 if longest < _SHORT else 32 if longest < _LONG else THREADS
+        return 1 if longest < WARP_LENGTH else 32 if longest < BLOCK_LENGTH else THREADS
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class CudaExecutor:
         return self.device.to_host(array)
 
 
-def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
+def largest_index(program: CudaProgram, buffers: Buffers) -> int:
     """The largest number that addresses and affine indices may come to."""
     elements = (
         buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.point_stride(f) for f in program.symbols.fields
