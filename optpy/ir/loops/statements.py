@@ -245,14 +245,32 @@ class OverLanes:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Skip:
-    """The point of this loop is left out where nothing is solved for."""
+class MaskLoad:
+    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable.
 
+    Attributes:
+        again: whether the name has a value already, which is not needed any more.
+    """
+
+    name: str
     mask: Mask
-    index: Domain
+    domain: Domain
+    row: Integer
+    again: bool = False
 
     def __str__(self) -> str:
-        return f"skip unless {self.mask}"
+        return f"{self.name} = {self.mask} in row {self.row}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """This point of a loop is left out unless a flag is set."""
+
+    flag: Flag
+
+    def __str__(self) -> str:
+        return f"skip unless {self.flag}"
 
 
 @final

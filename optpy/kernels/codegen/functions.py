@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import loops
+from optpy.kernels.codegen.arithmetic import arithmetic
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
@@ -26,7 +27,7 @@ def cpu_functions(
         segments: number of the list of segments that it visits.
         reduction: number of its first reduction.
     """
-    function = guard_reads(build_loops(kernel))
+    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
     function = follow_edges(look_up(function, conventions.symbols))
     functions = over_segments(sum_serially(function), segments, reduction)
     return tuple(declare(flatten(f, conventions)) for f in functions)
