@@ -10,6 +10,7 @@ from optpy.kernels.codegen.passes.divide import divide
 from optpy.kernels.codegen.passes.drop_marks import drop_marks
 from optpy.kernels.codegen.passes.expand_powers import expand_powers
 from optpy.kernels.codegen.passes.in_order import in_order
+from optpy.kernels.codegen.passes.share_reciprocals import share_reciprocals
 from optpy.kernels.codegen.passes.split_quotients import split_quotients
 
 
@@ -20,5 +21,5 @@ def arithmetic(function: loops.Function, dialect: Dialect) -> loops.Function:
         function: of any form.
         dialect: of where it runs.
     """
-    function = split_quotients(drop_marks(in_order(function)))
+    function = split_quotients(share_reciprocals(drop_marks(in_order(function))))
     return convert(compare_whole(expand_powers(divide(function))), dialect)
