@@ -146,7 +146,7 @@ class LoopInterpreter(Interpreter):
         match key:
             case ir.Access():
                 return self._read(reads[key].operand) if self._all(reads[key].guards) else 0.0
-            case ir.LocalName():
+            case ir.LocalName() | ir.Hoisted():
                 return float(self._names[key.name])
             case ir.Scalar():
                 return float(self._bound.params[key.name])
@@ -174,6 +174,8 @@ class LoopInterpreter(Interpreter):
                 self._block(self._functions[s.name].body)
             case loops.Let():
                 names[s.name] = self._integer(s.value)
+            case loops.LetNumber():
+                names[s.name] = self._values[s.value]
             case loops.LetFlag():
                 names[s.name] = self._all(s.conditions)
             case loops.Lookup():

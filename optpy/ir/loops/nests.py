@@ -16,6 +16,7 @@ from optpy.ir.loops.statements import (
     FunctionCall,
     Let,
     LetFlag,
+    LetNumber,
     Lookup,
     Mask,
     MaskLoad,
@@ -208,6 +209,7 @@ Statement = (
     | Evaluate
     | Let
     | LetFlag
+    | LetNumber
     | Lookup
     | MaskLoad
     | OverLanes
@@ -289,7 +291,7 @@ def map_values(function: Function, rule: Callable[[Expr, tuple[Expr, ...]], Expr
         match s:
             case Evaluate():
                 return (replace(s, values=tuple(map(new, s.values))),)
-            case Store() | Total() | Accumulate():
+            case Store() | Total() | Accumulate() | LetNumber():
                 return (replace(s, value=new(s.value)),)
             case If():
                 held = (replace(c, value=new(c.value)) if isinstance(c, Holds) else c for c in s.conditions)

@@ -98,6 +98,18 @@ class Let:
 
 @final
 @dataclass(frozen=True, slots=True)
+class LetNumber:
+    """``name = value``, a number that has been evaluated: a leaf ``Hoisted`` of what follows."""
+
+    name: str
+    value: Expr
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class LetFlag:
     """``name``: whether all conditions hold."""
 

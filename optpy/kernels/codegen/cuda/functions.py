@@ -11,6 +11,7 @@ from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
+from optpy.kernels.codegen.passes.hoist import hoist
 from optpy.kernels.codegen.passes.in_vectors import in_vectors, is_elementwise
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.on_device import on_device
@@ -39,4 +40,4 @@ def device_function(
     else:
         function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
         function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
-    return on_device(declare(flatten(function, conventions)), conventions)
+    return on_device(declare(flatten(hoist(function), conventions)), conventions)
