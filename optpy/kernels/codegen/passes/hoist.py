@@ -33,7 +33,10 @@ def hoist(function: loops.Function) -> loops.Function:
 def _dear(roots: Iterable[Expr]) -> list[Expr]:
     """The largest expressions of params alone that are dear to compute."""
     roots = list(roots)
-    order, given = topological(roots), given_alone(roots)
+    given = given_alone(roots)
+    if not any(map(_is_dear, given)):
+        return []
+    order = topological(roots)
     dear: set[Expr] = set()
     for node in order:
         if node in given and not node.boolean and (_is_dear(node) or any(c in dear for c in node.children)):

@@ -63,9 +63,10 @@ def given_alone(values: Iterable[Expr]) -> set[Expr]:
 def _chosen(values: Iterable[Expr]) -> set[Expr]:
     """The products whose divisors are all shared, so that no division is left of them."""
     values = tuple(values)
-    divisors = {p: _divisors(p) for p in _quotients(values)}
-    given = given_alone(values)
-    chosen = {p for p, found in divisors.items() if found}
+    divisors = {p: found for p in _quotients(values) if (found := _divisors(p))}
+    if not divisors:
+        return set()
+    given, chosen = given_alone(values), set(divisors)
     while True:
         users = Counter(d for p in chosen for d in divisors[p])
         lonely = {p for p in chosen if any(users[d] < 2 and d[0] not in given for d in divisors[p])}
@@ -80,6 +81,8 @@ def _chosen(values: Iterable[Expr]) -> set[Expr]:
 def _quotients(values: tuple[Expr, ...]) -> Iterator[Expr]:
     """Products with negative powers, and negative powers alone, that may become products with reciprocals."""
     order = topological(values)
+    if not any(is_call(node, POWER) and power_of(node)[1] < 0 for node in order):
+        return
     kept = set(_compared(order))
     inside = Counter(a for node in order if is_call(node, TIMES) for a in node.args)
     uses = Counter(a for node in order for a in node.children) + Counter(values)
