@@ -13,6 +13,7 @@ from optpy.ir.fields import DTYPES, REAL, Field, FieldChannel, ManifoldShape, Ro
 from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
+    Hoisted,
     InBounds,
     IndexCondition,
     IndexValue,
@@ -66,6 +67,7 @@ __all__ = [
     "FieldChannel",
     "GridLayout",
     "Group",
+    "Hoisted",
     "Hypergraph",
     "InBounds",
     "Incidence",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import Field, loops
+from optpy.kernels.codegen.arithmetic import arithmetic
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
@@ -10,11 +11,13 @@ from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
+from optpy.kernels.codegen.passes.hoist import hoist
 from optpy.kernels.codegen.passes.in_vectors import in_vectors, is_elementwise
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.on_device import on_device
 from optpy.kernels.codegen.passes.on_grid import on_grid
 from optpy.kernels.codegen.passes.pack_channels import pack_channels
+from optpy.kernels.codegen.passes.skip_ahead import skip_ahead
 from optpy.kernels.codegen.passes.sum_over_lanes import sum_over_lanes
 
 
@@ -31,10 +34,10 @@ def device_function(
         solved: where on its grid something is solved for, if other points are to be left out.
     """
     mask = None if solved is None else loops.Mask(solved)
-    function = guard_reads(build_loops(kernel))
+    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
     if is_elementwise(function, conventions.symbols):
         function = in_vectors(function, conventions, sums, mask)
     else:
         function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
-        function = pack_channels(on_grid(function, number, sums, mask), conventions)
-    return on_device(declare(flatten(function, conventions)), conventions)
+        function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
+    return on_device(declare(flatten(hoist(function), conventions)), conventions)
