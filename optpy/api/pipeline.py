@@ -17,7 +17,7 @@ from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routin
 from optpy.energy.derive.routines import linearised
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import EnergyError
-from optpy.ir import Coupling, Problem, Schedule, Target, tangent
+from optpy.ir import Coupling, Problem, Schedule, Target, Uncoupled, tangent
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
 from optpy.kernels.codegen.program import ProgramListing, c_program
@@ -133,19 +133,19 @@ def _told_at(problem: Problem) -> Iterator[None]:
         raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", problem.location) from error
 
 
-_ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
-"""Answers of `on_one_grid`, which has to differentiate for them."""
+_COUPLINGS: Final[WeakKeyDictionary[Problem, Coupling | Uncoupled]] = WeakKeyDictionary()
+"""Answers of `coupling_of`, which has to differentiate for them."""
 
 
-def on_one_grid(problem: Problem) -> bool:
-    """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
+def coupling_of(problem: Problem) -> Coupling | Uncoupled:
+    """The elements of the unknowns that an energy couples, by which it is known what solves its linear systems.
 
     Raises:
         EnergyError: as ``compile_problem``.
     """
-    known = _ON_ONE_GRID.get(problem)
+    known = _COUPLINGS.get(problem)
     if known is None:
         with _told_at(problem):
-            found = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
-        known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
+            known = coupling(linearised(problem.residuals), [tangent(u) for u in problem.unknowns])
+        _COUPLINGS[problem] = known
     return known

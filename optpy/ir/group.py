@@ -30,10 +30,10 @@ class Preconditioning(StrEnum):
     """By the diagonal M, wherever z is read."""
     BLOCKS = "_block"
     """By M of one block for each element, wherever z is read."""
-    MULTIGRID = "_multigrid"
-    """Stored: by damped Jacobi on the finest level and the coarser levels below."""
+    SMOOTHED = "_smoothed"
+    """Stored: by a sweep of the damped diagonal before, and one after, a correction that is no routine."""
     STORED = "_stored"
-    """Stored: by native code that works on the assembled matrix."""
+    """Stored: by native code, all of it."""
 
 
 @final
@@ -119,7 +119,7 @@ class Group(StrEnum):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GPUs have it: preconditioners on an assembled matrix are native code."""
+        """Whether GPUs have it: J^T J is assembled, and z stored, by native code of the CPU only."""
         return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
 
     @classmethod
@@ -165,14 +165,14 @@ class Group(StrEnum):
     UPDATE_BLOCKS = Task.UPDATE, Preconditioning.BLOCKS
     FLUSH_BLOCKS = Task.FLUSH, Preconditioning.BLOCKS
     RESTART_BLOCKS = Task.RESTART, Preconditioning.BLOCKS
-    START_MULTIGRID = Task.START, Preconditioning.MULTIGRID
-    DIRECTION_MULTIGRID = Task.DIRECTION, Preconditioning.MULTIGRID
-    UPDATE_MULTIGRID = Task.UPDATE, Preconditioning.MULTIGRID
-    FLUSH_MULTIGRID = Task.FLUSH, Preconditioning.MULTIGRID
-    RESTART_MULTIGRID = Task.RESTART, Preconditioning.MULTIGRID
-    SMOOTH_MULTIGRID = Task.SMOOTH, Preconditioning.MULTIGRID
-    POWER_MULTIGRID = Task.POWER, Preconditioning.MULTIGRID
-    NORMS_MULTIGRID = Task.NORMS, Preconditioning.MULTIGRID
+    START_SMOOTHED = Task.START, Preconditioning.SMOOTHED
+    DIRECTION_SMOOTHED = Task.DIRECTION, Preconditioning.SMOOTHED
+    UPDATE_SMOOTHED = Task.UPDATE, Preconditioning.SMOOTHED
+    FLUSH_SMOOTHED = Task.FLUSH, Preconditioning.SMOOTHED
+    RESTART_SMOOTHED = Task.RESTART, Preconditioning.SMOOTHED
+    SMOOTH_SMOOTHED = Task.SMOOTH, Preconditioning.SMOOTHED
+    POWER_SMOOTHED = Task.POWER, Preconditioning.SMOOTHED
+    NORMS_SMOOTHED = Task.NORMS, Preconditioning.SMOOTHED
     START_STORED = Task.START, Preconditioning.STORED
     DIRECTION_STORED = Task.DIRECTION, Preconditioning.STORED
     UPDATE_STORED = Task.UPDATE, Preconditioning.STORED

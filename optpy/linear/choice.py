@@ -13,7 +13,7 @@ from optpy.linear.method import Outcome
 from optpy.linear.record import Record
 
 HOPELESS = 80
-"""Slow iterations with multigrid after which another is tried of which it is not known what it takes."""
+"""Slow iterations with what has taken over, after which another is tried of which it is not known what it takes."""
 _NO_GAIN = 1e-3
 """Who gains no more than that part of the model on top of a solve has found nothing that it missed."""
 

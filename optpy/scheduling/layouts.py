@@ -16,7 +16,7 @@ def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tupl
 
     Args:
         routines: all.
-        coupling: of the unknowns; their multigrid walks along rows, channel by channel.
+        coupling: of the unknowns; what solves by it walks along rows, channel by channel.
     """
     routines = list(routines)
     gathered = gathered_grids(routines)
@@ -27,7 +27,9 @@ def _layout(dims: Dims, gathered: bool, coupling: Coupling | Uncoupled) -> GridL
     if not gathered:
         return GridLayout(dims, False, "its points are visited along rows, which are loaded whole")
     if isinstance(coupling, Coupling) and coupling.dims == dims:
-        return GridLayout(dims, False, "its points are reached through graphs, but its multigrid walks along rows")
+        return GridLayout(
+            dims, False, "its points are reached through graphs, but what solves on the grid walks along rows"
+        )
     return GridLayout(dims, True, "its points are reached through graphs, each with all its channels")
 
 

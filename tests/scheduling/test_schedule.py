@@ -123,7 +123,7 @@ def test_each_grid_has_a_layout_and_a_reason() -> None:
     assert "graphs" in stored["E"].reason
 
 
-def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
+def test_a_grid_that_is_solved_on_as_a_whole_is_planar_though_graphs_reach_it() -> None:
     energy = op.Energy(smooth=X[v] - X[v + 1], at=op.sin(X[a]))
     derived = routines_of(energy)
     assert isinstance(derived.coupling, ir.Coupling)
@@ -131,7 +131,7 @@ def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
     assert (ir.Extent("V"),) in gathered_grids(routines)
     (grid,) = (x for x in layouts(routines, derived.coupling) if x.dims == (ir.Extent("V"),))
     assert not grid.interleaved
-    assert "multigrid" in grid.reason
+    assert "solves on the grid" in grid.reason
     without = ir.Uncoupled("none")
     assert next(x for x in layouts(routines, without) if x.dims == grid.dims).interleaved
 

@@ -20,7 +20,7 @@ from optpy.energy.derive.routines import (
     stored_jacobians,
 )
 from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
-from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
+from optpy.energy.derive.updates import pcg_routines, smoothed_routines, step, stored_routines
 from optpy.ir import (
     Coupling,
     Field,
@@ -62,8 +62,8 @@ def problem_routines(
 ) -> ProblemRoutines:
     """Derive all routines.
 
-    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, multigrid's
-    (``..._multigrid``) only where it applies.
+    Groups of blocks (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, those that smooth
+    (``..._smoothed``) only where there are coarser levels of a grid.
 
     Args:
         problem: what is minimised.
@@ -109,7 +109,7 @@ def _with_levels_or_matrix(
     coupled = coupling(sources, unknowns)
     normal: NormalMatrix | Uncoupled
     if isinstance(coupled, Coupling):
-        groups |= multigrid_routines(unknowns)
+        groups |= smoothed_routines(unknowns)
         normal = Uncoupled(
             "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
         )

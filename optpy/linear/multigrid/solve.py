@@ -19,6 +19,8 @@ _SLOW = 0.9
 """Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
 _MISJUDGED = 200.0
 """A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z."""
+_FORCING = 0.1
+"""The forcing with multigrid, as Ceres has it: an iteration leaves a tenth of the error or less."""
 _CAREFUL = 1e-5
 """The forcing with multigrid that misses errors."""
 
@@ -175,7 +177,7 @@ class MultigridSolve(LinearMethod):
         """eta, or its default for multigrid as it has proved to be."""
         if limits.eta is None and self._misses_errors:
             return _CAREFUL
-        return limits.forcing(multigrid=not slow)
+        return limits.forcing() if slow else limits.forcing(_FORCING)
 
     def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
         """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.

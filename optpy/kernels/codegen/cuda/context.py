@@ -55,7 +55,7 @@ _POINTERS_AND_LIMITS = """
     struct Pcg *pcg;
     double *trace;                  /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
     int64_t *progress;              /* in the host's memory: iterations done, -1 at the end; or null */
-    double *omega;                  /* the damping of multigrid's finest level; or null */
+    double *omega;                  /* of the sweeps that smooth a stored z; or null */
     double eta, r_tolerance;
     double precision;               /* of the vectors */
     double reduced;                 /* r.z over that of the start, where another preconditioner goes on */
