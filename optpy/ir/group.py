@@ -117,11 +117,6 @@ class Group(StrEnum):
         """Whether it runs many times at one linearisation, so that values stored there serve it."""
         return self.task in _REPEATED
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether GPUs have it: J^T J is assembled, and z stored, by native code of the CPU only."""
-        return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
-
     @classmethod
     def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False) -> Group:
         """The group with these attributes.
