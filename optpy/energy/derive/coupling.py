@@ -15,7 +15,8 @@ from optpy.ir import Access, Coupling, EdgeCoupling, Extent, Field, FieldChannel
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024
-"""Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves."""
+"""Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves, by
+reasoning: all of a row are read in each sweep."""
 
 
 def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -> Coupling | Uncoupled:

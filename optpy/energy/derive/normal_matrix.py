@@ -29,7 +29,8 @@ from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, split_co
 from optpy.symbolic.factor import factor
 
 _MOST_CHANNELS = 12
-"""Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time."""
+"""Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time. It is what
+native code has been made for (``MAX_BLOCK`` of the factorisation), and not set by a benchmark."""
 
 
 def matrix_obstacle(unknowns: Sequence[Field]) -> str | None:
