@@ -1,4 +1,4 @@
-"""The sparsity of J^T J: the elements of the unknowns that it couples, as a multigrid preconditioner needs it."""
+"""The sparsity of J^T J: the elements of the unknowns that it couples, as levels of their grid need them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ reasoning: all of a row are read in each sweep."""
 
 
 def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -> Coupling | Uncoupled:
-    """The coupling, or why multigrid would not apply: the unknowns stand on several grids, or distances depend on the
-    place, or some dim is not coupled at all, or the stencils are so large that it would not pay.
+    """The coupling, or why there are no levels of a grid: the unknowns stand on several grids, or distances depend on
+    the place, or some dim is not coupled at all, or the stencils are so large that it would not pay.
 
     Distances between two slots of an edge depend on the data; they are left to be checked against it.
     """
