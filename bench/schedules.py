@@ -24,7 +24,7 @@ from optpy.ir import Group, ResidualSchedule
 from optpy.scheduling.residuals import costs, gathers
 from optpy.scheduling.stencils import is_stencil
 
-_ENOUGH = 0.2
+ENOUGH = 0.2
 """Seconds of a run, of which the fastest of several counts."""
 _REPEAT = 5
 
@@ -78,7 +78,7 @@ def _seconds(case: Case, dtype: str, given: list[ResidualSchedule], data: dict[s
             started = time.process_time()
             problem.benchmark(Group.PRODUCT, repeat)
             seconds = time.process_time() - started
-            if seconds >= _ENOUGH:
+            if seconds >= ENOUGH:
                 break
             repeat *= 2
         fastest = min(fastest, seconds / repeat)
