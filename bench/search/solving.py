@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final, get_args
+from typing import Any, final
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from bench.search import fields, geometry, lines
 from bench.search.family import DTYPES, Data, Family
 from bench.search.minimum import Landscape
 from bench.search.verdict import Level, Nearby, Outcome, Run, judge
-from optpy.solver.options import PreconditionerName
+from optpy.linear.registry import options
 
 FAMILIES: dict[str, Family] = {f.name: f for f in (*lines.FAMILIES, *geometry.FAMILIES, *fields.FAMILIES)}
 METHODS = ("lm", "gn")
-PRECONDITIONERS = ("none", "auto", *get_args(PreconditionerName))
+PRECONDITIONERS = ("none", "auto", *options())
 
 
 @final

@@ -189,7 +189,7 @@ class CudaBackend:
     def _problem(self, problem: Problem, sizes: Mapping[Extent, int]) -> CompiledProblem:
         """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
-        # Needed only where something is to be explained, and with multigrid.
+        # Needed only where something is to be explained, and where a preconditioner stores z.
         later = [residual_field(r) for r in problem.residuals]
         later += [vector(VectorKind.Z, u) for u in problem.unknowns]
 

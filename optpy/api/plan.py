@@ -22,6 +22,7 @@ from optpy.errors import OptionError
 from optpy.ir import Group, Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.toolchain.progress import reporting
+from optpy.linear.registry import check_name
 from optpy.scheduling.schedule import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
@@ -55,6 +56,7 @@ class _Request:
         Raises:
             OptionError, DataError, DeviceMemoryError
         """
+        check_name(options.get("preconditioner"))
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
         with room_for(data, xp):

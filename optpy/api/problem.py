@@ -80,7 +80,7 @@ class CompiledProblem:
             graphs: all graphs; None: as they are.
 
         Raises:
-            OptionError: multigrid was asked for by name, and edges are too long for it; nothing has changed then.
+            OptionError: the preconditioner asked for by name does not apply to the edges; nothing has changed then.
         """
         if graphs is not None:
             self.linear_solver.set_graphs(graphs)

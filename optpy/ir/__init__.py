@@ -33,7 +33,19 @@ from optpy.ir.points import Bindings, Slab, slabs
 from optpy.ir.problem import Problem, Scale
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
-from optpy.ir.schedule import ChannelOrder, Decision, GridLayout, ResidualSchedule, Schedule, Split, StoredValue, Target
+from optpy.ir.schedule import (
+    ChannelOrder,
+    Decision,
+    GridLayout,
+    NormalForm,
+    NormalSchedule,
+    ResidualSchedule,
+    Schedule,
+    Split,
+    StoredValue,
+    Target,
+    VectorSweep,
+)
 from optpy.ir.spaces import (
     Domain,
     Extent,
@@ -78,7 +90,9 @@ __all__ = [
     "LocalSum",
     "LoopVariable",
     "ManifoldShape",
+    "NormalForm",
     "NormalMatrix",
+    "NormalSchedule",
     "NormalTerm",
     "Preconditioning",
     "Problem",
@@ -99,6 +113,7 @@ __all__ = [
     "Uncoupled",
     "Vector",
     "VectorKind",
+    "VectorSweep",
     "When",
     "affines_of",
     "at_zero",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
-from optpy.ir import Incidence, ResidualSchedule, Routine, Schedule, Split, Target
+from optpy.ir import Incidence, NormalSchedule, ResidualSchedule, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
@@ -40,25 +40,30 @@ def _ways(label: str, target: Target) -> list[ResidualSchedule]:
 
 
 def schedule_routines(
-    derived: ProblemRoutines, residuals: tuple[ResidualSchedule, ...], target: Target, given: Given = ()
+    derived: ProblemRoutines,
+    residuals: tuple[ResidualSchedule, ...],
+    normal: NormalSchedule,
+    target: Target,
+    given: Given = (),
 ) -> Schedule:
     """The whole schedule, or the given one.
 
     Args:
         derived: all routines of the target.
-        residuals: the schedules by which they were derived.
+        residuals, normal: the schedules by which they were derived.
         target: where they run.
         given: by hand.
     """
     if isinstance(given, Schedule):
-        return given
+        return replace(given, normal=normal)
     routines = [r for found in derived.groups.values() for r in found]
     repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
     decided = Schedule(
         residuals=residuals,
+        normal=normal,
         values=stored_values(repeated, gathered_grids(routines)),
         splits=() if target.gpu else splits(routines),
-        layouts=layouts(routines, derived.coupling),
+        layouts=layouts(routines, derived.coupling, target),
     )
     if not target.gpu:
         return decided

@@ -12,7 +12,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from bench import __main__ as program
-from bench import bandwidth, compile_times, overhead, race, throughput
+from bench import bandwidth, compile_times, overhead, preconditioners, race, schedules, throughput
 from bench.bandwidth import CopyMeter
 from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
@@ -69,6 +69,28 @@ def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jt
     assert bytes_per_pixel(traffic.apply_jtj(itemsize)) == apply_jtj
     assert bytes_per_pixel(traffic.pcg(itemsize)) == pcg
     assert explain(traffic.pcg(itemsize)).endswith(f"= {pcg} bytes/pixel")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "names"),
+    [(False, ["jacobi", "block_jacobi", "multigrid"]), (True, ["block_jacobi", "cholesky", "jacobi", "multigrid"])],
+)
+def test_preconditioners_are_priced_in_iterations_with_the_first(matrix: bool, names: list[str]) -> None:
+    rows = list(preconditioners.measure(program.load_case("laplacian"), 24, "float32", matrix=matrix))
+    assert [row.preconditioner for row in rows] == names
+    assert rows[0].iteration == 1
+    assert all(row.solve > 0 and row.iterations >= 1 for row in rows)
+
+
+@pytest.mark.parametrize(("name", "ways"), [("mesh_deformation", 4), ("shape_from_shading", 3)])
+def test_every_way_of_storing_is_timed_beside_its_count(name: str, ways: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "ENOUGH", 0.0)
+    rows = list(schedules.measure(program.load_case(name), 24, "float32"))
+    assert len({row.way for row in rows}) == ways
+    assert all(row.nanoseconds > 0 for row in rows)
+    (chosen,) = (row for row in rows if row.is_chosen)
+    counts = [row.counted for row in rows if row.counted is not None]
+    assert chosen.counted == min(counts, default=None)
 
 
 @pytest.mark.parametrize("method", ["gn", "lm"])

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Literal
 
 import optpy as op
+from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.routines import linearised
-from optpy.ir import ResidualSchedule, Target
+from optpy.ir import ResidualSchedule, Target, tangent
+from optpy.scheduling.normal import schedule_normal
 from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.schedule import schedule_residuals
 from optpy.scheduling.stencils import is_stencil
@@ -40,6 +42,8 @@ def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[Residual
 
 def routines_of(energy: op.Energy, way: Way = None, target: Target = Target.CPU) -> ProblemRoutines:
     """The routines of an energy as they are derived for a target, before they are scheduled."""
-    sources = linearised(energy.problem.residuals)
+    sources, unknowns = linearised(energy.problem.residuals), [tangent(u) for u in energy.problem.unknowns]
+    coupled = coupling(sources, unknowns)
+    form = schedule_normal(coupled, unknowns, target).form
     residuals = schedule_residuals(sources, target, by_hand(energy, way))
-    return problem_routines(energy.problem, sources, residuals)
+    return problem_routines(energy.problem, sources, coupled, form, residuals)

@@ -20,11 +20,14 @@ from optpy.solver.protocol import LinearStatus
 _ENDED = -1
 """A status of the state that is none of the native loop's."""
 _ANALYSED = 100_000
-"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
+"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed: its pattern has to be
+analysed to tell whether it is cheap, and that is lost where it is not. No benchmark has set it."""
 CHEAP = 500
-"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
+"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid, by
+estimate: both are seen, as whole solves, in ``python -m bench.preconditioners`` with cases on meshes."""
 _AFFORDED = 5e10
-"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
+"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two.
+No benchmark has set it: it is what one may be kept waiting."""
 
 
 @final

@@ -6,7 +6,7 @@
  * pcg_solve, all iterations in one kernel whose blocks wait for one another: then each block has the scalars for itself,
  * and computes them from the shares of all.
  *
- * This is what both have, whatever the preconditioner; pcg_jacobi.cuh and pcg_multigrid.cuh are the rest. The stages are
+ * This is what both have, whatever the preconditioner; each preconditioner's own header is the rest. The stages are
  * phase_start, phase_direction, phase_update, phase_flush, phase_restart, and phase_apply_0, ... for A p, which may take
  * several; their last argument puts delta in the place of p. */
 

@@ -20,10 +20,6 @@ from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.safe_point import SLICE
 
-_BATCHES = (4, 8, 16)
-"""Iterations that are queued before the host looks whether an earlier batch was the last; the last number repeats."""
-_BATCHES_OF_CYCLES = (1,)
-"""The same with multigrid, whose iterations are many launches, and few."""
 _AHEAD = 2
 """Batches that are queued while the device works on one."""
 
@@ -33,8 +29,8 @@ class QueuedLoop:
     """Runs conjugate gradients on a GPU: see ``PcgLoop``. Their scalars and tests are the device's: the host reads
     nothing until the method has ended, and then in one copy with what is queued after it.
 
-    With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones, and with multigrid,
-    each stage of the method is a kernel: three to an iteration with Jacobi.
+    Where z is part of the vector updates, small problems run in one kernel whose blocks wait for one another. On large
+    ones, and where z is stored, each stage of the method is a kernel: three to an iteration, and those of z.
 
     Args:
         executor: the energy's program with its memory.
@@ -162,7 +158,7 @@ class QueuedLoop:
             kernels.go_on()
         marks: list[Mark] = []
         k, batch = int(state.k), 0
-        batches = _BATCHES if kernels.multigrid is None else _BATCHES_OF_CYCLES
+        batches = kernels.variant.batches
         period = limits.residual_reset_period
         while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             limits.safe_point.poll()

@@ -29,6 +29,8 @@ class Variant:
         kernels: their names behind "pcg_", beyond those that every preconditioner has.
         further: tasks beside the vector updates that all have.
         in_one_kernel: whether one of its kernels has all iterations in it.
+        batches: iterations that are queued before the host looks whether an earlier batch was the last; the last number
+            repeats.
     """
 
     preconditioning: Preconditioning
@@ -36,6 +38,7 @@ class Variant:
     kernels: tuple[str, ...]
     further: tuple[Task, ...] = ()
     in_one_kernel: bool = False
+    batches: tuple[int, ...] = (4, 8, 16)
 
     @property
     def start(self) -> Group:

@@ -48,7 +48,7 @@ _POINTERS_AND_LIMITS = """
     PcgIteration *pcg;
     struct PcgRow *trace;           /* of each iteration; or null */
     int64_t *progress;              /* in the host's memory: iterations done, -1 at the end; or null */
-    double *omega;                  /* the damping of multigrid's finest level; or null */
+    double *omega;                  /* of the sweeps that smooth a stored z; or null */
     PcgLimits limits;
     double reduced;                 /* r.z over that of the start, where another preconditioner goes on */
     double factor;                  /* of what pcg_power makes of omega */
