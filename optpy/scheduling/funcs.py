@@ -24,8 +24,8 @@ from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
 
-def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> tuple[FuncSchedule, ...]:
-    """The schedule of each intermediate: the given one, or the one that costs least.
+def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> Schedule:
+    """The schedules of intermediates, each the given one, or the one that costs least.
 
     Those that read others are decided first: how often an intermediate is read depends on which of its readers are
     inlined.
@@ -52,7 +52,7 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         assert func.definition is not None
         own = {func: func.definition.values}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
-    return tuple(found[func.name] for func in problem.funcs)
+    return Schedule(funcs=tuple(found[func.name] for func in problem.funcs))
 
 
 @final

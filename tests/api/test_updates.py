@@ -13,6 +13,7 @@ from optpy.api.plan import build
 from optpy.api.session import Session
 from optpy.ir import FuncSchedule, FuncStorage, Group
 from optpy.kernels.runtime.executor import CpuExecutor
+from tests.support.bound_problem import bound_problem
 
 pytestmark = pytest.mark.native
 
@@ -70,7 +71,7 @@ def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
     mask = np.zeros((4, 200), np.uint8)
     mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
     x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
-    problem = compiled().start(data() | dict(X=x, M=mask), **OFF)._problem
+    problem = bound_problem(compiled(), data() | dict(X=x, M=mask))
     free = np.concatenate([x[mask == 0], data()["Row"][3:]])
     assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
 

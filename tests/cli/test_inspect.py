@@ -215,9 +215,21 @@ def test_the_schedule_is_printed_with_its_reasons(file: Path) -> None:
     assert run.exit_code == 0
     choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
     assert all(line.startswith("    ") and line.strip() for line in reasons)
-    assert {line.partition(" ")[0] for line in choices} <= {"residual", "layout"}
+    assert {line.partition(" ")[0] for line in choices} <= {"residual", "normal", "layout"}
     assert "layout (H, W): planar" in choices
+    assert "normal J^T J: matrix-free, with coarser levels of the grid below it" in choices
     assert "Stencils" not in run.output
+
+
+def test_the_schedule_and_the_source_are_those_of_the_device(file: Path) -> None:
+    run = inspect(file, "--schedule", "--device", "cuda", "--dtype", "float32")
+    assert run.exit_code == 0
+    choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
+    assert all(line.startswith("    ") and line.strip() for line in reasons)
+    assert "sweep pcg_start_0: 4 points at a time" in choices
+    assert not any(line.startswith("sweep") for line in inspect(file, "--schedule").output.splitlines())
+    assert "OPTPY_FN void applyJTJ_0(" in inspect(file, "--source", "applyJTJ", "--device", "cuda").output
+    assert "applyJTJ" in inspect(file, "--device", "cuda").output
 
 
 def test_the_schedule_of_a_graph_counts_what_each_way_costs(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ REASON = "no NVIDIA driver is installed (libcuda.so.1 cannot be loaded); install
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available, "_why_unavailable", lambda: REASON)
+    monkeypatch.setattr(available, "why_unavailable", lambda: REASON)
 
 
 @pytest.mark.native

@@ -37,7 +37,7 @@ def around(f: op.Func) -> list[Any]:
 
 
 def decided(**terms: Any) -> dict[str, FuncSchedule]:
-    return {s.name: s for s in schedule_funcs(op.Energy(**terms).problem)}
+    return {s.name: s for s in schedule_funcs(op.Energy(**terms).problem).funcs}
 
 
 def stores(listing: ProgramListing, group: Group) -> list[str]:
@@ -101,7 +101,7 @@ def test_what_only_a_stored_one_reads_is_counted_in_its_pass() -> None:
 def test_one_that_an_inlined_one_reads_is_counted_where_that_is_read() -> None:
     slope = func("slope", steep()[i, j] - steep()[i - 1, j])
     problem = op.Energy(r=slope[i, j] * w, s=slope[i, j + 1]).problem
-    inline, stored = (schedule_funcs(problem, [FuncSchedule("slope", way)])[0] for way in (INLINE, PARTIALS))
+    inline, stored = (schedule_funcs(problem, [FuncSchedule("slope", way)]).funcs[0] for way in (INLINE, PARTIALS))
     assert inline == FuncSchedule("steep", PARTIALS, in_cost=True)
     assert inline.reason.endswith("; in a cost, 45 additions at each of 4")
     assert stored.reason.endswith(

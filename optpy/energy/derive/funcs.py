@@ -153,9 +153,3 @@ def func_passes(group: Group, stores: _Stores) -> list[Routine]:
         for n, (func, own) in enumerate(stores)
         if own
     ]
-
-
-def linearised_residuals(problem: Problem, funcs: DerivedFuncs) -> list[LinearisedResidual]:
-    """Every residual with its derivatives, by the chain rule through intermediates."""
-    pairs = zip(problem.residuals, problem.with_funcs, strict=True)
-    return [linearise(r, with_funcs, funcs.linearised) for r, with_funcs in pairs]
