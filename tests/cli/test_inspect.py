@@ -204,7 +204,7 @@ def test_funcs(tmp_path: Path) -> None:
     lines = inspect(path, "--schedule").output.splitlines()
     dear, reason, known, other = lines[:4]
     assert known == "func known: values; in the cost inline"
-    assert dear == "func B: values and partials; in the cost stored"
+    assert dear == "func B: values and partials; in the cost inline"
     for text in (reason, other):
         assert text.startswith("    at each point of a product with J^T J, ")
     assert "partials.B" in inspect(path, "--source", "jacobian").output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,31 @@ def test_a_slope_that_is_not_finite_is_told_with_what_it_reads() -> None:
         solver.solve(dict(Y=[[0.0, 1.0], [3.0, 4.0], [3.0, 4.0]], edges=[[0, 1], [1, 2]]))
     for text in ("'stretch'", "by Y[1][0]", "[E=1]", "norm of a zero vector", "Y[1][0] = 3", "Y[2][1] = 4"):
         assert text in str(caught.value)
+
+
+def test_weights_that_follow_the_unknowns_are_held_within_a_step() -> None:
+    """Held as a whole, held in part, and held where it is read."""
+    S, B = op.Unknown("S", (V,)), op.Array("B", (V,))
+
+    def energy(func: bool) -> op.Energy:
+        def named(name: str, formula: op.Expression) -> op.Expression:
+            made = op.Func(name, (V,))
+            made[n] = formula
+            return made[n] if func else formula
+
+        weight = named("weight", op.stop_gradient((S[n] ** 2 + 1e-6) ** -0.25))
+        part = named("part", op.stop_gradient(op.cos(S[n])) * op.sin(S[n] - B[n]))
+        slope = named("slope", op.exp(0.3 * S[n]))
+        return op.Energy(fit=S[n] - B[n], l1=weight * S[n], part=part, read=op.stop_gradient(slope) * S[n] + slope)
+
+    data = dict(S=np.linspace(-2, 2, 9), B=np.array([-2.5, -0.4, 0.2, 0.9, 1.6, 3, 0, -1, 2]))
+    options: dict[str, Any] = dict(max_iterations=6, method="gn", device="cpu")
+    expected = op.solve(energy(False), data, **options)
+    options.pop("device")
+    for storage in FuncStorage:
+        schedule = [FuncSchedule(name, storage, True) for name in ("weight", "part", "slope")]
+        found = build(energy(True), "float64", schedule).solve(data, **options)
+        costs, right = ([r.cost for r in result.iterations] for result in (found, expected))
+        np.testing.assert_allclose(costs, right, rtol=1e-12)
+        np.testing.assert_allclose(found.x["S"], expected.x["S"], rtol=1e-9, atol=1e-9)
+    assert len(right) > 3
