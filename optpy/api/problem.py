@@ -120,11 +120,7 @@ class CompiledProblem:
         self.linear_solver.check(sizes, graphs)
 
     def prepare(self, damped: bool) -> float:
-        """Compile what the linear solves will need and is not there yet; the seconds that it takes.
-
-        Args:
-            damped: whether the method is Levenberg-Marquardt.
-        """
+        """Compile what linear solves, damped or not, will need and is not there yet; the seconds that it takes."""
         started = time.perf_counter()
         self.linear_solver.prepare(damped)
         return time.perf_counter() - started
