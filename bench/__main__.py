@@ -30,6 +30,7 @@ CASES = (
     "cotangent_smoothing",
     "nonrigid_alignment",
     "shape_from_shading",
+    "shape_from_shading_inline",
 )
 PARTS = ("throughput", "compile", "race")
 

@@ -18,7 +18,7 @@ from bench.build import BuildError, build, c_compiler
 MEMORY_BYTES = 512 * 2**20
 """Moved by one copy: far more than any cache holds, so that this is the bandwidth of the memory."""
 
-_SECONDS = 0.05  # of copying in one measurement; many copies of a small buffer
+SECONDS = 0.05  # of copying in one measurement; many copies of a small buffer
 
 
 @final
@@ -47,7 +47,7 @@ class CopyMeter:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._source, self._target = (np.ones(MEMORY_BYTES // 8, np.float32) for _ in range(2))
+        self.source, self.target = (np.ones(MEMORY_BYTES // 8, np.float32) for _ in range(2))
         self._native: Any = None
         self.note = ""
         try:
@@ -80,11 +80,11 @@ class CopyMeter:
         pieces = [slice(a, b) for a, b in pairwise(bounds)]
 
         def copy(piece: slice) -> None:
-            np.copyto(self._target[piece], self._source[piece])  # releases the lock of the interpreter
+            np.copyto(self.target[piece], self.source[piece])  # releases the lock of the interpreter
 
         best = np.inf
         with ThreadPoolExecutor(self._threads) as pool:
-            until = time.perf_counter() + _SECONDS
+            until = time.perf_counter() + SECONDS
             while best == np.inf or time.perf_counter() < until:
                 begin = time.perf_counter()
                 list(pool.map(copy, pieces))
@@ -93,7 +93,7 @@ class CopyMeter:
 
     def _natively(self, floats: int, way: str) -> Copy:
         def seconds(repeat: int) -> float:
-            addresses = (a.ctypes.data_as(ctypes.c_void_p) for a in (self._source, self._target))
+            addresses = (a.ctypes.data_as(ctypes.c_void_p) for a in (self.source, self.target))
             taken: float = self._native.copy_seconds(
                 *addresses, 4 * floats, self._threads, repeat, int(way == "plain loop")
             )
@@ -101,7 +101,7 @@ class CopyMeter:
                 raise RuntimeError(f"cannot start {self._threads} threads")
             return taken
 
-        repeat = max(1, round(_SECONDS / 3 / seconds(1)))
+        repeat = max(1, round(SECONDS / 3 / seconds(1)))
         return Copy(8 * floats, min(seconds(repeat) for _ in range(3)), way)
 
 

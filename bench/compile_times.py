@@ -14,7 +14,7 @@ from typing import final
 from bench.case import Case
 
 FIRST_SOLVE_SIZE = 256
-_WARM_RUNS = 3
+WARM_RUNS = 3
 
 
 @final
@@ -40,7 +40,7 @@ def measure(case: Case, dtype: str) -> list[Startup]:
     with TemporaryDirectory(prefix="optpy-bench-") as folder:
         first = _run("trivial", "first use of the compiler", dtype, folder)
         cold = _run(case.name, "cold", dtype, folder)
-        warm = min((_run(case.name, "warm", dtype, folder) for _ in range(_WARM_RUNS)), key=lambda s: s.compile)
+        warm = min((_run(case.name, "warm", dtype, folder) for _ in range(WARM_RUNS)), key=lambda s: s.compile)
     if cold.cache_hit or not warm.cache_hit:
         raise RuntimeError(f"the cache is not in OPTPY_CACHE_DIR: cold hit {cold.cache_hit}, warm hit {warm.cache_hit}")
     return [first, cold, warm]

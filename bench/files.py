@@ -98,10 +98,11 @@ def energy_of(problem: Bundle | PoseGraph) -> op.Energy:
 def solve(path: Path, solver: Solver, threads: int, budget: float) -> Entrant | Missing:
     """One solver on one file, in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_solve, path, solver, threads, budget).result()
+        return pool.submit(solve_file, path, solver, threads, budget).result()
 
 
-def _solve(path: Path, solver: Solver, threads: int, budget: float) -> Entrant | Missing:
+def solve_file(path: Path, solver: Solver, threads: int, budget: float) -> Entrant | Missing:
+    """One entrant's solve of a file in this process; see `race` for the arguments."""
     problem = read(path)
     energy = energy_of(problem)
     start = energy.cost(problem.data)

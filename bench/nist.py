@@ -95,7 +95,7 @@ FORMULAS: dict[str, Formula] = {
     "Thurber": lambda m, b, x: _rational(b, x, 4),
 }
 
-_NUMPY = SimpleNamespace(exp=np.exp, cos=np.cos, sin=np.sin, atan=np.arctan)
+IN_NUMPY = SimpleNamespace(exp=np.exp, cos=np.cos, sin=np.sin, atan=np.arctan)
 
 
 # -- the files -------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Fit:
     def residuals(self, b: Any) -> Any:
         """In NumPy, for real or complex parameters."""
         with np.errstate(all="ignore"):
-            return FORMULAS[self.name](_NUMPY, b, self.x) - self.y
+            return FORMULAS[self.name](IN_NUMPY, b, self.x) - self.y
 
     def jacobian(self, b: Vector) -> Vector:
         """To the last digits: by a tiny imaginary step in each parameter. Independent of optpy's derivatives."""

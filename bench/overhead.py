@@ -18,8 +18,8 @@ from optpy.api.session import Session
 from optpy.ir import Group
 
 RESIDUALS = 10
-_RUNS = 200
-_REPEAT = 2000
+RUNS = 200
+REPEAT = 2000
 _KERNELS = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.DAMPING, Group.MODEL_COST, Group.STEP, Group.COST)
 """Of an iteration, beside those of its linear solve; those that an energy has."""
 
@@ -61,7 +61,7 @@ def measure(method: Literal["gn", "lm"], dtype: str, preconditioner: Literal["ja
     solver = op.compile(energy, device="cpu", dtype=dtype)
     inputs = data(dtype)
     times = []
-    for _ in range(_RUNS):
+    for _ in range(RUNS):
         session = solver.start(inputs, method=method, preconditioner=preconditioner, threads=1)
         session.run()
         times.append([record.time for record in session.result().iterations[1:]])
@@ -72,7 +72,7 @@ def measure(method: Literal["gn", "lm"], dtype: str, preconditioner: Literal["ja
 def _kernels(session: Session) -> float:
     """Seconds of an iteration's kernels in native code."""
     groups = session._compiled.backend(session._bound.dtype).groups
-    return sum(min(session.benchmark(k, _REPEAT) for _ in range(5)) for k in _KERNELS if k in groups)
+    return sum(min(session.benchmark(k, REPEAT) for _ in range(5)) for k in _KERNELS if k in groups)
 
 
 def measure_all() -> Iterator[Overhead]:

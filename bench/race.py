@@ -30,7 +30,7 @@ DIRECT_AND_ITERATIVE = (CeresRun("cholesky"), CeresRun("cg"))
 """Which of them is the faster one differs from problem to problem."""
 MAX_ITERATIONS = 500
 _REPEATS = range(3, 26)  # of everybody; the run of median time counts
-_REPEAT_SECONDS = 2.0  # short solves are repeated until so much time has gone
+REPEAT_SECONDS = 2.0  # short solves are repeated until so much time has gone
 
 
 @final
@@ -186,7 +186,7 @@ def _median(solve: Callable[[], Curve], budget: float) -> Curve:
     started = time.perf_counter()
     runs = [solve()]
     while len(runs) < _REPEATS.stop - 1 and runs[0].seconds < budget / _REPEATS.start:
-        if len(runs) >= _REPEATS.start and time.perf_counter() - started > _REPEAT_SECONDS:
+        if len(runs) >= _REPEATS.start and time.perf_counter() - started > REPEAT_SECONDS:
             break
         runs.append(solve())
     return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]

@@ -1,4 +1,4 @@
-"""Shape from shading, written inline: the energy of problems/shape_from_shading.py."""
+"""Shape from shading, whose brightness is an intermediate: the energy of problems/shape_from_shading.py."""
 
 from __future__ import annotations
 

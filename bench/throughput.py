@@ -18,8 +18,8 @@ from optpy.api.session import Session
 PCG_ITERATIONS = 50
 """Of one linear solve: enough to hide its start, too few for the residual to sink to denormal numbers."""
 
-_SECONDS = 0.1  # of one run, which repeats the routine
-_RUNS = 7
+SECONDS = 0.1  # of one run, which repeats the routine
+RUNS = 7
 
 
 @final
@@ -108,10 +108,10 @@ def _alternate(
 ) -> tuple[list[float], tuple[Copy, Copy]]:
     """Runs and copies by turns, so that whatever else the machine does meets both."""
     once = session.benchmark(routine, 1)
-    repeat = PCG_ITERATIONS if routine == "pcg" else max(1, round(_SECONDS / once))
-    solves = max(1, round(_SECONDS / (once * repeat)))
+    repeat = PCG_ITERATIONS if routine == "pcg" else max(1, round(SECONDS / once))
+    solves = max(1, round(SECONDS / (once * repeat)))
     runs = []
-    for _ in range(_RUNS):
+    for _ in range(RUNS):
         copies = meter.memory(), meter.measure(bytes_moved)
         runs.append(statistics.fmean(session.benchmark(routine, repeat) for _ in range(solves)))
     return runs, copies

@@ -166,7 +166,7 @@ def _warp(picture: Picture, mask: NDArray[np.uint8], handles: Sequence[Handle], 
         border[1:-1, 1:-1] = False
         constraints[border] = identity[border]
     for handle in handles:
-        _constrain(constraints, identity, handle)
+        constrain(constraints, identity, handle)
     data = dict(
         Offset=identity,
         Angle=np.zeros(mask.shape, np.float32),
@@ -185,7 +185,7 @@ def pixel_places(height: int, width: int) -> NDArray[np.float32]:
     return np.stack([columns, rows], axis=-1).astype(np.float32)
 
 
-def _constrain(constraints: NDArray[np.float32], identity: NDArray[np.float32], handle: Handle) -> None:
+def constrain(constraints: NDArray[np.float32], identity: NDArray[np.float32], handle: Handle) -> None:
     """Writes the places that a handle wants for its pixels."""
     x0, y0 = (round(v) for v in handle.source)
     away = identity - np.array([x0, y0], np.float32)

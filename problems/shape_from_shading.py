@@ -89,20 +89,43 @@ def continues(x: int, y: int) -> Any:
     return (D[i + y, j + x] > 0) & (abs(X[i, j] - X[i + y, j + x]) < 0.01)
 
 
-def contrast(x: int, y: int) -> Any:
+def contrast(here: Any, there: Any) -> Any:
     """The difference between a pixel and a neighbour that shading does not explain."""
-    return op.where(all_around(0, 0), op.sqrt(w_shade) * (unexplained(0, 0) - unexplained(x, y)), 0)
+    return op.where(all_around(0, 0), op.sqrt(w_shade) * (here - there), 0)
 
 
 NEIGHBOURS = [(-1, 0), (0, -1), (1, 0), (0, 1)]
-whole = all_around(0, 0) & (D[i, j] > 0) & op.vector(*(continues(*n) for n in NEIGHBOURS)).all()
+
+
+def curvature(whole: Any) -> Any:
+    """The point of a pixel against those around it, where the surface is whole there."""
+    return op.where(whole, op.sqrt(w_smooth) * (4 * point(0, 0) - sum(point(*n) for n in NEIGHBOURS)), 0)
+
+
+fit = op.where(D[i, j] > 0, op.sqrt(w_fit) * (X[i, j] - D[i, j]), 0)
+surface_goes_on = all_around(0, 0) & (D[i, j] > 0) & op.vector(*(continues(*n) for n in NEIGHBOURS)).all()
+
+B, whole = op.Func("B", (H, W)), op.Func("whole", (H, W))
+B[i, j] = unexplained(0, 0)
+whole[i, j] = surface_goes_on
 
 energy = op.Energy(
-    fit=op.where(D[i, j] > 0, op.sqrt(w_fit) * (X[i, j] - D[i, j]), 0),
-    shade=[contrast(1, 0) * across[i, j], contrast(0, 1) * down[i, j]],
-    smooth=op.where(whole, op.sqrt(w_smooth) * (4 * point(0, 0) - sum(point(*n) for n in NEIGHBOURS)), 0),
+    fit=fit,
+    shade=[contrast(B[i, j], B[i, j + 1]) * across[i, j], contrast(B[i, j], B[i + 1, j]) * down[i, j]],
+    smooth=curvature(whole[i, j]),
     fixed={X: ~(D[i, j] > 0)},
 )
+
+inline = op.Energy(
+    fit=fit,
+    shade=[
+        contrast(unexplained(0, 0), unexplained(1, 0)) * across[i, j],
+        contrast(unexplained(0, 0), unexplained(0, 1)) * down[i, j],
+    ],
+    smooth=curvature(surface_goes_on),
+    fixed={X: ~(D[i, j] > 0)},
+)
+"""The same without intermediates: the brightness is written out for each pixel that is compared."""
 
 # ---- its data ----------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Bench:
         self.solver = gpu_solver(case, dtype, device, deterministic)
         self.session: Session = self.solver.start(data, method=case.method)
         self.problem: CompiledProblem = self.session._problem
-        executor = self.problem._executor
+        executor = self.problem.executor
         assert isinstance(executor, CudaExecutor)
         self.executor = executor
         self.preconditioner = str(self.problem.first_preconditioner)

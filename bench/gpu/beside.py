@@ -93,7 +93,7 @@ def _timed(
         peer = make()
         result = peer.run()
         peer.wait(result)
-        error = _error(peer.to_host(result), reference)
+        error = relative_error(peer.to_host(result), reference)
         if not error <= TOLERANCE[bench.dtype]:
             note = f"computes something else: relative error {error:.1e}"
             return row(peer.name, error=error, nbytes=peer.nbytes, note=note)
@@ -123,7 +123,7 @@ def _seconds(bench: Bench, peer: PeerProduct, budget: Budget) -> float:
     return min(run(repeat) for _ in range(budget.runs))
 
 
-def _error(found: dict[str, Any], reference: dict[str, Any]) -> float:
+def relative_error(found: dict[str, Any], reference: dict[str, Any]) -> float:
     """The norm of the difference over that of the reference, over all unknowns together."""
     difference = square = 0.0
     for name, expected in reference.items():

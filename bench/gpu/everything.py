@@ -30,7 +30,7 @@ from optpy.kernels.runtime.cuda.device import Device
 
 _ROOT = Path(__file__).parents[2]
 _TAIL = 1500  # characters of what a program has said
-_GRACE = 8.0  # seconds in which it may say more when it is stopped
+GRACE = 8.0  # seconds in which it may say more when it is stopped
 # What a shell starts in the background ignores Ctrl-C, and so does what it starts in turn.
 _HEARING = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 
@@ -45,6 +45,7 @@ SWEEP = {
     "nonrigid_alignment": (256,),
     "sparse_warping": (512,),
     "shape_from_shading": (512,),
+    "shape_from_shading_inline": (512,),
 }
 QUICK_SIZE = 24
 PLAIN = ("applyJTJ", "pcg")
@@ -124,7 +125,7 @@ class Everything:
         """The tests of the CUDA back end, on this device; what NumPy will drop some day is no failure of its."""
         options = ["-q", "--maxfail=10", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
         command = [sys.executable, "-m", "pytest", *options, "-m", "gpu or nvrtc"]
-        return self._program(command, seconds)
+        return self.output_of(command, seconds)
 
     def sanitizer(self, tool: str, seconds: float) -> str:
         """Short measurements of small problems under NVIDIA's compute-sanitizer."""
@@ -134,7 +135,7 @@ class Everything:
         with tempfile.TemporaryDirectory() as folder:
             own = [sys.executable, "-m", "bench.gpu", *SANITIZED, "--quick", "--sizes", "33", "--parts", "kernels"]
             own += ["--threads", "0", "--no-pool", "--output", folder]
-            return self._program([found, "--tool", tool, "--error-exitcode", "9", *own], seconds)
+            return self.output_of([found, "--tool", tool, "--error-exitcode", "9", *own], seconds)
 
     def list_registers(self) -> str:
         """Of the main cases, for this device."""
@@ -145,7 +146,7 @@ class Everything:
         spilled = registers.spilled(self.registers)
         return f"local memory: {'; '.join(spilled)}" if spilled else "no kernel has local memory"
 
-    def _program(self, command: Sequence[str], seconds: float) -> str:
+    def output_of(self, command: Sequence[str], seconds: float) -> str:
         """Runs a program from the checkout's root, with all that it starts; its last words go to the file."""
         limit = max(1.0, min(seconds, self.left))
         environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
@@ -169,7 +170,7 @@ def _stopped(process: subprocess.Popen[str]) -> str:
     """What a program has said in all, stopped as by Ctrl-C: tests then say what has failed so far."""
     os.killpg(process.pid, signal.SIGINT)
     try:
-        return process.communicate(timeout=_GRACE)[0]
+        return process.communicate(timeout=GRACE)[0]
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return process.communicate()[0]

@@ -8,6 +8,7 @@ It contains the sums over blocks, too, so that it is an upper bound of what laun
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -15,6 +16,7 @@ from bench.gpu.bench import Bench
 from bench.gpu.kernels import Budget, KernelTime
 from optpy.ir import Group, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.codegen.pcg_structures import PcgLimits
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL
 from optpy.linear.pcg.variant import Variant
@@ -26,8 +28,8 @@ _LOOPS = r"""
     extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) name(const __grid_constant__ Context context) { \
         const Context *c = &context;                                                                            \
         double scalar[OPTPY_SCALARS], sum[1] = {0};                                                             \
-        pcg_scalars(c, scalar, c->eta, c->r_tolerance); /* alpha and beta, both 0 */                            \
-        for (long long n = 0; n < c->max_iterations; ++n) {                                                     \
+        pcg_scalars(c, scalar, c->limits.eta, c->limits.r_tolerance); /* alpha and beta, both 0 */              \
+        for (long long n = 0; n < c->limits.max_iterations; ++n) {                                              \
             stage;                                                                                              \
         }                                                                                                       \
         if (sum[0] == -1.0) c->total[0] = sum[0]; /* never: but the compiler must not know that */              \
@@ -103,19 +105,18 @@ def _work(bench: Bench, kernel: LoadedKernel, points: int, budget: Budget) -> fl
     """Seconds of one pass over all points, without a launch."""
     executor = bench.executor
     context = executor.context
-    kept = context.eta, context.r_tolerance, context.max_iterations
-    context.eta = context.r_tolerance = 0.0
+    kept = copy(context.limits)
     executor.locate()
 
     def run(passes: int) -> float:
         """Seconds of one launch."""
-        context.max_iterations = passes
+        context.limits = PcgLimits(max_iterations=passes)
         executor.wait()
         return bench.timed(lambda: executor.launch(kernel, points))
 
     run(1)
     found = [(run(_SHORT), run(_LONG)) for _ in range(budget.runs)]
-    context.eta, context.r_tolerance, context.max_iterations = kept
+    context.limits = kept
     short, long = (min(times) for times in zip(*found, strict=True))
     return float(max(long - short, 0.0)) / (_LONG - _SHORT)
 

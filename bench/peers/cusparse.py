@@ -146,7 +146,7 @@ def _as_csr(bench: Bench, values: Any, height: int, width: int) -> Any:
     indptr = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(xp.concatenate(counts))])
     if int(indptr[-1]) >= 2**31:
         raise ValueError(f"J^T J has {int(indptr[-1])} entries, more than cuSPARSE's 32-bit indices count")
-    matrix = _module(xp).csr_matrix(
+    matrix = sparse_module(xp).csr_matrix(
         (xp.concatenate(data), xp.concatenate(indices).astype(np.int32), indptr.astype(np.int32)),
         shape=(len(indptr) - 1,) * 2,
     )
@@ -162,14 +162,15 @@ def _grid(bench: Bench) -> tuple[int, int]:
     return side, side
 
 
-def _module(xp: Any) -> Any:
+def sparse_module(xp: Any) -> Any:
+    """The module of sparse matrices whose arrays are those of `xp`: SciPy's or CuPy's."""
     if xp is np:
         return sparse
     return importlib.import_module("cupyx.scipy.sparse")
 
 
 def _on_device(xp: Any, matrix: Any) -> Any:
-    return matrix if xp is np else _module(xp).csr_matrix(matrix)
+    return matrix if xp is np else sparse_module(xp).csr_matrix(matrix)
 
 
 def _multiply(xp: Any, matrix: Any) -> Callable[[Any], Any]:

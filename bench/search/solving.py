@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final, get_args
+from typing import Any, final
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from bench.search import fields, geometry, lines
 from bench.search.family import DTYPES, Data, Family
 from bench.search.minimum import Landscape
 from bench.search.verdict import Level, Nearby, Outcome, Run, judge
-from optpy.solver.options import PreconditionerName
+from optpy.linear.registry import options
 
 FAMILIES: dict[str, Family] = {f.name: f for f in (*lines.FAMILIES, *geometry.FAMILIES, *fields.FAMILIES)}
 METHODS = ("lm", "gn")
-PRECONDITIONERS = ("none", "auto", *get_args(PreconditionerName))
+PRECONDITIONERS = ("none", "auto", *options())
 
 
 @final
@@ -48,7 +48,7 @@ def _solve(family: Family, solver: op.Solver, dtype: str, seed: int, ways: Ways)
     ends: dict[tuple[str, str], tuple[Outcome, Data]] = {}
     for method in ways.methods:
         for preconditioner in ways.preconditioners:
-            end = _run(solver, landscape, drawn.data, method, preconditioner)
+            end = run_once(solver, landscape, drawn.data, method, preconditioner)
             if end is not None:
                 ends[method, preconditioner] = end
     best = landscape.refined(drawn.truth)
@@ -60,10 +60,10 @@ def _solve(family: Family, solver: op.Solver, dtype: str, seed: int, ways: Ways)
         yield Run(family.name, seed, dtype, method, preconditioner, outcome, level, verdict)
 
 
-def _run(
+def run_once(
     solver: op.Solver, landscape: Landscape, data: Data, method: str, preconditioner: str
 ) -> tuple[Outcome, Data] | None:
-    """None where the preconditioner does not apply to the energy."""
+    """The outcome of one solve, and x in float64; None where the preconditioner does not apply to the energy."""
     options: dict[str, Any] = {"method": method, "preconditioner": None if preconditioner == "none" else preconditioner}
     try:
         result = solver.solve(data, threads=1, **options)

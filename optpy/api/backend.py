@@ -42,6 +42,7 @@ class CompileTiming:
 
     @property
     def total(self) -> float:
+        """Seconds of both."""
         return self.derive + self.build
 
 
@@ -49,24 +50,31 @@ class Listing(Protocol):
     """A program with its stages, for looking inside: ``ProgramListing`` or ``CudaProgram``."""
 
     @property
-    def groups(self) -> Mapping[Group, tuple[int, ...]]: ...
+    def groups(self) -> Mapping[Group, tuple[int, ...]]:
+        """The numbers of the kernels of each group."""
 
     @property
-    def kernels(self) -> Sequence[Kernel]: ...
+    def kernels(self) -> Sequence[Kernel]:
+        """The lowered routines, in the order of their numbers."""
 
     @property
-    def loops(self) -> Sequence[Sequence[loops.Function]]: ...
+    def loops(self) -> Sequence[Sequence[loops.Function]]:
+        """The functions of each kernel in the loop IR, as they are printed."""
 
     @property
-    def functions(self) -> Sequence[str]: ...
+    def functions(self) -> Sequence[str]:
+        """The text of each kernel in the target's language."""
 
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """The whole source that is compiled."""
 
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """ "float32" or "float64"."""
 
-    def routine(self, kernel: int) -> Routine: ...
+    def routine(self, kernel: int) -> Routine:
+        """The routine that a kernel, given by its number, has been lowered from."""
 
 
 class Backend(Protocol):
@@ -89,7 +97,8 @@ class Backend(Protocol):
         """The program with its stages; derived now, if the cache had the program."""
 
     @property
-    def timing(self) -> CompileTiming: ...
+    def timing(self) -> CompileTiming:
+        """Seconds that this precision has taken to derive and to compile so far, and whether the cache had it."""
 
     def current(self) -> AbstractContextManager[None]:
         """Within it, the device is the current one of the thread, as all work on a problem needs it."""
@@ -180,7 +189,7 @@ class CudaBackend:
     def _problem(self, problem: Problem, sizes: Mapping[Extent, int]) -> CompiledProblem:
         """Raises DeviceMemoryError, with the sizes that would fit, where these do not."""
         device, program = self.library.device, self.program
-        # Needed only where something is to be explained, and with multigrid.
+        # Needed only where something is to be explained, and where a preconditioner stores z.
         later = [residual_field(r) for r in problem.residuals]
         later += [vector(VectorKind.Z, u) for u in problem.unknowns]
 

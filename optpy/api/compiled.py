@@ -30,6 +30,9 @@ class CompiledEnergy:
         choice: the device that it runs on.
         dtype: "float32" or "float64"; None: for each solve or session, that which its data asks for.
         backends: what has been compiled there so far, by dtype; more is added when it is needed.
+
+    Attributes:
+        last_connectivity: the tables of the graphs that were bound last, for data with the same edges.
     """
 
     def __init__(self, problem: Problem, choice: DeviceChoice, dtype: str | None, backends: dict[str, Backend]) -> None:
@@ -38,7 +41,7 @@ class CompiledEnergy:
         self.dtype = dtype
         self._backends = backends
         self._compiling = threading.Lock()  # threads that solve at once compile once
-        self._connectivity: dict[Hypergraph, Connectivity] = {}
+        self.last_connectivity: dict[Hypergraph, Connectivity] = {}
 
     def backend(self, dtype: DTypeLike) -> Backend:
         """The problem compiled for one precision: now, if it has not been before."""
@@ -74,7 +77,7 @@ class CompiledEnergy:
         """The tables of the graphs in the data; those of the last data where the edges are the same."""
         found: dict[Hypergraph, Connectivity] = {}
         for g in self.problem.graphs:
-            edges, last = bound.edges[g.name], self._connectivity.get(g)
+            edges, last = bound.edges[g.name], self.last_connectivity.get(g)
             same = last is not None and last.same_as(edges, bound.sizes)
             found[g] = last if last is not None and same else Connectivity(g, edges, bound.sizes, bound.xp)
         return found
@@ -85,7 +88,7 @@ class CompiledEnergy:
             graphs = self.connectivity(bound) if rewired else None
             problem.bind(arrays, bound.params, graphs)
         if graphs is not None:  # not before: now the device has built the tables, for whatever stream asks next
-            self._connectivity = graphs
+            self.last_connectivity = graphs
 
 
 def build_backend(problem: Problem, dtype: str, choice: DeviceChoice, schedule: Given = ()) -> Backend:

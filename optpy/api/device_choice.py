@@ -10,13 +10,13 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from optpy.api.pipeline import on_one_grid
+from optpy.api.pipeline import coupling_of
 from optpy.energy.language.index import describe
 from optpy.errors import OptionError
 from optpy.ir import Problem
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.linear.registry import CPU_ONLY, refuse_on_gpu
+from optpy.linear.registry import is_for_the_cpu_only, is_sure_on_gpu, refuse_on_gpu
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
@@ -38,12 +38,14 @@ class DeviceChoice:
 
     @property
     def key(self) -> str:
+        """A text that two choices share where they share compiled code: "cpu", or "cuda:0"."""
         if self.gpu is None:
             return "cpu"
         return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
 
     @property
     def xp(self) -> Any:
+        """The module of the device's arrays: NumPy or CuPy."""
         return np if self.gpu is None else self.gpu.xp
 
     def current(self) -> AbstractContextManager[None]:
@@ -75,12 +77,13 @@ def choose_device(
         refuse_on_gpu(preconditioner)
         gpu = available.find_device()
         return DeviceChoice(gpu, f"{gpu.name} ({gpu.architecture}), as asked", deterministic)
-    if device == "auto" and isinstance(preconditioner, str) and preconditioner in CPU_ONLY:
+    if device == "auto" and is_for_the_cpu_only(preconditioner):
         return DeviceChoice(None, f"the CPU; preconditioner={preconditioner!r} runs there only")
     if device == "auto":
         found, reason = available.cuda_or_reason()
-        if found and preconditioner == "multigrid" and problem is not None and not on_one_grid(problem):
-            return DeviceChoice(None, "the CPU; preconditioner='multigrid' is sure to serve this energy only there")
+        if found and problem is not None and not is_sure_on_gpu(preconditioner, lambda: coupling_of(problem)):
+            surely = f"the CPU; preconditioner={preconditioner!r} is sure to serve this energy only there"
+            return DeviceChoice(None, surely)
         return DeviceChoice(found, reason if found else f"the CPU; {reason}", deterministic)
     asked = f"no device {device!r}" if isinstance(device, str | None) else f"{describe(device)} is no device"
     raise OptionError(f"{asked}; there are: 'auto', 'cpu', 'cuda'{_device_cure(device)}")

@@ -19,10 +19,12 @@ class Executor(Protocol):
     """Runs compiled routines on their memory: ``CpuExecutor`` on the CPU, ``CudaExecutor`` on a GPU."""
 
     @property
-    def buffers(self) -> Buffers: ...
+    def buffers(self) -> Buffers:
+        """The memory of the routines' fields."""
 
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """ "float32" or "float64": that of unknowns, vectors and sums within kernels."""
 
     @property
     def xp(self) -> Any:
@@ -32,9 +34,11 @@ class Executor(Protocol):
     def groups(self) -> Collection[Group]:
         """The groups that the program has."""
 
-    def set_params(self, params: Mapping[str, float]) -> None: ...
+    def set_params(self, params: Mapping[str, float]) -> None:
+        """Take over all params, by name."""
 
-    def set_connectivity(self, graphs: Mapping[Hypergraph, Connectivity]) -> None: ...
+    def set_connectivity(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
+        """Take over the tables of all graphs; their memory is shared, not copied."""
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Find the points at which something is solved for."""
@@ -58,30 +62,48 @@ class Linear(Protocol):
     trace: list[PCGScalars] | None
 
     @property
-    def first(self) -> Preconditioner: ...
+    def first(self) -> Preconditioner:
+        """The preconditioner that "auto" begins with."""
 
     @property
-    def blocks(self) -> bool: ...
+    def blocks(self) -> bool:
+        """Whether it needs the diagonal blocks of J^T J at the next linearisation, not the diagonal alone."""
 
     @property
-    def used(self) -> str: ...
+    def used(self) -> str:
+        """The preconditioners that took part so far, as a text."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of what preconditioners keep: levels, assembled matrices, factors."""
 
-    def set_preconditioner(self, preconditioner: Preconditioner) -> None: ...
+    def set_preconditioner(self, preconditioner: Preconditioner) -> None:
+        """Choose the preconditioner of later solves; None: none."""
 
     def check(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Raises OptionError where the preconditioner that was asked for by name does not apply to these."""
 
-    def set_graphs(self, graphs: Mapping[Hypergraph, Connectivity]) -> None: ...
+    def set_graphs(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
+        """Take over the edges: the preconditioners that apply depend on them.
 
-    def data_changed(self) -> None: ...
+        Raises:
+            OptionError: that which was asked for by name does not; nothing has changed then.
+        """
+
+    def data_changed(self) -> None:
+        """Forget the times of preconditioners: they do not hold for other data."""
 
     def prepare(self, damped: bool) -> None:
         """Compile what is still missing, so that no solve has to."""
 
-    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary: ...
+    def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
+        """Solve for b = -g; x is left in the vectors DELTA of the buffers.
+
+        Args:
+            limits: when conjugate gradients end.
+            damped: whether with D.
+            ahead: queues what follows, called where the device works on its own.
+        """
 
     def solve_for(self, b: Mapping[Field, Any], limits: LinearLimits, damped: bool) -> LinearSummary:
         """Solve for another right-hand side than -g."""

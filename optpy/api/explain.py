@@ -29,25 +29,35 @@ def residuals(problem: Problem, executor: Executor) -> dict[str, NDArray[Any]]:
     return {r.label: executor.host(executor.buffers.read(residual_field(r))) for r in problem.residuals}
 
 
-def explained_cost(problem: Problem, executor: Executor, cost: Cost) -> str:
-    """Names the term of a cost that is not finite, and its element."""
+def explained_cost(
+    problem: Problem,
+    executor: Executor,
+    params: Mapping[str, float],
+    graphs: Mapping[Hypergraph, Connectivity],
+    cost: Cost,
+) -> str:
+    """Names the term of a cost that is not finite, its element, and what it reads there."""
     try:
         values = residuals(problem, executor)
     except CompileError as error:  # their kernels are compiled now
         return f"{non_finite(cost)}; its residuals cannot be looked at, since {error}"
     written = unrolled(problem, executor.buffers.sizes)
-    return explain_values(written.residuals, values, cost.non_finite_terms, executor.dtype)
+    return explain_values(written, values, cost.non_finite_terms, _bound(executor, params, graphs))
 
 
 def explained_gradient(
     problem: Problem, executor: Executor, params: Mapping[str, float], graphs: Mapping[Hypergraph, Connectivity]
 ) -> str:
     """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
+    bound = _bound(executor, params, graphs)
+    gradient = {u.name: executor.host(executor.buffers.read(vector(VectorKind.G, u))) for u in problem.unknowns}
+    return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)
+
+
+def _bound(executor: Executor, params: Mapping[str, float], graphs: Mapping[Hypergraph, Connectivity]) -> BoundData:
+    """The data as it stands, in main memory."""
     host, buffers = executor.host, executor.buffers
     inputs = {f: host(buffers.read(f)) for f in buffers.memory if f.role in (Role.UNKNOWN, Role.DATA)}
     arrays = {f.name: a if f.channel_axis else a[..., 0] for f, a in inputs.items()}
     edges = {g.name: host(c.edges) for g, c in graphs.items()}
-    bound = BoundData(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))
-    gradient = {u.name: host(buffers.read(vector(VectorKind.G, u))) for u in problem.unknowns}
-    written = unrolled(problem, bound.sizes)
-    return explain_gradient(written.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)
+    return BoundData(dict(buffers.sizes), arrays, dict(params), {}, edges, {}, np.dtype(executor.dtype))

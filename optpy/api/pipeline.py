@@ -6,18 +6,17 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar, final
 from weakref import WeakKeyDictionary
 
 from optpy.api.backend import CpuBackend, CudaBackend
 from optpy.api.warm_start import kept_program
-from optpy.energy.derive.coupling import coupling
-from optpy.energy.derive.funcs import derive_funcs, linearised_residuals
+from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.updates import SOLVER_SCALARS
-from optpy.errors import EnergyError
-from optpy.ir import Coupling, Problem, Schedule, Target, tangent
+from optpy.errors import EnergyError, OptionError
+from optpy.ir import Coupling, Problem, Schedule, Target, Uncoupled
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
 from optpy.kernels.codegen.program import ProgramListing, c_program
@@ -28,9 +27,10 @@ from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.funcs import schedule_funcs
-from optpy.scheduling.schedule import Given, schedule_residuals, schedule_routines
+from optpy.scheduling.schedule import Given, schedule_linearised, schedule_routines
+from optpy.scheduling.sweeps import schedule_sweeps
 
-_P = TypeVar("_P")
+_P = TypeVar("_P", covariant=True)
 
 
 @final
@@ -48,7 +48,7 @@ def compile_problem(
     dtype: str,
     target: Target,
     given: Given,
-    printed: Callable[[Numbered, ProblemRoutines, str], _P],
+    printed: Callable[[Numbered, ProblemRoutines, Schedule, str], _P],
 ) -> Derived[_P]:
     """The whole compiler, up to a program that is printed.
 
@@ -61,17 +61,18 @@ def compile_problem(
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large.
+        OptionError: a schedule by hand cannot be.
     """
     with _told_at(problem):
-        of_funcs = schedule_funcs(problem, given)
-        funcs = derive_funcs(problem, of_funcs)
-        residuals = linearised_residuals(problem, funcs)
-        of_residuals = schedule_residuals(residuals, target, given)
-        routines = problem_routines(problem, residuals, funcs, of_residuals).on(target)
-        schedule = schedule_routines(routines, Schedule(of_funcs, of_residuals), target, given)
+        schedule = schedule_funcs(problem, given)
+        linear = linearised_problem(problem, schedule.funcs)
+        schedule = schedule_linearised(linear, schedule, target, given)
+        routines = problem_routines(problem, linear, schedule)
+        schedule = schedule_routines(routines, schedule, target, given)
         scheduled = apply_schedule(routines.groups, schedule)
-        kernels = numbered_kernels(scheduled, schedule.interleaved)
-        return Derived(routines, schedule, printed(kernels, routines, dtype))
+        kernels = numbered_kernels(scheduled, schedule.interleaved, schedule.padded)
+        schedule = replace(schedule, sweeps=schedule_sweeps(kernels, dtype, target, given))
+        return Derived(routines, schedule, printed(kernels, routines, schedule, dtype))
 
 
 def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[ProgramListing]:
@@ -117,12 +118,12 @@ def cuda_backend(
     return CudaBackend(library, seconds)
 
 
-def _c(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> ProgramListing:
+def _c(kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: str) -> ProgramListing:
     return c_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, routines.normal)
 
 
-def _cuda(kernels: Numbered, routines: ProblemRoutines, dtype: str) -> CudaProgram:
-    return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling)
+def _cuda(kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: str) -> CudaProgram:
+    return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, schedule.sweeps)
 
 
 @contextmanager
@@ -132,24 +133,24 @@ def _told_at(problem: Problem) -> Iterator[None]:
         yield
     except EnergyError as error:
         raise EnergyError(str(error), problem.location) if error.location is None else error from None
+    except OptionError:  # of a schedule by hand
+        raise
     except (ValueError, ArithmeticError) as error:  # constants that are finite, but whose squares are not
         raise EnergyError(f"the derivatives of the energy cannot be formed: {error}", problem.location) from error
 
 
-_ON_ONE_GRID: Final[WeakKeyDictionary[Problem, bool]] = WeakKeyDictionary()
-"""Answers of `on_one_grid`, which has to differentiate for them."""
+_COUPLINGS: Final[WeakKeyDictionary[Problem, Coupling | Uncoupled]] = WeakKeyDictionary()
+"""Answers of `coupling_of`, which has to differentiate for them."""
 
 
-def on_one_grid(problem: Problem) -> bool:
-    """Whether the unknowns have a multigrid on their grid, whatever the data: the one that runs on every device.
+def coupling_of(problem: Problem) -> Coupling | Uncoupled:
+    """The elements of the unknowns that an energy couples, by which it is known what solves its linear systems.
 
     Raises:
         EnergyError: as ``compile_problem``.
     """
-    known = _ON_ONE_GRID.get(problem)
+    known = _COUPLINGS.get(problem)
     if known is None:
         with _told_at(problem):
-            residuals = linearised_residuals(problem, derive_funcs(problem, ()))
-            found = coupling(residuals, [tangent(u) for u in problem.unknowns])
-        known = _ON_ONE_GRID[problem] = isinstance(found, Coupling) and not found.edges
+            known = _COUPLINGS[problem] = linearised_problem(problem).coupling
     return known

@@ -22,6 +22,7 @@ from optpy.errors import OptionError
 from optpy.ir import Group, Problem, Routine
 from optpy.kernels.runtime.capacity import room_for
 from optpy.kernels.toolchain.progress import reporting
+from optpy.linear.registry import check_name
 from optpy.scheduling.schedule import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
@@ -55,6 +56,7 @@ class _Request:
         Raises:
             OptionError, DataError, DeviceMemoryError
         """
+        check_name(options.get("preconditioner"))
         checked = SolveOptions.of(**options)
         started = time.perf_counter()
         with room_for(data, xp):
@@ -241,7 +243,7 @@ def compile(
 
 
 @final
-class _Kept:
+class CompiledCode:
     """The native code that has been compiled for an energy.
 
     Attributes:
@@ -254,14 +256,14 @@ class _Kept:
         self.solvers: dict[tuple[str, str, str | None], Solver] = {}
 
 
-_KEPT: Final[WeakKeyDictionary[Energy, _Kept]] = WeakKeyDictionary()
-"""For as long as an energy lives. A solver holds the energy's problem, not the energy itself: else none would die."""
+COMPILED: Final[WeakKeyDictionary[Energy, CompiledCode]] = WeakKeyDictionary()
+"""Each for as long as its energy lives. A solver holds the energy's problem, not the energy: else none would die."""
 
 
 def _solver(energy: Energy, dtype: str | None, choice: DeviceChoice) -> Solver:
     """That which was made before, if any. "auto" and a device's name may mean the same: they share what is compiled."""
     # Each `setdefault` is one operation of a dict: threads that come at once get the same solver.
-    kept = _KEPT.setdefault(energy, _Kept())
+    kept = COMPILED.setdefault(energy, CompiledCode())
     backends = kept.backends.setdefault(choice.key, {})
     made = Solver(CompiledEnergy(energy.problem, choice, dtype, backends))
     return kept.solvers.setdefault((choice.key, choice.reason, dtype), made)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optpy.api.arithmetic import Arithmetic
 from optpy.api.executor import Executor, Linear
 from optpy.api.explain import explained_cost, explained_gradient, residuals
+from optpy.energy.derive.funcs import data_of_stored
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
 from optpy.ir import Extent, Field, Group, Hypergraph, Problem, Role, Scalar, VectorKind
@@ -36,17 +37,20 @@ class CompiledProblem:
         problem: whose routines they are.
         linear: solves the linear systems. A GPU is told, before it is waited for, what follows: the step, its cost,
             and the linearisation at its end.
+
+    Attributes:
+        executor, linear_solver, buffers: as given, and the executor's memory.
+        unknowns: those of the problem, in its order.
     """
 
     def __init__(self, executor: Executor, problem: Problem, linear: Linear) -> None:
         self._problem = problem
         self._terms = problem.terms
-        self._unknowns = problem.unknowns
-        self._pairs = tuple((u, candidate(u)) for u in self._unknowns)
-        self._is_fit = not any(u.dims for u in self._unknowns)
-        self._executor = executor
-        self._buffers = executor.buffers
-        self._linear_solver = linear
+        self.unknowns = problem.unknowns
+        self._pairs = tuple((u, candidate(u)) for u in self.unknowns)
+        self.executor = executor
+        self.buffers = executor.buffers
+        self.linear_solver = linear
         self._reweights = Group.COST_OF_STEP in executor.groups
         self._arithmetic = Arithmetic(executor, problem, linear)
         self._preconditioned = True
@@ -54,6 +58,8 @@ class CompiledProblem:
         self._saved: list[NDArray[Any]] = []
         self._graphs: Mapping[Hypergraph, Connectivity] = {}
         self._params: dict[str, float] = {}
+        self._params_of_fixed = {v.key.name for v in variables(problem.fixed.values()) if isinstance(v.key, Scalar)}
+        self._data_of_funcs = data_of_stored(problem, executor.buffers.memory)
         self._bound_before = False
         self._at_start = True  # no step has been taken since data was bound
         self._ahead = False  # what follows the linear solve has been queued with it
@@ -77,35 +83,33 @@ class CompiledProblem:
             graphs: all graphs; None: as they are.
 
         Raises:
-            OptionError: multigrid was asked for by name, and edges are too long for it; nothing has changed then.
+            OptionError: the preconditioner asked for by name does not apply to the edges; nothing has changed then.
         """
         if graphs is not None:
-            self._linear_solver.set_graphs(graphs)
+            self.linear_solver.set_graphs(graphs)
             self._graphs = graphs
-            self._executor.set_connectivity(graphs)
-        self._executor.set_params(params)
+            self.executor.set_connectivity(graphs)
+        self.executor.set_params(params)
+        changed = {*arrays, *(g.name for g in graphs or ()), *(p for p in params if params[p] != self._params.get(p))}
         self._params, self._at_start = dict(params), True
-        for f in self._buffers.memory:
+        for f in self.buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
-                self._buffers.write(f, arrays[f.name])
-        for u in self._unknowns:  # where no step is made, the two are the same, also where that is so only from now on
-            self._buffers.view(candidate(u))[...] = self._buffers.view(u)
+                self.buffers.write(f, arrays[f.name])
+        for u in self.unknowns:  # where no step is made, the two are the same, also where that is so only from now on
+            self.buffers.view(candidate(u))[...] = self.buffers.view(u)
         self._ahead, self._linearised = False, "nowhere"
         self._arithmetic.moved()
-        self._linear_solver.data_changed()
-        if arrays or graphs or self._solved_points_depend_on_params:
+        self.linear_solver.data_changed()
+        if arrays or graphs or not changed.isdisjoint(self._params_of_fixed):
             self._set_points()
-        self._executor.queue(Group.FUNCS)
-        self._executor.wait()  # who is to write to the data, or to use another stream, need not know
-
-    @property
-    def _solved_points_depend_on_params(self) -> bool:
-        return any(isinstance(v.key, Scalar) for v in variables(self._problem.fixed.values()))
+        if not changed.isdisjoint(self._data_of_funcs):
+            self.executor.queue(Group.FUNCS)
+        self.executor.wait()  # who is to write to the data, or to use another stream, need not know
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
         self._preconditioned = preconditioner is not None
         self._linearised = "nowhere"  # blocks of J^T J may be asked for in place of its diagonal
-        self._linear_solver.set_preconditioner(preconditioner)
+        self.linear_solver.set_preconditioner(preconditioner)
 
     def check_preconditioner(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Nothing, if the one that was asked for by name also applies to a problem of other sizes and edges.
@@ -113,72 +117,68 @@ class CompiledProblem:
         Raises:
             OptionError: it does not.
         """
-        self._linear_solver.check(sizes, graphs)
+        self.linear_solver.check(sizes, graphs)
 
     def prepare(self, damped: bool) -> float:
-        """Compile what the linear solves will need and is not there yet; the seconds that it takes.
-
-        Args:
-            damped: whether the method is Levenberg-Marquardt.
-        """
+        """Compile what linear solves, damped or not, will need and is not there yet; the seconds that it takes."""
         started = time.perf_counter()
-        self._linear_solver.prepare(damped)
+        self.linear_solver.prepare(damped)
         return time.perf_counter() - started
 
     @property
     def first_preconditioner(self) -> Preconditioner:
         """The preconditioner that "auto" begins with."""
-        return self._linear_solver.first
+        return self.linear_solver.first
 
     @property
     def preconditioners(self) -> str:
         """The preconditioners of the linear solves so far."""
-        return self._linear_solver.used if self._preconditioned else "none"
+        return self.linear_solver.used if self._preconditioned else "none"
 
     @property
     def trace(self) -> list[PCGScalars] | None:
         """If set to a list, every iteration of conjugate gradients appends its scalars."""
-        return self._linear_solver.trace
+        return self.linear_solver.trace
 
     @trace.setter
     def trace(self, trace: list[PCGScalars] | None) -> None:
-        self._linear_solver.trace = trace
+        self.linear_solver.trace = trace
 
     def _set_points(self) -> None:
         """Sets the points that kernels visit; conditions of ``fixed`` are evaluated here."""
-        self._executor.set_points(self._graphs)
+        self.executor.set_points(self._graphs)
         if self._bound_before:
             # A point that is no longer visited must not keep an old gradient or direction.
-            for f in self._buffers.memory:
+            for f in self.buffers.memory:
                 is_candidate = f.identity is not None and f.identity.kind is VectorKind.CANDIDATE
-                if f.role is Role.VECTOR and not is_candidate and self._buffers.has(f):
-                    self._buffers.view(f)[...] = 0
+                if f.role is Role.VECTOR and not is_candidate and self.buffers.has(f):
+                    self.buffers.view(f)[...] = 0
         self._bound_before = True
 
     def read(self, unknown: Field) -> NDArray[Any]:
         """A copy of an unknown, as (*dims, channels)."""
-        return self._buffers.read(unknown)
+        return self.buffers.read(unknown)
 
     def inputs(self, without: Collection[str]) -> dict[str, NDArray[Any]]:
         """Copies of unknowns and data as they stand, by name, without those of some names."""
-        inputs = (f for f in self._buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
-        return {f.name: self._buffers.read(f) for f in inputs}
+        inputs = (f for f in self.buffers.memory if f.role in (Role.UNKNOWN, Role.DATA) and f.name not in without)
+        return {f.name: self.buffers.read(f) for f in inputs}
 
     def read_vector(self, kind: VectorKind, unknown: Field) -> NDArray[Any]:
         """A copy of one of the solver's vectors (see ``ir.Vector``)."""
-        return self._buffers.read(vector(kind, unknown))
+        return self.buffers.read(vector(kind, unknown))
 
     @property
     def nbytes(self) -> int:
         graphs = sum(c.nbytes for c in self._graphs.values())
-        return self._buffers.nbytes + self._linear_solver.nbytes + graphs
+        return self.buffers.nbytes + self.linear_solver.nbytes + graphs
 
     # -- the protocol --------------------------------------------------------------------------------------------------
 
     def evaluate(self) -> Cost:
         cost = self._cost()
         if not cost.is_finite:
-            raise DataError(explained_cost(self._problem, self._executor, cost))
+            raise DataError(explained_cost(self._problem, self.executor, self._params, self._graphs, cost))
         return cost
 
     @property
@@ -187,7 +187,7 @@ class CompiledProblem:
 
     @property
     def is_fit(self) -> bool:
-        return self._is_fit
+        return not any(u.dims for u in self.unknowns)
 
     def curvature(self) -> float:
         self._linearise_at_x()
@@ -202,11 +202,11 @@ class CompiledProblem:
         return self._reweights
 
     def _cost(self) -> Cost:
-        self._executor.queue(Group.COST)
+        self.executor.queue(Group.COST)
         return self._cost_of_last_run(Group.COST)
 
     def _cost_of_last_run(self, group: Group) -> Cost:
-        totals = self._executor.totals(group)
+        totals = self.executor.totals(group)
         by_term = {t: totals.get(f"cost:{t}", 0.0) for t in self._terms}
         return Cost(math.fsum(by_term.values()) if all(map(math.isfinite, by_term.values())) else math.nan, by_term)
 
@@ -214,23 +214,23 @@ class CompiledProblem:
         if self._linearised != "x" or not self._gradient_is_news:
             self._linearise_anew()
         self._gradient_is_news = False
-        self._largest = self._executor.totals(self._gradient)["gradient_max"]
+        self._largest = self.executor.totals(self._gradient)["gradient_max"]
         if self._at_start and not math.isfinite(self._largest):
-            raise DataError(explained_gradient(self._problem, self._executor, self._params, self._graphs))
+            raise DataError(explained_gradient(self._problem, self.executor, self._params, self._graphs))
         return self._largest
 
     @property
     def _gradient(self) -> Group:
-        return Group.GRADIENT_BLOCKS if self._linear_solver.blocks else Group.GRADIENT
+        return Group.GRADIENT_BLOCKS if self.linear_solver.blocks else Group.GRADIENT
 
     def _queue_linearisation(self) -> None:
         for group in (Group.PRECOMPUTE, Group.JACOBIAN, self._gradient):
-            self._executor.queue(group)
+            self.executor.queue(group)
 
     def _queue_ahead(self) -> None:
         """Queues the work after a linear solve, while the host need not wait: if the step is accepted, all is there."""
         self._linearised = "nowhere"  # until all is queued
-        self._executor.queue(Group.MODEL_COST)
+        self.executor.queue(Group.MODEL_COST)
         self._queue_step()
         self._queue_at_candidate(linearise=True)
         self._ahead, self._linearised = True, "candidate"
@@ -255,9 +255,9 @@ class CompiledProblem:
             "jacobi_scaling": float(damping.jacobi_scaling),
             "damped": float(self._damped),
             "preconditioned": float(self._preconditioned),
-            "noise": _PIVOT_NOISE[self._executor.dtype],
+            "noise": _PIVOT_NOISE[self.executor.dtype],
         }
-        self._executor.queue(Group.DAMPING_BLOCKS if self._linear_solver.blocks else Group.DAMPING, scalars)
+        self.executor.queue(Group.DAMPING_BLOCKS if self.linear_solver.blocks else Group.DAMPING, scalars)
 
     def rounding(self, cost: float) -> Rounding:
         self._linearise_at_x()
@@ -282,7 +282,7 @@ class CompiledProblem:
         self._arithmetic.write_noise(cost, unit)
         try:
             self.damp(nearly_undamped(unit, self.curvature()))
-            solved = self._linear_solver.solve(CAREFUL._replace(safe_point=safe_point), True, lambda: None)
+            solved = self.linear_solver.solve(CAREFUL._replace(safe_point=safe_point), True, lambda: None)
             told = solved.status is LinearStatus.CONVERGED
             return Hidden(self._arithmetic.change_along_step() if told else math.inf)
         finally:
@@ -309,22 +309,22 @@ class CompiledProblem:
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         self._linearise_at_x()
         self._ahead = False
-        solved = self._linear_solver.solve(limits, self._damped, self._queue_ahead)
+        solved = self.linear_solver.solve(limits, self._damped, self._queue_ahead)
         if solved.iterations or not self._largest or solved.status is not LinearStatus.CONVERGED:
             return solved
         message = f"r.z = 0, though max |g_i| = {self._largest:.3e}: such small numbers have no products in "
-        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self._executor.dtype}. Scale the residuals up.")
+        return LinearSummary(0, LinearStatus.FAILURE, f"{message}{self.executor.dtype}. Scale the residuals up.")
 
     def model_cost_change(self) -> float:
         if not self._ahead:
-            self._executor.queue(Group.MODEL_COST)
-        return self._executor.totals(Group.MODEL_COST)["model_cost_change"]
+            self.executor.queue(Group.MODEL_COST)
+        return self.executor.totals(Group.MODEL_COST)["model_cost_change"]
 
     def try_step(self) -> Step:
         if not self._ahead:
             self._queue_step()
             self._queue_at_candidate(linearise=False)
-        totals, there = self._executor.totals(Group.STEP), self._cost_of_last_run(Group.COST)
+        totals, there = self.executor.totals(Group.STEP), self._cost_of_last_run(Group.COST)
         norms = math.sqrt(totals["step_squared"]), math.sqrt(totals["x_squared"]), totals["damped_square"]
         if not self.reweights:
             return Step(there, *norms)
@@ -332,9 +332,9 @@ class CompiledProblem:
 
     def _queue_step(self) -> None:
         """The candidate, and its cost with what is held constant as it is at x, where that is another than its own."""
-        self._executor.queue(Group.STEP)
+        self.executor.queue(Group.STEP)
         if self.reweights:
-            self._executor.queue(Group.COST_OF_STEP)
+            self.executor.queue(Group.COST_OF_STEP)
 
     def accept(self) -> None:
         self._at_start = False
@@ -349,50 +349,50 @@ class CompiledProblem:
     def _exchange(self) -> None:
         self._ahead, self._linearised = False, "nowhere"
         self._arithmetic.moved()
-        self._buffers.memory = self._with_candidate_as_x()
+        self.buffers.memory = self._with_candidate_as_x()
 
     def _queue_at_candidate(self, linearise: bool) -> None:
         """The cost there, and J and g if asked."""
-        x = self._buffers.memory
+        x = self.buffers.memory
         try:
-            self._buffers.memory = self._with_candidate_as_x()
-            self._executor.queue(Group.COST)
+            self.buffers.memory = self._with_candidate_as_x()
+            self.executor.queue(Group.COST)
             if linearise:
                 self._queue_linearisation()
         finally:
-            self._buffers.memory = x
+            self.buffers.memory = x
 
     def _with_candidate_as_x(self) -> dict[Field, NDArray[Any]]:
-        return self._buffers.swapped(self._pairs)
+        return self.buffers.swapped(self._pairs)
 
     def save(self) -> None:
-        self._saved = [self._buffers.read(u) for u in self._unknowns]
+        self._saved = [self.buffers.read(u) for u in self.unknowns]
 
     def restore(self) -> None:
-        for u, value in zip(self._unknowns, self._saved, strict=True):
-            self._buffers.write(u, value)
-            self._buffers.write(candidate(u), value)
+        for u, value in zip(self.unknowns, self._saved, strict=True):
+            self.buffers.write(u, value)
+            self.buffers.write(candidate(u), value)
 
     # -- measuring and explaining ----------------------------------------------------------------------------------
 
     def benchmark(self, group: Group, repeat: int) -> float:
         """Seconds for one run of a group of routines on the bound data."""
-        self._executor.queue(group)  # what is compiled late is compiled before the clock starts
-        self._executor.wait()
+        self.executor.queue(group)  # what is compiled late is compiled before the clock starts
+        self.executor.wait()
         started = time.perf_counter()
-        self._executor.queue(group, repeat=repeat)
-        self._executor.wait()
+        self.executor.queue(group, repeat=repeat)
+        self.executor.wait()
         return (time.perf_counter() - started) / repeat
 
     def benchmark_pcg(self, iterations: int) -> float:
         """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
-        self._executor.wait()
+        self.executor.wait()
         started = time.perf_counter()
         limits = LinearLimits(max_iterations=iterations)
-        summary = self._linear_solver.solve(limits, self._damped, lambda: None)
-        self._executor.wait()
+        summary = self.linear_solver.solve(limits, self._damped, lambda: None)
+        self.executor.wait()
         return (time.perf_counter() - started) / max(summary.iterations, 1)
 
     def residuals(self) -> dict[str, NDArray[Any]]:
         """evalF: each residual, as (*domain, components)."""
-        return residuals(self._problem, self._executor)
+        return residuals(self._problem, self.executor)

@@ -81,12 +81,12 @@ def _check_sizes(members: list[zipfile.ZipInfo], size: int) -> None:
             raise _Refusal(f"its member {member.filename!r} is encrypted, or compressed as NumPy does not compress")
         if member.file_size > _MOST_COMPRESSED * member.compress_size or member.compress_size > size:
             raise _Refusal(f"its member {member.filename!r} says that it is larger than it can be")
-    total, memory = sum(member.file_size for member in members), _memory()
+    total, memory = sum(member.file_size for member in members), machine_memory()
     if total > memory:
         raise _Refusal(f"its arrays take {total / 2**30:.1f} GiB, and this machine has {memory / 2**30:.1f}")
 
 
-def _memory() -> int:
+def machine_memory() -> int:
     """Bytes of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optpy.api.pipeline import derive
+from optpy.api.backend import Listing
+from optpy.api.pipeline import Derived, derive, derive_cuda
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.screen import new_console, plain_table
@@ -19,7 +20,6 @@ from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
 from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
-from optpy.kernels.codegen.program import ProgramListing
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -37,17 +37,22 @@ FROM_THE_RESIDUALS = (
 @click.option(
     "--source",
     metavar="ROUTINE",
-    help='Print the generated C of one routine, such as applyJTJ, or of "all", and nothing else.',
+    help='Print the generated C, or CUDA C++, of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
 @click.option(
     "--schedule", is_flag=True, help="Print what is stored, where and in which layout, and why; nothing else."
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
-def inspect(energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str) -> None:
+@click.option(
+    "--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True, help="It need not be there."
+)
+def inspect(
+    energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str, device: str
+) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         problem = load_energy(energy_file, energy_name).problem
-        derived = derive(problem, dtype)
+        derived: Derived[Listing] = derive(problem, dtype) if device == "cpu" else derive_cuda(problem, dtype)
     listing = derived.listing
     if source is not None:
         click.echo(_source(listing, source))
@@ -68,7 +73,7 @@ def inspect(energy_file: Path, energy_name: str | None, source: str | None, sche
     _print_hint(console, listing)
 
 
-def _source(listing: ProgramListing, routine: str) -> str:
+def _source(listing: Listing, routine: str) -> str:
     if routine == "all":
         return listing.source
     if routine not in listing.groups:
@@ -84,16 +89,17 @@ def _schedule_lines(schedule: Schedule) -> Iterator[str]:
         yield f"    {decision.reason}"
 
 
-def _print_hint(console: Console, listing: ProgramListing) -> None:
+def _print_hint(console: Console, listing: Listing) -> None:
     lines = listing.source.count("\n")
-    console.print(Text(f"{lines} lines of C: --source ROUTINE prints those of one of {', '.join(listing.groups)}"))
+    console.print(Text(f"{lines} lines of code: --source ROUTINE prints those of one of {', '.join(listing.groups)}"))
 
 
 # ---- tables --------------------------------------------------------------------------------------------------
 
 
 def _declarations(problem: Problem, real: str) -> Table:
-    table = plain_table("Unknowns, arrays, graphs, params", "name", "kind", "shape", "dtype", "keeps its value where")
+    title = "Unknowns, arrays, graphs, params" + (", Funcs" if problem.funcs else "")
+    table = plain_table(title, "name", "kind", "shape", "dtype", "keeps its value where")
     for field in sorted(problem.fields, key=lambda f: f.role is not Role.UNKNOWN):
         kind = "unknown" if field.role is Role.UNKNOWN else "array"
         kind += f" {field.manifold}" if field.manifold is not None else ""
@@ -104,6 +110,9 @@ def _declarations(problem: Problem, real: str) -> Table:
         table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
     for param in problem.params:
         table.add_row(*map(Text, (param.name, "param", "", "", "")))
+    for func in problem.funcs:
+        dtype = real if func.dtype == REAL else func.dtype
+        table.add_row(*map(Text, (func.name, "Func", shape_text(func), dtype, "")))
     return table
 
 
@@ -163,7 +172,7 @@ def _simplification(problem: Problem) -> Table:
     return table
 
 
-def _operations(derived: dict[Group, list[Routine]], listing: ProgramListing) -> Table:
+def _operations(derived: dict[Group, list[Routine]], listing: Listing) -> Table:
     table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in listing.groups:

@@ -114,7 +114,7 @@ def _escaped(name: str) -> str:
 
 
 def summary(problem: ir.Problem) -> str:
-    """The residuals with their shapes and what they read, then the unknowns and the data."""
+    """The residuals with their shapes and what they read, then the unknowns, the data and the intermediates."""
     rows = [(r.label, residual_shape_text(r), ", ".join(reads(r))) for r in problem.residuals]
     widths = [max(len(row[k]) for row in rows) for k in range(2)]
     lines = ["Energy: 1/2 sum of squares of"]
@@ -127,6 +127,8 @@ def summary(problem: ir.Problem) -> str:
         lines.append(f"graphs: {', '.join(f'{g} {g.edges} of {slots_text(g)}' for g in problem.graphs)}")
     if problem.params:
         lines.append(f"params: {', '.join(p.name for p in problem.params)}")
+    if problem.funcs:
+        lines.append(f"funcs: {', '.join(f'{f} {shape_text(f)}' + _dtype(f) for f in problem.funcs)}")
     lines += [f"fixed: {u} where {condition}" for u, condition in problem.fixed_as_written.items()]
     return "\n".join(lines)
 

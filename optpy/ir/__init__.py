@@ -24,6 +24,7 @@ from optpy.ir.fields import (
 from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
+    Hoisted,
     InBounds,
     IndexCondition,
     IndexValue,
@@ -49,11 +50,14 @@ from optpy.ir.schedule import (
     FuncSchedule,
     FuncStorage,
     GridLayout,
+    NormalForm,
+    NormalSchedule,
     ResidualSchedule,
     Schedule,
     Split,
     StoredValue,
     Target,
+    VectorSweep,
 )
 from optpy.ir.spaces import (
     Domain,
@@ -91,6 +95,7 @@ __all__ = [
     "FuncStorage",
     "GridLayout",
     "Group",
+    "Hoisted",
     "Hypergraph",
     "InBounds",
     "Incidence",
@@ -101,7 +106,9 @@ __all__ = [
     "LocalSum",
     "LoopVariable",
     "ManifoldShape",
+    "NormalForm",
     "NormalMatrix",
+    "NormalSchedule",
     "NormalTerm",
     "Preconditioning",
     "Problem",
@@ -122,6 +129,7 @@ __all__ = [
     "Uncoupled",
     "Vector",
     "VectorKind",
+    "VectorSweep",
     "When",
     "affines_of",
     "at_zero",

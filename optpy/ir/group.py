@@ -30,10 +30,10 @@ class Preconditioning(StrEnum):
     """By the diagonal M, wherever z is read."""
     BLOCKS = "_block"
     """By M of one block for each element, wherever z is read."""
-    MULTIGRID = "_multigrid"
-    """Stored: by damped Jacobi on the finest level and the coarser levels below."""
-    STORED = "_stored"
-    """Stored: by native code that works on the assembled matrix."""
+    SMOOTHED = "_smoothed"
+    """Stored: by a sweep of the damped diagonal before, and one after, a correction that is no routine."""
+    ASSEMBLED = "_assembled"
+    """Stored: by native code, all of it."""
 
 
 @final
@@ -70,7 +70,7 @@ class Task(Enum):
     RESTART = "restart", When.ITERATION, True
     SMOOTH = "smooth", When.ITERATION, True
     POWER = "power", When.ITERATION, True
-    NORMS = "residual", When.REQUEST, True
+    NORMS = "norms", When.REQUEST, True
     MODEL_COST = "modelcost", When.CANDIDATE, False
     STEP = "step", When.CANDIDATE, True
     COST = "cost", When.CANDIDATE, False
@@ -118,11 +118,6 @@ class Group(StrEnum):
         """Whether it runs many times at one linearisation, so that values stored there serve it."""
         return self.task in _REPEATED
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether GPUs have it: preconditioners on an assembled matrix are native code."""
-        return self.task is not Task.NORMAL and self.preconditioning is not Preconditioning.STORED
-
     @classmethod
     def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False) -> Group:
         """The group with these attributes.
@@ -167,20 +162,20 @@ class Group(StrEnum):
     UPDATE_BLOCKS = Task.UPDATE, Preconditioning.BLOCKS
     FLUSH_BLOCKS = Task.FLUSH, Preconditioning.BLOCKS
     RESTART_BLOCKS = Task.RESTART, Preconditioning.BLOCKS
-    START_MULTIGRID = Task.START, Preconditioning.MULTIGRID
-    DIRECTION_MULTIGRID = Task.DIRECTION, Preconditioning.MULTIGRID
-    UPDATE_MULTIGRID = Task.UPDATE, Preconditioning.MULTIGRID
-    FLUSH_MULTIGRID = Task.FLUSH, Preconditioning.MULTIGRID
-    RESTART_MULTIGRID = Task.RESTART, Preconditioning.MULTIGRID
-    SMOOTH_MULTIGRID = Task.SMOOTH, Preconditioning.MULTIGRID
-    POWER_MULTIGRID = Task.POWER, Preconditioning.MULTIGRID
-    NORMS_MULTIGRID = Task.NORMS, Preconditioning.MULTIGRID
-    START_STORED = Task.START, Preconditioning.STORED
-    DIRECTION_STORED = Task.DIRECTION, Preconditioning.STORED
-    UPDATE_STORED = Task.UPDATE, Preconditioning.STORED
-    FLUSH_STORED = Task.FLUSH, Preconditioning.STORED
-    RESTART_STORED = Task.RESTART, Preconditioning.STORED
-    NORMS_STORED = Task.NORMS, Preconditioning.STORED
+    START_SMOOTHED = Task.START, Preconditioning.SMOOTHED
+    DIRECTION_SMOOTHED = Task.DIRECTION, Preconditioning.SMOOTHED
+    UPDATE_SMOOTHED = Task.UPDATE, Preconditioning.SMOOTHED
+    FLUSH_SMOOTHED = Task.FLUSH, Preconditioning.SMOOTHED
+    RESTART_SMOOTHED = Task.RESTART, Preconditioning.SMOOTHED
+    SMOOTH_SMOOTHED = Task.SMOOTH, Preconditioning.SMOOTHED
+    POWER_SMOOTHED = Task.POWER, Preconditioning.SMOOTHED
+    NORMS_SMOOTHED = Task.NORMS, Preconditioning.SMOOTHED
+    START_ASSEMBLED = Task.START, Preconditioning.ASSEMBLED
+    DIRECTION_ASSEMBLED = Task.DIRECTION, Preconditioning.ASSEMBLED
+    UPDATE_ASSEMBLED = Task.UPDATE, Preconditioning.ASSEMBLED
+    FLUSH_ASSEMBLED = Task.FLUSH, Preconditioning.ASSEMBLED
+    RESTART_ASSEMBLED = Task.RESTART, Preconditioning.ASSEMBLED
+    NORMS_ASSEMBLED = Task.NORMS, Preconditioning.ASSEMBLED
 
 
 _BY_NAME: Final = {group.value: group for group in Group}

@@ -105,7 +105,19 @@ class LocalName:
         return f"local.{self.name}"  # the dot keeps it apart from params
 
 
-Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName
+@final
+@dataclass(frozen=True, slots=True)
+class Hoisted:
+    """A number that the head of a function of the loop IR has computed."""
+
+    name: str
+    boolean = False
+
+    def __str__(self) -> str:
+        return f"head.{self.name}"
+
+
+Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName | Hoisted
 
 
 def affines_of(key: object) -> tuple[Affine, ...]:

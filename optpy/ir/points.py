@@ -16,7 +16,7 @@ from optpy.symbolic.affine import Affine, TableEntry
 
 Integers = NDArray[np.int64]
 
-_SLAB = 1 << 16
+POINTS_AT_A_TIME = 1 << 16
 """Points evaluated at a time."""
 
 
@@ -24,10 +24,12 @@ class Bindings(Protocol):
     """The values that an index depends on."""
 
     @property
-    def sizes(self) -> Mapping[Extent, int]: ...
+    def sizes(self) -> Mapping[Extent, int]:
+        """The number of points along each dimension."""
 
     @property
-    def edges(self) -> Mapping[str, NDArray[Any]]: ...
+    def edges(self) -> Mapping[str, NDArray[Any]]:
+        """The array (E, columns) of each graph, by its name."""
 
 
 @final
@@ -70,6 +72,6 @@ def slabs(domain: Domain, sizes: Mapping[Extent, int]) -> Iterator[Slab]:
     if not shape:
         yield Slab(domain, 0, ())
         return
-    rows = max(_SLAB // max(math.prod(shape[1:]), 1), 1)
+    rows = max(POINTS_AT_A_TIME // max(math.prod(shape[1:]), 1), 1)
     for start in range(0, max(shape[0], 1), rows):  # an empty domain is one empty slab
         yield Slab(domain, start, (min(rows, shape[0] - start), *shape[1:]))

@@ -34,7 +34,7 @@ class Problem:
 
     Attributes:
         residuals: entries of lists one by one, over canonical loop variables; all intermediates are written out.
-        with_funcs: the same residuals as they read intermediates.
+        with_funcs: the same residuals as they read intermediates, of which each mentions only what is read here.
         unknowns: in the order in which the residuals first mention them.
         fixed: for an unknown, the condition over ``canonical_domain(unknown.dims)`` under which elements keep their
             values.

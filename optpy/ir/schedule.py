@@ -95,6 +95,32 @@ class FuncSchedule:
 
 
 @final
+class NormalForm(Enum):
+    """The form in which J^T J is there for preconditioners that take more of it than its diagonal, or its blocks."""
+
+    LEVELS = "matrix-free, with coarser levels of the grid below it"
+    MATRIX = "assembled as a sparse matrix"
+    PRODUCTS = "in no form but its products"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NormalSchedule:
+    """The form of J^T J.
+
+    Attributes:
+        form: for which routines are derived. Which preconditioner takes it, and when, is known once there is data.
+        reason: a sentence.
+    """
+
+    form: NormalForm
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"J^T J: {self.form.value}"
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class StoredValue:
     """An expression that is computed once for each linearisation.
@@ -137,18 +163,28 @@ class Split:
 class GridLayout:
     """The order of channels and points in the memory of all fields on a grid.
 
+    The padding of rows and planes is no decision of a schedule: it follows from their lengths, which are known when
+    data is bound (``Layout`` in ``kernels/codegen/layout.py``).
+
     Attributes:
         dims: of the grid.
         interleaved: whether the channels of a point stand side by side; else each channel is a plane.
+        padded: whether a GPU pads the points of what graphs read to whole vector loads.
         reason: a sentence.
     """
 
     dims: tuple[Extent, ...]
     interleaved: bool
+    padded: bool = False
     reason: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        if self.padded and not self.interleaved:
+            raise ValueError(f"{self}: where channels are planes, points have no padding")
+
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.dims))}): {'interleaved' if self.interleaved else 'planar'}"
+        order = "interleaved" if self.interleaved else "planar"
+        return f"({', '.join(map(str, self.dims))}): {order}{', points padded' if self.padded else ''}"
 
 
 @final
@@ -170,7 +206,28 @@ class ChannelOrder:
         return f"{self.stored}: channels at {' '.join(map(str, self.positions))}"
 
 
-Decision = FuncSchedule | ResidualSchedule | StoredValue | Split | GridLayout | ChannelOrder
+@final
+@dataclass(frozen=True, slots=True)
+class VectorSweep:
+    """A kernel on a GPU that touches nothing but its own point, and whose threads take several neighbouring points.
+
+    Attributes:
+        routine: its name.
+        points: that a thread takes at a time, each number of theirs by one vector load or store.
+        reason: a sentence with the counted numbers.
+    """
+
+    routine: str
+    points: int
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.routine}: {self.points} point{'s' if self.points > 1 else ''} at a time"
+
+
+Decision = (
+    FuncSchedule | ResidualSchedule | NormalSchedule | StoredValue | Split | GridLayout | ChannelOrder | VectorSweep
+)
 
 
 @final
@@ -181,18 +238,22 @@ class Schedule:
     Attributes:
         funcs: for each intermediate.
         residuals: for each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
+        normal: the form of J^T J; None, of a schedule by hand: it is decided.
         values: that are stored at each linearisation.
         splits: of the routines that have sums over edges on grids.
         layouts: of each grid; those that are not named are planar.
         orders: of channels that are not kept in the order in which expressions were met.
+        sweeps: of what touches its own points alone on a GPU; what is not named takes one point at a time.
     """
 
     funcs: tuple[FuncSchedule, ...] = ()
     residuals: tuple[ResidualSchedule, ...] = ()
+    normal: NormalSchedule | None = None
     values: tuple[StoredValue, ...] = ()
     splits: tuple[Split, ...] = ()
     layouts: tuple[GridLayout, ...] = ()
     orders: tuple[ChannelOrder, ...] = ()
+    sweeps: tuple[VectorSweep, ...] = ()
 
     @property
     def decisions(self) -> Iterator[tuple[str, Decision]]:
@@ -200,10 +261,12 @@ class Schedule:
         kinds: tuple[tuple[str, tuple[Decision, ...]], ...] = (
             ("func", self.funcs),
             ("residual", self.residuals),
+            ("normal", () if self.normal is None else (self.normal,)),
             ("value", self.values),
             ("split", self.splits),
             ("layout", self.layouts),
             ("order", self.orders),
+            ("sweep", self.sweeps),
         )
         return ((kind, decision) for kind, group in kinds for decision in group)
 
@@ -211,6 +274,11 @@ class Schedule:
     def interleaved(self) -> frozenset[tuple[Extent, ...]]:
         """The grids on which the channels of a point stand side by side."""
         return frozenset(x.dims for x in self.layouts if x.interleaved)
+
+    @property
+    def padded(self) -> frozenset[tuple[Extent, ...]]:
+        """The grids on which a GPU pads the points of what graphs read."""
+        return frozenset(x.dims for x in self.layouts if x.padded)
 
     def __str__(self) -> str:
         return "\n".join(f"{kind} {decision}  # {decision.reason}" for kind, decision in self.decisions)

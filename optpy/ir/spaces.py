@@ -65,6 +65,7 @@ class Hypergraph:
         return tuple(d for slot in self.slots for d in slot)
 
     def columns_of(self, slot: int) -> range:
+        """The columns of the array of edges, (E, columns), that hold the index of one slot."""
         first = sum(len(s) for s in self.slots[:slot])
         return range(first, first + len(self.slots[slot]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, final
+from typing import Any, final
 
 from optpy.ir import Extent, Field, Hypergraph
 from optpy.kernels.runtime.tables import Connectivity
@@ -12,7 +12,7 @@ from optpy.linear.method import LinearMethod, NoMemory, Outcome, Solved, SolveRe
 from optpy.linear.pcg.state import PcgState
 from optpy.linear.pcg_loop import PcgLoop
 from optpy.linear.record import Implementation, Record
-from optpy.linear.registry import REGISTRY, applies, check, named, refuse_on_gpu
+from optpy.linear.registry import BLOCKS, PLAIN, check, heavier, in_order, named, refuse_on_gpu
 from optpy.linear.right_hand_side import RightHandSide
 from optpy.linear.system import System
 from optpy.solver.options import Preconditioner
@@ -25,9 +25,9 @@ from optpy.solver.safe_point import UNDISTURBED, OutOfTime
 class LinearSolver:
     """Preconditioned conjugate gradients on (J^T J + D) x = b.
 
-    "auto" begins with Jacobi or block-Jacobi, and lets another preconditioner go on where a solve takes many
-    iterations: those of the registry that apply to the energy, to its sizes and to its graphs. ``Choice`` says when one
-    is left, and come back to.
+    "auto" begins with what need not be made, and lets another preconditioner go on where a solve takes many iterations:
+    those of the registry that apply to the energy, to its sizes and to its graphs. ``Choice`` says when one is left,
+    and come back to.
 
     Args:
         loop: runs conjugate gradients on the device.
@@ -42,7 +42,7 @@ class LinearSolver:
         self.system = System(loop, {})
         self._asked: Preconditioner = None
         self._heavier: list[Record] = []  # what may take the place of what "auto" begins with
-        self._choice = Choice(named("jacobi", self.system), self._others, None)
+        self._choice = Choice(PLAIN, self._others, None)
         self._used: dict[str, None] = {}
         self._methods: dict[Record, LinearMethod] = {}  # they take time to make, and are kept while another is used
         self.trace: list[PCGScalars] | None = None
@@ -57,12 +57,13 @@ class LinearSolver:
             refuse_on_gpu(preconditioner)
         check(preconditioner, self.system)
         self._asked = preconditioner
-        self._heavier = [r for r in REGISTRY if r.starter and applies(r, self.system)]
+        self._heavier = heavier(self.system)
         if preconditioner == "auto":
             patience = self._heavier[0].patience if self._heavier else None
-            self._choice = Choice(named(self.first, self.system), self._others, patience)
+            self._choice = Choice(self._starter, self._others, patience)
         else:
-            self._choice = Choice(named(preconditioner or "jacobi", self.system), self._others, None)
+            record = PLAIN if preconditioner is None else named(preconditioner, self.system)
+            self._choice = Choice(record, self._others, None)
         self._used = {}
 
     def prepare(self, damped: bool) -> None:
@@ -103,10 +104,14 @@ class LinearSolver:
             self.set_preconditioner(self._asked)
 
     @property
-    def first(self) -> Literal["jacobi", "block_jacobi"]:
-        """The preconditioner that "auto" begins with."""
-        starter = self._heavier[0].starter if self._heavier else "block_jacobi"
-        return "jacobi" if starter == "jacobi" else "block_jacobi"
+    def first(self) -> str:
+        """The preconditioner that "auto" begins with, by its option."""
+        return self._starter.option
+
+    @property
+    def _starter(self) -> Record:
+        starter = self._heavier[0].starter if self._heavier else None
+        return starter or BLOCKS
 
     @property
     def blocks(self) -> bool:
@@ -189,7 +194,7 @@ class LinearSolver:
         except OutOfTime:  # while it was made: one iteration with what need not be made gives a usable step
             if state.rho_0 >= 0:
                 go_on(state)
-            method = self.method(named("block_jacobi" if self.blocks else "jacobi", self.system))
+            method = self.method(BLOCKS if self.blocks else PLAIN)
             self._used[method.name] = None
             return method.solve(state, request._replace(patience=None))
 
@@ -211,11 +216,10 @@ class LinearSolver:
     def _others(self, left: Record) -> list[Record]:
         """The preconditioners that may replace one, in order; for one asked for by name, those that always serve."""
         if self._asked != "auto":
-            return [named(left.starter, self.system)] if left.starter else []
+            return [left.starter] if left.starter else []
         if not self._heavier:
             return []
-        starter = named(self.first, self.system)
-        records = [r for r in REGISTRY if r is starter or r in self._heavier]
+        records = in_order([self._starter, *self._heavier])
         return [r for r in records if r is not left and self._is_affordable(r)]
 
     def _is_affordable(self, record: Record) -> bool:

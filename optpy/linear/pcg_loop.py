@@ -43,7 +43,7 @@ class PcgLoop(Protocol):
         """Whether what may take over from another preconditioner is compiled only when it does."""
 
     def trace(self, iterations: int) -> tuple[Any, int]:
-        """Memory for the scalars of so many iterations, (iterations, 7), and its address."""
+        """Memory for the scalars of so many iterations, a ``PCG_ROW`` each, and its address."""
 
     def kernels(self, damped: bool, variant: Variant) -> Any:
         """The kernels of an iteration whose preconditioner is part of them.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+from optpy.ir import Coupling, Uncoupled
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.method import LinearMethod
 from optpy.linear.system import System
-from optpy.solver.options import PreconditionerName
 
 
 def _nothing(system: System, damped: bool) -> None:
@@ -40,9 +40,12 @@ class Record:
         cpu: its implementation on the CPU.
         gpu: that on a GPU, or the reason why there is none, as in "... does not apply on a GPU, where REASON".
         applicability: why it does not apply to a system, in words; None where it does.
+        other_names: what else it is called, for the message of an error that names the option.
+        is_sure_on_gpu: whether it applies on a GPU to every data of an energy, by how that couples its unknowns; None:
+            to every energy.
         takes_blocks: whether J^T J is to have its blocks computed, not only its diagonal, while it is in force.
-        starter: the option that "auto" begins with where this one applies, and may take its place; None: "auto" comes
-            to it as a starter only.
+        starter: what "auto" begins with where this one applies, and may take its place; None: "auto" comes to it as a
+            starter only.
         patience: iterations that the starter may make in the solve in which this one is first tried.
         affordable: whether "auto" may take it, which may take time to find out; it is also told whether none but the
             starter has been tried yet. None: it always may.
@@ -53,12 +56,14 @@ class Record:
         with_energy: compiles what every solve of a program may need, when the energy is compiled.
     """
 
-    option: PreconditionerName
+    option: str
     cpu: Implementation
     gpu: Implementation | str
     applicability: Callable[[System], str | None]
+    other_names: tuple[str, ...] = ()
+    is_sure_on_gpu: Callable[[Coupling | Uncoupled], bool] | None = None
     takes_blocks: bool = False
-    starter: PreconditionerName | None = None
+    starter: Record | None = None
     patience: int | None = None
     affordable: Callable[[Any, bool], bool] | None = None
     iteration_cost: float = 1

@@ -109,7 +109,7 @@ class SafeWork:
 
     def _native(self) -> _NativeSafePoint:
         if self._state is None:
-            polls = _polls(self._at, self._caught)
+            polls = endless_polls(self._at, self._caught)
             next(polls)
             poll = _POLL(polls.__next__)
             self._state = _NativeSafePoint(poll=ctypes.cast(poll, c_void_p).value, period=SLICE)
@@ -120,7 +120,7 @@ class SafeWork:
 _POLL = CFUNCTYPE(c_int)
 
 
-def _polls(at: Sequence[SafePoint], caught: list[BaseException]) -> Generator[int, None, None]:
+def endless_polls(at: Sequence[SafePoint], caught: list[BaseException]) -> Generator[int, None, None]:
     """0 again and again, and 1 when a poll has raised, or a handler of signals: Python calls these when this goes on.
 
     A generator, since in a function they would be called before it has entered a try statement.

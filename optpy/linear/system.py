@@ -41,6 +41,7 @@ class System:
 
     @property
     def unknowns(self) -> Sequence[Field]:
+        """The fields that x has, in the order of the problem."""
         return self.loop.unknowns
 
     def shared(self, make: Callable[[System], _T]) -> _T:

@@ -25,8 +25,8 @@ from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
 
-def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> tuple[FuncSchedule, ...]:
-    """The schedule of each intermediate: the given one, or the one that costs least.
+def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> Schedule:
+    """The schedules of intermediates, each the given one, or the one that costs least.
 
     Those that read others are decided first: how often an intermediate is read depends on which of its readers are
     inlined.
@@ -59,7 +59,7 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         assert func.definition is not None
         own = {func: func.definition.values}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
-    return tuple(found[func.name] for func in problem.funcs if func.name in found)
+    return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
 
 
 @final
@@ -146,6 +146,8 @@ def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Read
         f"at each point of a product with J^T J, {once} additions at each of {reads.in_products} places or "
         f"{spent:g} for what is stored; in a cost, {values} additions at each of {reads.in_costs}"
     )
+    if reads.in_passes:
+        reason += f"; in a pass that stores another, {values} additions at each of {reads.in_passes}"
     return FuncSchedule(func.name, storage, in_cost, reason)
 
 

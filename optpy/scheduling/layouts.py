@@ -4,31 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optpy.ir import Access, ChannelOrder, Coupling, Field, GridLayout, Group, Role, Routine, Task, Uncoupled
+from optpy.ir import Access, ChannelOrder, Coupling, Field, GridLayout, Group, Role, Routine, Target, Task, Uncoupled
 from optpy.kernels.codegen.symbol_table import Dims, gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
 
-def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled) -> tuple[GridLayout, ...]:
+def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled, target: Target) -> tuple[GridLayout, ...]:
     """Interleaved for grids whose points are reached through graphs: one line of memory brings all channels of a point.
+
+    On GPUs their points are padded: a gather costs its loads, and the sectors of 32 bytes that it touches. Whole vector
+    loads are fewer, and none straddles two sectors. A sweep costs bytes: what is only swept over has no padding.
 
     Args:
         routines: all.
-        coupling: of the unknowns; their multigrid walks along rows, channel by channel.
+        coupling: of the unknowns; what solves by it walks along rows, channel by channel.
+        target: where they run.
     """
     routines = list(routines)
     gathered = gathered_grids(routines)
-    return tuple(_layout(dims, dims in gathered, coupling) for dims in _grids(routines))
+    return tuple(_layout(dims, dims in gathered, coupling, target) for dims in _grids(routines))
 
 
-def _layout(dims: Dims, gathered: bool, coupling: Coupling | Uncoupled) -> GridLayout:
+def _layout(dims: Dims, gathered: bool, coupling: Coupling | Uncoupled, target: Target) -> GridLayout:
     if not gathered:
-        return GridLayout(dims, False, "its points are visited along rows, which are loaded whole")
+        return GridLayout(dims, False, reason="its points are visited along rows, which are loaded whole")
     if isinstance(coupling, Coupling) and coupling.dims == dims:
-        return GridLayout(dims, False, "its points are reached through graphs, but its multigrid walks along rows")
-    return GridLayout(dims, True, "its points are reached through graphs, each with all its channels")
+        return GridLayout(
+            dims, False, reason="its points are reached through graphs, but what solves on the grid walks along rows"
+        )
+    reason = "its points are reached through graphs, each with all its channels"
+    if not target.gpu:
+        return GridLayout(dims, True, reason=reason)
+    return GridLayout(dims, True, True, f"{reason}; whole vector loads bring a point from one sector of memory")
 
 
 def _grids(routines: Iterable[Routine]) -> list[Dims]:

@@ -6,18 +6,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import FuncSchedule, Incidence, ResidualSchedule, Role, Routine, Schedule, Split, Target
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import channel_orders, layouts
+from optpy.scheduling.normal import schedule_normal
 from optpy.scheduling.residuals import cheapest, gathers, scatters
 from optpy.scheduling.stencils import stencil_schedules
 from optpy.scheduling.values import stored_values
 
 Given = Schedule | Sequence[ResidualSchedule | FuncSchedule]
 """A schedule written by hand: the whole of it, or of some residuals and intermediates; the rest is decided."""
+
+
+def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Target, given: Given = ()) -> Schedule:
+    """The schedules of residuals and of J^T J, beside those by which the problem was linearised.
+
+    Raises:
+        OptionError: a given one cannot be.
+    """
+    residuals = schedule_residuals(linear.residuals, target, given)
+    normal = schedule_normal(linear, target, given)
+    return replace(before, residuals=residuals, normal=normal)
 
 
 def schedule_residuals(
@@ -47,19 +60,19 @@ def schedule_routines(derived: ProblemRoutines, before: Schedule, target: Target
 
     Args:
         derived: all routines of the target.
-        before: the schedules of intermediates and residuals, by which they were derived.
+        before: the schedules by which they were derived.
         target: where they run.
         given: by hand.
     """
     if isinstance(given, Schedule):
-        return given
+        return replace(given, normal=before.normal)
     routines = [r for found in derived.groups.values() for r in found]
     repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
     decided = replace(
         before,
         values=stored_values(repeated, gathered_grids(routines)),
         splits=() if target.gpu else splits(routines),
-        layouts=layouts(routines, derived.coupling),
+        layouts=layouts(routines, derived.coupling, target),
     )
     if not target.gpu:
         return decided

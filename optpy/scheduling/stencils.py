@@ -29,9 +29,10 @@ STREAM = 16
 """Additions in vectors that take as long as bringing one number of each point from memory
 (``python -m bench image_warping --parts throughput``)."""
 WORTH = 2 / 3
-"""Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too."""
+"""Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too. By reasoning;
+``python -m bench.schedules shape_from_shading`` shows both ways."""
 BYTE = 0.25
-"""Of a number of the solver's precision, a byte."""
+"""Of a number in float32 a byte; of one in float64 it is less."""
 
 
 @final

@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, final, get_args
+from typing import Any, Literal, Self, final
 
 from optpy.errors import OptionError
 from optpy.solver.iteration import IntermediateResult
 
-PreconditionerName = Literal["jacobi", "block_jacobi", "multigrid", "cholesky"]
-"""The preconditioners by the names by which users ask for them: those of ``linear/registry.py``."""
-
-Preconditioner = Literal["auto", PreconditionerName] | None
+Preconditioner = str | None
+"""The name of a preconditioner, "auto", or None: who solves linear systems knows the names, and refuses others."""
 
 
 @final
@@ -196,9 +194,6 @@ _MEANT = {
     "levenberg_marquardt": "lm",
     "gauss-newton": "gn",
     "gauss_newton": "gn",
-    "diagonal": "jacobi",
-    "mg": "multigrid",
-    "amg": "multigrid",
 }
 
 
@@ -233,24 +228,36 @@ def _ordered(options: SolveOptions, low: str, high: str) -> None:
 
 
 def _choice(*choices: object) -> Callable[[str, Any], object]:
-    def check(name: str, value: Any) -> object:
-        for choice in choices:
-            if type(value) is type(choice) and value == choice:
-                return value
-        meant = _meant(value, choices)
-        cure = f"; did you mean {meant}?" if meant else ""
-        raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}{cure}")
-
-    return check
+    return lambda name, value: one_of(name, value, choices)
 
 
-def _meant(value: Any, choices: tuple[object, ...]) -> str | None:
+def one_of(name: str, value: Any, choices: Sequence[object], other_names: Mapping[str, object] | None = None) -> object:
+    """The value of an option, if it is one of its choices.
+
+    Args:
+        name: of the option.
+        value: that was given.
+        choices: all that are allowed.
+        other_names: what some of them are called elsewhere, for the error message only.
+
+    Raises:
+        OptionError: it is none, with the one that was probably meant.
+    """
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return value
+    meant = _meant(value, choices, {**_MEANT, **(other_names or {})})
+    cure = f"; did you mean {meant}?" if meant else ""
+    raise OptionError(f"'{name}' must be one of {', '.join(map(repr, choices))}, not {value!r}{cure}")
+
+
+def _meant(value: Any, choices: Sequence[object], other_names: Mapping[str, object]) -> str | None:
     """The choice that a wrong text stands for, as it is written."""
     if not isinstance(value, str):
         return None
     text = value.lower()
-    if text in _MEANT and _MEANT[text] in choices:
-        return repr(_MEANT[text])
+    if text in other_names and other_names[text] in choices:
+        return repr(other_names[text])
     by_text = {str(choice): choice for choice in choices if choice is not None}  # "nine" is not nearly None
     close = difflib.get_close_matches(text, by_text, n=1)
     return repr(by_text[close[0]]) if close else None
@@ -286,6 +293,12 @@ def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else check(name, value)
 
 
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"'{name}' must be a name or None, not {value!r}")
+    return value
+
+
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise OptionError(f"'{name}' must be True or False, not {value!r}")
@@ -300,7 +313,7 @@ def _callable(name: str, value: Any) -> Any:
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "method": _choice("lm", "gn"),
-    "preconditioner": _choice(None, "auto", *get_args(PreconditionerName)),
+    "preconditioner": _optional(_text),
     "threads": _optional(_integer(1)),
     "max_iterations": _optional(_integer(0)),
     "function_tolerance": _optional(_number(0)),

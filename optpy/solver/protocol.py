@@ -85,16 +85,17 @@ class LinearLimits(NamedTuple):
     residual_reset_period: int = 0
     safe_point: SafePoint = UNDISTURBED
 
-    def forcing(self, *, multigrid: bool = False) -> float:
+    def forcing(self, default: float = 1e-3) -> float:
         """eta, or its default.
 
-        The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come. With
-        multigrid an iteration leaves a tenth of the error or less; with (block-)Jacobi it leaves nearly all of it,
-        and with Ceres' 0.1 as-rigid-as-possible warps stall far from the minimum.
+        The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come: where
+        an iteration leaves nearly all of the error, as-rigid-as-possible warps stall far from the minimum with Ceres'
+        0.1.
+
+        Args:
+            default: with the preconditioner in force: larger where an iteration leaves little of the error.
         """
-        if self.eta is not None:
-            return self.eta
-        return 0.1 if multigrid else 1e-3
+        return default if self.eta is None else self.eta
 
 
 class LinearStatus(Enum):

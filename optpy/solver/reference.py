@@ -55,6 +55,8 @@ class ReferenceProblem:
 
     Attributes:
         x: (n,) the current point.
+        g: (n,) the gradient J^T F where it was linearised last.
+        delta: (n,) the step of the last linear solve.
         trace: the scalars of the last linear solve, one record for each iteration.
     """
 
@@ -73,7 +75,7 @@ class ReferenceProblem:
         self._terms = dict(terms)
         self._preconditioner = preconditioner
         self._blocks = [] if blocks is None else [np.asarray(block, np.intp) for block in blocks]
-        self._delta: Real = np.zeros_like(self.x)
+        self.delta: Real = np.zeros_like(self.x)
         self._saved: Real = self.x
         self._before: Real = self.x
 
@@ -96,9 +98,9 @@ class ReferenceProblem:
         """See `NonlinearProblem.linearise`."""
         self._F = [np.asarray(term.residual(self.x), np.float64) for term in self._terms.values()]
         self._J = [term.jacobian(self.x) for term in self._terms.values()]
-        self._g: Real = sum((J.T @ F for J, F in zip(self._J, self._F, strict=True)), np.zeros_like(self.x))
+        self.g: Real = sum((J.T @ F for J, F in zip(self._J, self._F, strict=True)), np.zeros_like(self.x))
         self._c: Real = sum((_column_squares(J) for J in self._J), np.zeros_like(self.x))
-        return float(np.max(np.abs(self._g)))
+        return float(np.max(np.abs(self.g)))
 
     def damp(self, damping: Damping) -> None:
         """See `NonlinearProblem.damp`."""
@@ -109,7 +111,7 @@ class ReferenceProblem:
 
     def rounding(self, cost: float) -> Rounding:
         """See `NonlinearProblem.rounding`."""
-        return rounding(self._g, self._c, self._delta, self._changes(cost))
+        return rounding(self.g, self._c, self.delta, self._changes(cost))
 
     def _changes(self, cost: float) -> Changes:
         return changes_by_rounding(self._c, np.abs(self.x), cost, self._apply_jtj)
@@ -147,35 +149,35 @@ class ReferenceProblem:
 
     def cosine(self, cost: float) -> float:
         """See `NonlinearProblem.cosine`."""
-        return cosine(self._g, self._c, cost)
+        return cosine(self.g, self._c, cost)
 
     def solve_linear(self, limits: LinearLimits) -> LinearSummary:
         """See `NonlinearProblem.solve_linear`."""
         self.trace = []
-        self._delta, summary = pcg(self, -self._g, limits, self.trace)  # type: ignore[assignment]
+        self.delta, summary = pcg(self, -self.g, limits, self.trace)  # type: ignore[assignment]
         return summary
 
     def model_cost_change(self) -> float:
         """See `NonlinearProblem.model_cost_change`."""
-        J_delta = [J @ self._delta for J in self._J]
+        J_delta = [J @ self.delta for J in self._J]
         return float(-sum(Jd @ (F + Jd / 2) for Jd, F in zip(J_delta, self._F, strict=True)))
 
     def promised_change(self) -> float:
         """See `NonlinearProblem.promised_change`."""
-        return float(-self._delta @ (self._g + self._apply_jtj(self._delta) / 2))
+        return float(-self.delta @ (self.g + self._apply_jtj(self.delta) / 2))
 
     def try_step(self) -> Step:
         """See `NonlinearProblem.try_step`."""
         return Step(
-            self._cost(self.x + self._delta),
-            float(np.linalg.norm(self._delta)),
+            self._cost(self.x + self.delta),
+            float(np.linalg.norm(self.delta)),
             float(np.linalg.norm(self.x)),
-            float(self._D @ self._delta**2),
+            float(self._D @ self.delta**2),
         )
 
     def accept(self) -> None:
         """See `NonlinearProblem.accept`."""
-        self._before, self.x = self.x, self.x + self._delta
+        self._before, self.x = self.x, self.x + self.delta
 
     def withdraw(self) -> None:
         """See `NonlinearProblem.withdraw`."""

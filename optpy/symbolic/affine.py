@@ -34,6 +34,7 @@ class Affine:
 
     @staticmethod
     def of(value: Affine | Atom | int) -> Affine:
+        """The affine expression that a number, or a single atom, is."""
         if isinstance(value, Affine):
             return value
         if isinstance(value, int | np.integer):
@@ -42,6 +43,7 @@ class Affine:
 
     @staticmethod
     def collect(constant: int, terms: Iterable[tuple[Atom, int]]) -> Affine:
+        """A constant and terms, those of one atom added up, without those of coefficient 0."""
         total: dict[Atom, int] = {}
         for atom, c in terms:
             total[atom] = total.get(atom, 0) + c
@@ -63,10 +65,12 @@ class Affine:
         return Affine.collect(self.constant * factor, ((a, c * factor) for a, c in self.terms))
 
     def coefficient(self, atom: Atom) -> int:
+        """The integer that an atom is multiplied by; 0 where it is in no term."""
         return dict(self.terms).get(atom, 0)
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
+        """The atoms of the terms, in their order."""
         return tuple([a for a, _ in self.terms])
 
     @property
@@ -128,6 +132,7 @@ class FloorDiv:
 
     @property
     def inner(self) -> Affine:
+        """The affine index inside."""
         return self.numerator
 
     def __str__(self) -> str:
@@ -154,6 +159,7 @@ class TableEntry:
 
     @property
     def inner(self) -> Affine:
+        """The affine index inside: that of the row."""
         return self.row
 
     def __str__(self) -> str:
@@ -194,6 +200,7 @@ class Divides:
     denominator: int
 
     def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+        """The truth of the condition where atoms have these values: numbers, or arrays of one shape."""
         return self.numerator.evaluate(value) % self.denominator == 0
 
 
@@ -205,6 +212,7 @@ class IsZero:
     value: Affine
 
     def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+        """The truth of the condition where atoms have these values: numbers, or arrays of one shape."""
         return self.value.evaluate(value) == 0
 
 

@@ -39,7 +39,8 @@ class Key(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def boolean(self) -> bool: ...
+    def boolean(self) -> bool:
+        """Whether all its values are 0 or 1."""
 
 
 @final
@@ -231,36 +232,37 @@ def _sum(node: Sum, texts: Mapping[Expr, _Written]) -> str:
 # -- interning -----------------------------------------------------------------------------------------------
 
 
-class _Interned(ref[Expr]):
+class NodeReference(ref[Expr]):
     """A weak reference to a node, by which it is found."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
 
 
-_interned: dict[tuple[Any, ...], _Interned] = {}
+interned_nodes: dict[tuple[Any, ...], NodeReference] = {}
 """All nodes. As ``WeakValueDictionary``, with less work for each of them."""
 
-_lock = RLock()
+interning_lock = RLock()
+"""Held while a node is entered."""
 
 
 def _find(key: tuple[Any, ...]) -> Expr | None:
-    entry = _interned.get(key)
+    entry = interned_nodes.get(key)
     return None if entry is None else entry()
 
 
 def _renew_lock() -> None:
     """In the child of a fork: the thread that held the lock may not be there."""
-    global _lock
-    _lock = RLock()
+    global interning_lock
+    interning_lock = RLock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _forget(
-    entry: Any, interned: dict[tuple[Any, ...], _Interned] = _interned, remove: Any = _remove_dead_weakref
+def forget(
+    entry: Any, interned: dict[tuple[Any, ...], NodeReference] = interned_nodes, remove: Any = _remove_dead_weakref
 ) -> None:
     """Take out the entry of a node that is no more, unless its equal has been entered since."""
     # No lock: this runs wherever a node ends, in a process that ends, too, whose other threads are stopped for good.
@@ -272,12 +274,12 @@ def _intern(key: tuple[Any, ...], node: Expr, children: tuple[Expr, ...], text: 
     """Complete a new node and enter it, unless another thread has just entered its equal."""
     node.children = children
     node.digest = blake2b(text, digest_size=8).digest()
-    entry = _Interned(node, _forget)
+    entry = NodeReference(node, forget)
     entry.key = key
-    with _lock:
-        found = _interned.setdefault(key, entry)()
+    with interning_lock:
+        found = interned_nodes.setdefault(key, entry)()
         if found is None:  # it is no more, but has not been taken out
-            _interned[key] = entry
+            interned_nodes[key] = entry
             return node
         return found
 

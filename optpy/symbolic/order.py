@@ -10,7 +10,8 @@ class Node(Protocol):
     """A node, or anything else, that is made of others of its kind."""
 
     @property
-    def children(self) -> tuple[Self, ...]: ...
+    def children(self) -> tuple[Self, ...]:
+        """The nodes that this one is made of directly."""
 
 
 _N = TypeVar("_N", bound=Node)

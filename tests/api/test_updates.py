@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import optpy as op
+from optpy.api.plan import build
 from optpy.api.session import Session
+from optpy.ir import FuncSchedule, FuncStorage, Group
+from optpy.kernels.runtime.executor import CpuExecutor
+from tests.support.bound_problem import bound_problem
 
 pytestmark = pytest.mark.native
 
@@ -67,7 +71,7 @@ def test_the_norm_of_x_is_that_of_what_is_solved_for() -> None:
     mask = np.zeros((4, 200), np.uint8)
     mask[0] = mask[1, ::2] = mask[2, 64:128] = 1  # a whole row, every other point, a run of 64
     x = np.where(mask != 0, 1e3, 2.0)  # the fixed elements would be most of the norm
-    problem = compiled().start(data() | dict(X=x, M=mask), **OFF)._problem
+    problem = bound_problem(compiled(), data() | dict(X=x, M=mask))
     free = np.concatenate([x[mask == 0], data()["Row"][3:]])
     assert problem.try_step().x_norm == pytest.approx(np.linalg.norm(free))
 
@@ -177,3 +181,82 @@ def test_a_result_between_updates_changes_nothing_of_the_trust_region() -> None:
         radii.append(session.step().tr_radius)
         assert radii[-1] <= 3 * small
     assert radii[0] == radii[1]
+
+
+# -- intermediates -----------------------------------------------------------------------------------------------------
+
+V, E = op.dims("V E")
+n, e = op.indices(V, E)
+Y, B, Z = op.Unknown("Y", (V,)), op.Array("B", (V,)), op.Array("Z", (V,))
+held = op.Array("held", (V,), dtype=bool)
+rate, scale = op.params("rate scale")
+a, b = op.Graph("edges", E, (V, V))[e]
+
+
+@functools.cache
+def with_funcs() -> op.Solver:
+    """Two intermediates that are stored when data is bound, one that is inlined, one that moves with Y."""
+    grown, cheap, bent, length = *(op.Func(name, (V,)) for name in ("grown", "cheap", "bent")), op.Func("length", (E,))
+    grown[n], length[e] = op.exp(rate * B[n]), 1 + (B[a] - B[b]) ** 2
+    cheap[n], bent[n] = Z[n] * Z[n], op.sin(Y[n]) * Z[n] + grown[n]
+    energy = op.Energy(
+        fit=scale * (Y[n] - grown[n]),
+        tie=(Y[a] - Y[b]) * length[e],
+        low=Y[n] * cheap[n],
+        bent=bent[n] * Y[n],
+        fixed={Y: held[n]},
+    )
+    storage = dict(grown=FuncStorage.VALUES, length=FuncStorage.VALUES, bent=FuncStorage.PARTIALS)
+    schedule = [FuncSchedule(f.name, storage.get(f.name, FuncStorage.INLINE)) for f in energy.problem.funcs]
+    return build(energy, "float64", schedule)
+
+
+def data_of_funcs() -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    own = {name: rng.normal(size=7) for name in ("Y", "B", "Z")}
+    return own | dict(held=np.arange(7) == 2, rate=0.5, scale=2.0, edges=np.array([[0, 1], [1, 4], [5, 6], [3, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "runs"),
+    [
+        (dict(B=np.linspace(0, 1, 7)), 1),
+        (dict(rate=0.25, Z=np.ones(7)), 1),
+        (dict(edges=np.array([[2, 3], [1, 4], [5, 6], [6, 0]])), 1),
+        (dict(rate=0.5), 0),  # as it was
+        (dict(Z=np.ones(7)), 0),
+        (dict(scale=1.0, Y=np.zeros(7), held=np.arange(7) == 5), 0),
+        ({}, 0),
+    ],
+    ids=lambda c: " ".join(c) or "nothing" if isinstance(c, dict) else str(c),
+)
+def test_stored_intermediates_of_data_are_computed_when_it_changes(
+    changes: dict[str, Any], runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = with_funcs().start(data_of_funcs(), **OFF)
+    session.step()
+    fresh = with_funcs().start(data_of_funcs() | session.x() | changes, **OFF)
+    ran, queue = [], CpuExecutor.queue
+
+    def noted(executor: CpuExecutor, group: Group, *more: Any, **options: Any) -> None:
+        ran.append(group)
+        queue(executor, group, *more, **options)
+
+    monkeypatch.setattr(CpuExecutor, "queue", noted)
+    session.update(**changes)
+    for s in (session, fresh):
+        s.step()
+    assert ran.count(Group.FUNCS) == runs
+    np.testing.assert_array_equal(session["Y"], fresh["Y"])
+
+
+def test_stored_intermediates_follow_sizes() -> None:
+    session = with_funcs().start(data_of_funcs(), **OFF)
+    smaller = {name: value[:5] for name, value in data_of_funcs().items() if np.shape(value) == (7,)}
+    smaller |= dict(edges=np.array([[0, 1], [4, 2]]))
+    session.update(**smaller)
+    fresh = with_funcs().start(data_of_funcs() | smaller, **OFF)
+    for s in (session, fresh):
+        s.step()
+    np.testing.assert_array_equal(session["Y"], fresh["Y"])
+    assert session["Y"].shape == (5,)

@@ -12,7 +12,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from bench import __main__ as program
-from bench import bandwidth, compile_times, overhead, race, throughput
+from bench import bandwidth, compile_times, overhead, preconditioners, race, schedules, throughput
 from bench.bandwidth import CopyMeter
 from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
@@ -30,13 +30,13 @@ SIZE = 32
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements are repeated as little as can be, and move little."""
-    monkeypatch.setattr(race, "_REPEAT_SECONDS", 0.02)
+    monkeypatch.setattr(race, "REPEAT_SECONDS", 0.02)
     monkeypatch.setattr(bandwidth, "MEMORY_BYTES", 2**20)
-    monkeypatch.setattr(bandwidth, "_SECONDS", 1e-3)
-    monkeypatch.setattr(throughput, "_SECONDS", 1e-3)
-    monkeypatch.setattr(throughput, "_RUNS", 2)
+    monkeypatch.setattr(bandwidth, "SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "SECONDS", 1e-3)
+    monkeypatch.setattr(throughput, "RUNS", 2)
     monkeypatch.setattr(compile_times, "FIRST_SOLVE_SIZE", SIZE)
-    monkeypatch.setattr(compile_times, "_WARM_RUNS", 1)
+    monkeypatch.setattr(compile_times, "WARM_RUNS", 1)
 
 
 @pytest.fixture(params=program.CASES)
@@ -71,10 +71,32 @@ def test_bytes_of_each_array_are_counted_once(name: str, itemsize: int, apply_jt
     assert explain(traffic.pcg(itemsize)).endswith(f"= {pcg} bytes/pixel")
 
 
+@pytest.mark.parametrize(
+    ("matrix", "names"),
+    [(False, ["jacobi", "block_jacobi", "multigrid"]), (True, ["block_jacobi", "cholesky", "jacobi", "multigrid"])],
+)
+def test_preconditioners_are_priced_in_iterations_with_the_first(matrix: bool, names: list[str]) -> None:
+    rows = list(preconditioners.measure(program.load_case("laplacian"), 24, "float32", matrix=matrix))
+    assert [row.preconditioner for row in rows] == names
+    assert rows[0].iteration == 1
+    assert all(row.solve > 0 and row.iterations >= 1 for row in rows)
+
+
+@pytest.mark.parametrize(("name", "ways"), [("mesh_deformation", 4), ("shape_from_shading", 3)])
+def test_every_way_of_storing_is_timed_beside_its_count(name: str, ways: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "ENOUGH", 0.0)
+    rows = list(schedules.measure(program.load_case(name), 24, "float32"))
+    assert len({row.way for row in rows}) == ways
+    assert all(row.nanoseconds > 0 for row in rows)
+    (chosen,) = (row for row in rows if row.is_chosen)
+    counts = [row.counted for row in rows if row.counted is not None]
+    assert chosen.counted == min(counts, default=None)
+
+
 @pytest.mark.parametrize("method", ["gn", "lm"])
 def test_an_iteration_is_timed_beside_its_kernels(method: Literal["gn", "lm"], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overhead, "_RUNS", 2)
-    monkeypatch.setattr(overhead, "_REPEAT", 2)
+    monkeypatch.setattr(overhead, "RUNS", 2)
+    monkeypatch.setattr(overhead, "REPEAT", 2)
     row = overhead.measure(method, "float64", "jacobi")
     assert 0 < row.kernels < row.iteration
     assert row.overhead == row.iteration - row.kernels
@@ -287,9 +309,9 @@ def test_a_curve_knows_when_a_cost_was_reached() -> None:
 
 def test_a_copy_moves_what_it_says() -> None:
     meter = CopyMeter(threads=2)
-    meter._source[:1000] = 7.0
+    meter.source[:1000] = 7.0
     assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
-    assert (meter._target[:1000] == 7.0).all()
+    assert (meter.target[:1000] == 7.0).all()
 
 
 def test_the_program_leaves_json_and_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

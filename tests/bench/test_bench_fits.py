@@ -59,7 +59,7 @@ def _parameters(formula: nist.Formula) -> int:
         return rational[formula]
     for n in range(2, 10):
         try:
-            formula(nist._NUMPY, np.ones(n), np.full((2, 3), 2.0))
+            formula(nist.IN_NUMPY, np.ones(n), np.full((2, 3), 2.0))
         except IndexError:
             continue
         return n

@@ -71,12 +71,12 @@ def test_what_is_asked_of_a_device_is_counted(device: EmulatedDevice) -> None:
 
 def test_a_copy_copies_what_it_says(device: EmulatedDevice) -> None:
     meter = GpuCopyMeter(device, 2**16)
-    meter._source[...] = 7.0
+    meter.source[...] = 7.0
     assert meter.memory().bytes_moved == 2**16
-    meter._target[...] = 0.0
-    meter._by_kernel(1000)()
-    assert (meter._target[:1000] == 7.0).all()
-    assert (meter._target[1000:] == 0.0).all()
+    meter.target[...] = 0.0
+    meter.by_kernel(1000)()
+    assert (meter.target[:1000] == 7.0).all()
+    assert (meter.target[1000:] == 0.0).all()
     assert meter.measure(8 * 1000).bytes_moved == 8 * 1000
     assert meter.measure(2**20).bytes_moved == 2**16
 
@@ -134,7 +134,7 @@ def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevi
     launch = bench.executor.launch
 
     def recorded(kernel: Any, work: int, **options: Any) -> None:
-        launched.append((kernel.name, int(bench.executor.context.max_iterations)))
+        launched.append((kernel.name, int(bench.executor.context.limits.max_iterations)))
         launch(kernel, work, **options)
 
     bench.executor.launch = recorded  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ def test_the_matrix_from_products_is_that_of_the_jacobian(name: str, device: Emu
         cusparse.two_products(bench, bench.stacked(p), J),
         cusparse.formed(bench, bench.stacked(p), found, ""),
     ):
-        assert beside._error(peer.to_host(peer.run()), reference) < 1e-5
+        assert beside.relative_error(peer.to_host(peer.run()), reference) < 1e-5
         assert peer.nbytes > 8 * expected.nnz
 
 
@@ -301,7 +301,7 @@ def test_everything_goes_on_after_a_failure(
         ):
             assert name in names
         kept = dict(real(e))
-        program_of = lambda: e._program([sys.executable, "-c", "print('2 passed')"], 30.0)  # noqa: E731
+        program_of = lambda: e.output_of([sys.executable, "-c", "print('2 passed')"], 30.0)  # noqa: E731
         return [
             ("broken", lambda: failing().name),
             ("said", program_of),

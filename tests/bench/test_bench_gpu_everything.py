@@ -27,7 +27,7 @@ def test_the_sanitizer_runs_short_measurements_in_memory_of_their_own(
 ) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(Everything, "_program", lambda self, command, seconds: commands.append(command))
+    monkeypatch.setattr(Everything, "output_of", lambda self, command, seconds: commands.append(command))
     begun.sanitizer("memcheck", 60.0)
     (command,) = commands
     assert command[0] == "/bin/compute-sanitizer"
@@ -39,7 +39,7 @@ def test_the_sanitizer_runs_short_measurements_in_memory_of_their_own(
 def test_a_program_that_does_not_end_is_stopped(
     at_the_end: str, last: str, begun: Everything, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(everything, "_GRACE", 1.0)
+    monkeypatch.setattr(everything, "GRACE", 1.0)
     lines = ("import time", "try:", "  print('on', flush=True)", "  time.sleep(60)", "except KeyboardInterrupt:")
     endless = "\n".join([*lines, f"  {at_the_end}"])
-    assert begun._program([sys.executable, "-c", endless], 3.0) == f"stopped after 3 s: {last}"
+    assert begun.output_of([sys.executable, "-c", endless], 3.0) == f"stopped after 3 s: {last}"

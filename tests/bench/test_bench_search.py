@@ -150,7 +150,7 @@ def test_rounding_is_that_of_the_dtype() -> None:
 
 
 def test_a_solver_that_stops_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = solving._run
+    run = solving.run_once
 
     def early(solver: object, landscape: Landscape, data: dict[str, object], *way: str) -> object:
         outcome, _ = run(solver, landscape, data, *way)  # type: ignore[arg-type, misc]
@@ -159,7 +159,7 @@ def test_a_solver_that_stops_too_early_is_found(monkeypatch: pytest.MonkeyPatch)
 
     ways = Ways(["float64"], ["lm"], ["auto"])
     assert {r.verdict for r in solving.search("linear", range(3), ways)} <= {"right", "short"}
-    monkeypatch.setattr(solving, "_run", early)
+    monkeypatch.setattr(solving, "run_once", early)
     assert {r.verdict for r in solving.search("linear", range(3), ways)} == {"WRONG"}
 
 

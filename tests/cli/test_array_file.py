@@ -200,7 +200,7 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez_compressed(tmp_path / "data.npz", A=np.zeros(2_000_000), B=np.zeros(2_000_000))
-    monkeypatch.setattr(array_file, "_memory", lambda: 20_000_000)
+    monkeypatch.setattr(array_file, "machine_memory", lambda: 20_000_000)
     refusal(tmp_path / "data.npz", "its arrays take 0.0 GiB, and this machine has 0.0")
 
 

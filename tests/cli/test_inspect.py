@@ -180,14 +180,56 @@ energy = op.Energy(reg=X[a] - X[b])
     assert "edges[i0, 1]" in inspect(path, "--source", "evalF").output
 
 
+WITH_FUNCS = """
+import optpy as op
+H, W = op.dims("H W")
+i, j = op.indices(H, W)
+X, A = op.Unknown("X", (H, W)), op.Array("A", (H, W))
+B, known = op.Func("B", (H, W)), op.Func("known", (H, W))
+B[i, j] = op.vector(op.exp(op.sin(X[i, j]) * X[i, j + 1]), X[i, j])
+known[i, j] = A[i, j] > 0
+energy = op.Energy(fit=op.where(known[i, j], B[i, j] - B[i, j + 1], 0))
+"""
+
+
+def test_funcs(tmp_path: Path) -> None:
+    path = tmp_path / "funcs.py"
+    path.write_text(WITH_FUNCS)
+    assert rows(inspect(path), "Unknowns, arrays, graphs, params, Funcs") == [
+        ["X", "unknown", "(H,", "W)", "float64"],
+        ["A", "array", "(H,", "W)", "float64"],
+        ["B", "Func", "(H,", "W,", "2)", "float64"],
+        ["known", "Func", "(H,", "W)", "bool"],
+    ]
+    lines = inspect(path, "--schedule").output.splitlines()
+    dear, reason, known, other = lines[:4]
+    assert known == "func known: values; in the cost inline"
+    assert dear == "func B: values and partials; in the cost inline"
+    for text in (reason, other):
+        assert text.startswith("    at each point of a product with J^T J, ")
+    assert "partials.B" in inspect(path, "--source", "jacobian").output
+
+
 def test_the_schedule_is_printed_with_its_reasons(file: Path) -> None:
     run = inspect(file, "--schedule")
     assert run.exit_code == 0
     choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
     assert all(line.startswith("    ") and line.strip() for line in reasons)
-    assert {line.partition(" ")[0] for line in choices} <= {"residual", "layout"}
+    assert {line.partition(" ")[0] for line in choices} <= {"residual", "normal", "layout"}
     assert "layout (H, W): planar" in choices
+    assert "normal J^T J: matrix-free, with coarser levels of the grid below it" in choices
     assert "Stencils" not in run.output
+
+
+def test_the_schedule_and_the_source_are_those_of_the_device(file: Path) -> None:
+    run = inspect(file, "--schedule", "--device", "cuda", "--dtype", "float32")
+    assert run.exit_code == 0
+    choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
+    assert all(line.startswith("    ") and line.strip() for line in reasons)
+    assert "sweep pcg_start_0: 4 points at a time" in choices
+    assert not any(line.startswith("sweep") for line in inspect(file, "--schedule").output.splitlines())
+    assert "OPTPY_FN void applyJTJ_0(" in inspect(file, "--source", "applyJTJ", "--device", "cuda").output
+    assert "applyJTJ" in inspect(file, "--device", "cuda").output
 
 
 def test_the_schedule_of_a_graph_counts_what_each_way_costs(tmp_path: Path) -> None:

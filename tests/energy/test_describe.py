@@ -68,3 +68,19 @@ def test_latex_shows_the_cost_and_every_residual() -> None:
     for part in [r"\tfrac{1}{2}", r"r_{\mathrm{reg[1]}}", r"\begin{pmatrix}", "w_{reg}"]:
         assert part in text
     assert text.count("{") == text.count("}")
+
+
+def test_the_summary_lists_what_is_declared() -> None:
+    B, near = op.Func("B", (N, M)), op.Func("near", (N, M))
+    B[i, j] = op.vector(X[i, j], w * A[i, j])
+    near[i, j] = A[i, j] > 0
+    energy = op.Energy(fit=op.where(near[i, j], B[i, j] - B[i + 1, j], 0), fixed={X: near[i, j]})
+    assert repr(energy).splitlines() == [
+        "Energy: 1/2 sum of squares of",
+        "  fit  (N, M, 2)  reads A, X, w_reg",
+        "unknowns: X (N, M)",
+        "arrays: A (N, M)",
+        "params: w_reg",
+        "funcs: near (N, M) bool, B (N, M, 2)",
+        "fixed: X where near[i, j]",
+    ]

@@ -277,7 +277,7 @@ def test_levels_that_control_c_has_cut_short_are_built_again(monkeypatch: pytest
     session.step()
     assert len(calls) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(multigrid, "_is_slow", lambda *_: True)  # the levels are worn
+        patch.setattr(multigrid, "is_slow", lambda *_: True)  # the levels are worn
         with pytest.raises(KeyboardInterrupt):
             session.step()
     session.step()

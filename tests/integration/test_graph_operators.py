@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import optpy as op
+from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.energy.gradients import check_gradients
 from optpy.ir import Group
@@ -38,7 +39,7 @@ i, j = op.indices(H, W)
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "ACCESSES_PER_THREAD", 1)
         yield
 
 
@@ -271,7 +272,7 @@ def test_generated_code_has_no_warnings(compiler: str, way: Way, monkeypatch: py
     energy = op.Energy(
         reg=A[e] * op.sin(X[a]) - U[e] * X[b], match=Image[pixel] * X[p][0] - Image[pixel[0] + 1, pixel[1]]
     )
-    source = build(energy, "float32", by_hand(energy, way)).source()
+    source = derive(energy.problem, "float32", by_hand(energy, way)).listing.source
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
     with flags_behind(*["-O1"] * (compiler == "gcc")):  # as for users it takes long
         assert compile_c(source, name="energy", werror=True).path.exists()

@@ -151,7 +151,7 @@ def test_the_residual_may_be_computed_afresh_in_every_form(
     way: Way, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A is applied to delta in the place of p: also in the passes that store J p."""
-    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "ACCESSES_PER_THREAD", 1)
     d = data(40, 120)
     found = build(SMOOTHING, "float64", by_hand(SMOOTHING, way)).solve(
         d, residual_reset_period=2, threads=threads, **TIGHT
@@ -189,14 +189,14 @@ def test_multigrid_preconditions_grids_that_graphs_point_into(way: Way, rank: in
 
 def test_incidence_is_built_once_for_the_same_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     built = 0
-    build_table = Connectivity._build
+    build_table = Connectivity.build_table
 
     def counted(self: Connectivity, key: TableKey) -> Any:
         nonlocal built
         built += 1
         return build_table(self, key)
 
-    monkeypatch.setattr(Connectivity, "_build", counted)
+    monkeypatch.setattr(Connectivity, "build_table", counted)
     solver = build(SMOOTHING, "float64")
     d = data(20, 50)
     solver.solve(d, **TIGHT)

@@ -12,10 +12,10 @@ import scipy.sparse.linalg
 
 import optpy as op
 from bench.search.solving import Ways, search
-from optpy.energy.data.binding import bind
 from optpy.ir import VectorKind
 from optpy.solver.result import Status
 from optpy.solver.safe_point import UNDISTURBED
+from tests.support.bound_problem import bound_problem
 from tests.support.deep import but_deep
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
@@ -253,9 +253,7 @@ PINNED = op.Energy(
 def test_asking_what_is_left_leaves_what_is_fixed_alone(dtype: Any) -> None:
     a = 5 + np.random.default_rng(0).normal(size=30).astype(dtype)
     solver = op.compile(PINNED, device="cpu", dtype=dtype)
-    bound = bind(PINNED.problem, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
-    problem = solver.compiled.instance(bound, 1)
-    problem.bind(bound.arrays, bound.params)
+    problem = bound_problem(solver, dict(X=a.copy(), A=a, weight=1.0, stiffness=1e3), dtype)
     unit, unknown = float(np.finfo(dtype).eps), X.field
     cost = problem.evaluate().total
     problem.linearise()

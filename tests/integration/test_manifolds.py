@@ -101,9 +101,9 @@ def test_a_step_moves_every_unknown_along_its_manifold(size: float, dtype: Any, 
     for u in EVERYTHING.problem.unknowns:
         grid = tuple(ops.bound.sizes[d] for d in u.dims)
         step = size * rng.normal(size=(*grid, tangent(u).channels))
-        ops.problem._buffers.write(vector(VectorKind.DELTA, u), step)
-        ops.problem._executor.queue(Group.STEP)
-        found = ops.problem._buffers.read(candidate(u)).astype(np.float64)
+        ops.problem.buffers.write(vector(VectorKind.DELTA, u), step)
+        ops.problem.executor.queue(Group.STEP)
+        found = ops.problem.buffers.read(candidate(u)).astype(np.float64)
         expected = np.array([MOVES[u.name](data[u.name][n], step[n]) for n in np.ndindex(grid)]).reshape(found.shape)
         if u.name in ("R3", "T3"):
             expected[..., :4] *= np.sign(np.sum(expected[..., :4] * found[..., :4], axis=-1, keepdims=True))
@@ -118,7 +118,7 @@ def test_the_norms_of_a_step_are_those_of_the_tangent() -> None:
     data = dict(T=poses(np.random.default_rng(0), 5))
     ops = Operators(energy, data)
     step = np.random.default_rng(1).normal(size=(5, 6))
-    ops.problem._buffers.write(vector(VectorKind.DELTA, T.field), step)
+    ops.problem.buffers.write(vector(VectorKind.DELTA, T.field), step)
     found = ops.problem.try_step()
     assert found.step_norm == pytest.approx(np.linalg.norm(step))
     assert found.x_norm == pytest.approx(np.sqrt(5 + np.sum(data["T"][:, 4:] ** 2)))

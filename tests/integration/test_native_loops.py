@@ -18,6 +18,7 @@ from optpy.solver.minimizer import Minimizer
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from tests.support.bound_problem import bound_problem
 from tests.support.warping import arap_data, arap_energy
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
@@ -103,7 +104,8 @@ PRECONDITIONERS = [None, "jacobi", "block_jacobi"]
 def test_conjugate_gradients_take_the_steps_of_the_reference(
     energy: op.Energy, data: dict[str, Any], preconditioner: Any, radius: float, period: int
 ) -> None:
-    problem = started(energy, data, preconditioner=preconditioner)._problem
+    problem = bound_problem(op.compile(energy, "cpu", np.float64), data)
+    problem.set_preconditioner(preconditioner)
     reference = Reference(energy, data, preconditioner).problem
     problem.trace = []
     limits = LinearLimits(max_iterations=12, residual_reset_period=period)
@@ -139,7 +141,7 @@ def test_a_whole_solve_takes_the_path_of_the_reference(energy: op.Energy, data: 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optpy.kernels.runtime.executor._ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr("optpy.kernels.runtime.executor.ACCESSES_PER_THREAD", 1)
     solver = op.compile(ARAP, device="cpu", dtype=dtype)
     data = arap_data(70, 90)
     first, *others = (solver.solve(data, max_iterations=4, threads=n) for n in (1, 2, 3, 5))

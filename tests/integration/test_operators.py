@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import optpy as op
+from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
-from optpy.ir import ResidualSchedule, VectorKind
+from optpy.ir import FuncSchedule, FuncStorage, ResidualSchedule, VectorKind
 from optpy.kernels.runtime import cpu, executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
@@ -36,7 +37,7 @@ EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+        patch.setattr(executor, "ACCESSES_PER_THREAD", 1)
         yield
 
 
@@ -90,8 +91,9 @@ def test_float32_is_as_close_as_its_precision(random: RandomEnergy) -> None:
 
 
 def check_stencils(random: RandomEnergy, way: ResidualSchedule) -> None:
-    """With J, J p or both stored at the points of grids."""
-    solver = build(random.energy, "float64", stencils_by_hand(random.energy, way))
+    """With J, J p or both stored at the points of grids, and all intermediates."""
+    funcs = [FuncSchedule(f.name, FuncStorage.PARTIALS, in_cost=True) for f in random.energy.problem.funcs]
+    solver = build(random.energy, "float64", [*stencils_by_hand(random.energy, way), *funcs])
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
 
@@ -118,7 +120,7 @@ def test_every_routine_of_many_energies(flags: Flags, random: RandomEnergy, way:
 N, H, W, K = op.dims("N H W K")
 n, m = op.indices(N, N)
 i, j, k = op.indices(H, W, K)
-COMPILERS = {"zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
+COMPILERS = {"zig": f"{toolchain.zig_binary()} cc", "gcc": "gcc"}
 
 
 def every_function() -> op.Energy:
@@ -224,7 +226,7 @@ def test_functions_are_exact_where_their_formulas_are_not(dtype: Any) -> None:
 def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
         pytest.skip(f"no {compiler} on this machine")
-    source = op.compile(every_function(), "cpu", dtype).source()
+    source = derive(every_function().problem, np.dtype(dtype).name).listing.source
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
     assert compile_c(source, name="energy", werror=True).path.exists()
 

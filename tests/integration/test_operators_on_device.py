@@ -53,7 +53,7 @@ def solver_on(gpu: Device, energy: op.Energy, dtype: str, way: Way = None, deter
 
 
 def executor(ops: Operators) -> CudaExecutor:
-    return cast(CudaExecutor, ops.problem._executor)
+    return cast(CudaExecutor, ops.problem.executor)
 
 
 # -- grids -----------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_unknowns_of_no_dims_alone(gpu: Device) -> None:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_indices_of_64_bits(gpu: Device, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_executor, "_SMALL", 0)
+    monkeypatch.setattr(cuda_executor, "SHORT_INDICES", 0)
     for energy, data in (
         (STENCILS, data_of_stencils(33, 3, 40, 2)),
         (TIES, data_of_ties(20, 50)),
@@ -242,8 +242,8 @@ LANES = {1: (10**9, 10**9), 32: (1, 10**9), 256: (1, 1)}
 
 def everywhere(lanes: int, patch: pytest.MonkeyPatch) -> None:
     short, long = LANES[lanes]
-    patch.setattr(cuda_executor, "_SHORT", short)
-    patch.setattr(cuda_executor, "_LONG", long)
+    patch.setattr(cuda_executor, "WARP_LENGTH", short)
+    patch.setattr(cuda_executor, "BLOCK_LENGTH", long)
 
 
 @pytest.mark.whole_blocks

@@ -18,6 +18,7 @@ from optpy.api.session import Session
 from optpy.energy.data.binding import bind
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.tables import Connectivity
+from tests.support.bound_problem import bound_problem, record_problems
 from tests.support.emulator.emulated_device import EmulatedDevice
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -64,7 +65,7 @@ def test_work_for_a_device_that_is_not_current_is_seen_by_these_tests(emulated: 
     with pytest.raises(AssertionError, match="another device is the thread's current one"):
         bind(ENERGY.problem, data(), np.float64, emulated.xp)
     with pytest.raises(AssertionError, match="another device is the thread's current one"):
-        compiled.start(data())._problem.evaluate()
+        bound_problem(compiled, data()).evaluate()
 
 
 def test_all_work_is_done_with_the_device_current_in_any_thread(emulated: EmulatedDevice) -> None:
@@ -132,9 +133,9 @@ def test_tables_are_shared_only_once_they_have_been_built(
         patch.setattr(emulated, "to_host", lambda array: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             compiled.start(data())
-    assert compiled.compiled._connectivity == {}
+    assert compiled.compiled.last_connectivity == {}
     compiled.start(data())
-    assert list(compiled.compiled._connectivity) == list(ENERGY.graphs)
+    assert list(compiled.compiled.last_connectivity) == list(ENERGY.graphs)
 
 
 # -- whose memory the data is in -----------------------------------------------------------------------------------
@@ -196,9 +197,10 @@ def test_the_device_holds_no_second_copy_of_the_data(emulated: EmulatedDevice, m
 
 
 def test_the_old_memory_is_free_before_the_new_is_taken(solver: op.Solver, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = record_problems(monkeypatch)
     session = solver.start(data(), **OPTIONS)
     session.step()
-    old = weakref.ref(session._problem._buffers)
+    old = weakref.ref(made.pop().buffers)
     alive: list[bool] = []
 
     def allocated(*arguments: Any) -> Buffers:

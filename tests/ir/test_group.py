@@ -26,10 +26,6 @@ def test_a_group_is_found_by_its_fields() -> None:
         Group.of(Task.SMOOTH, Preconditioning.BLOCKS)
 
 
-def test_what_native_code_solves_with_is_not_on_gpus() -> None:
-    assert {g for g in Group if not g.on_gpu} == {Group.NORMAL, *(g for g in Group if g.endswith("_stored"))}
-
-
 def test_values_stored_at_a_linearisation_serve_what_runs_there_and_not_at_candidates() -> None:
     found = {g.value for g in Group if g.reads_stored}
     assert found == {"jacobian", "evalJTF", "evalJTF_block", "applyJTJ", "applyJTJ_damped", "modelcost"}

@@ -61,8 +61,8 @@ def test_auto_comes_back_to_multigrid_where_the_other_has_nothing_to_gain(n: int
 
 def test_errors_of_short_waves_are_waited_for_before_multigrid_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever leaves more than a fiftieth of ||r|| is under suspicion here, as solves that end early are."""
-    monkeypatch.setattr("optpy.linear.multigrid.solve._MISJUDGED", 0.0)
-    monkeypatch.setattr("optpy.linear.method._UNREDUCED", 0.02)
+    monkeypatch.setattr("optpy.linear.multigrid.solve.MISJUDGED", 0.0)
+    monkeypatch.setattr("optpy.linear.method.UNREDUCED", 0.02)
     energy, data = poisson(60)
     result = op.solve(energy, data, device="cpu", dtype=np.float64)
     assert result.success

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from optpy.linear.registry import CPU_ONLY, REGISTRY
-from optpy.solver.options import PreconditionerName
 from tests.linear.assembled.test_assembled import uneven, uneven_data
 from tests.support.any_right_hand_side import check
 from tests.support.multigrid_cases import bending, values_of
@@ -50,8 +48,3 @@ def test_a_manifold_may_come_first(preconditioner: Any) -> None:
         B=rng.normal(size=(50, 3)), edges=rng.integers(0, n, (50, 2)),
     )  # fmt: skip
     check(energy, data, preconditioner)
-
-
-def test_the_options_name_the_preconditioners_of_the_registry() -> None:
-    assert {*get_args(PreconditionerName)} == {record.option for record in REGISTRY}
-    assert {"cholesky"} == CPU_ONLY

@@ -98,7 +98,7 @@ def test_what_is_not_made_in_time_leaves_an_iteration_without_it(
     name: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step is that of one iteration with block-Jacobi, or Jacobi; and the next solve has time again."""
-    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "ACCESSES_PER_THREAD", 1)
     grid = name == "multigrid of a grid"
     energy, data = (bending(), values_of(bending(), (9, 11))) if grid else (uneven(), uneven_data(60, 150))
     problem = prepared(energy, data, "multigrid" if grid else name, threads)

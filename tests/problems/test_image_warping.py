@@ -50,7 +50,7 @@ def test_the_astronaut_is_pinned_at_its_border_and_pulled_by_discs() -> None:
 def test_a_disc_turns_as_one_piece() -> None:
     identity = image_warping.pixel_places(21, 21)
     constraints = np.full_like(identity, -1)
-    image_warping._constrain(constraints, identity, Handle((10, 10), (8, 9), radius=3, turn=90))
+    image_warping.constrain(constraints, identity, Handle((10, 10), (8, 9), radius=3, turn=90))
     assert (constraints >= 0).all(axis=-1).sum() == 29  # whole points in a circle of radius 3
     np.testing.assert_allclose(constraints[10, 10], [8, 9], atol=1e-5)
     np.testing.assert_allclose(constraints[10, 12], [8, 11], atol=1e-5)  # what was right is now below

@@ -46,11 +46,27 @@ def test_the_derivatives_are_right() -> None:
     op.check_gradients(shape_from_shading.energy, data, raise_exception=True)
 
 
+def test_intermediates_change_neither_residuals_nor_derivatives() -> None:
+    data, energy, inline = shape_from_shading.relief(12).data, shape_from_shading.energy, shape_from_shading.inline
+    data["X"] = data["X"] + 0.003 * np.random.default_rng(0).normal(size=data["X"].shape)
+    assert [f.name for f in energy.problem.funcs] == ["B", "whole"]
+    assert not inline.problem.funcs
+    found, expected = energy.residuals(data), inline.residuals(data)
+    for name, values in expected.items():
+        assert values.any()
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12)
+    J, expected_J = energy.jacobian(data).toarray(), inline.jacobian(data).toarray()
+    np.testing.assert_allclose(J, expected_J, rtol=1e-12, atol=1e-12 * np.abs(expected_J).max())
+
+
 @needs_statue
 def test_the_statue_costs_what_it_costs_elsewhere() -> None:
     data = shape_from_shading.statue().data
     assert data["D"].shape == (480, 640)
-    assert shape_from_shading.energy.cost(data) == pytest.approx(128.722776, abs=1e-6)
+    for energy in (shape_from_shading.energy, shape_from_shading.inline):
+        assert energy.cost(data) == pytest.approx(128.722776, abs=1e-6)
+    found, expected = (e.jacobian(data) for e in (shape_from_shading.energy, shape_from_shading.inline))
+    assert np.abs(found - expected).max() < 1e-12 * np.abs(expected).max()
 
 
 @pytest.mark.optimised

@@ -123,22 +123,22 @@ def test_each_grid_has_a_layout_and_a_reason() -> None:
     assert "graphs" in stored["E"].reason
 
 
-def test_a_grid_that_has_a_multigrid_is_planar_though_graphs_reach_it() -> None:
+def test_a_grid_that_is_solved_on_as_a_whole_is_planar_though_graphs_reach_it() -> None:
     energy = op.Energy(smooth=X[v] - X[v + 1], at=op.sin(X[a]))
     derived = routines_of(energy)
     assert isinstance(derived.coupling, ir.Coupling)
     routines = [r for found in derived.groups.values() for r in found]
     assert (ir.Extent("V"),) in gathered_grids(routines)
-    (grid,) = (x for x in layouts(routines, derived.coupling) if x.dims == (ir.Extent("V"),))
+    (grid,) = (x for x in layouts(routines, derived.coupling, Target.CPU) if x.dims == (ir.Extent("V"),))
     assert not grid.interleaved
-    assert "multigrid" in grid.reason
+    assert "solves on the grid" in grid.reason
     without = ir.Uncoupled("none")
-    assert next(x for x in layouts(routines, without) if x.dims == grid.dims).interleaved
+    assert next(x for x in layouts(routines, without, Target.CPU) if x.dims == grid.dims).interleaved
 
 
 def test_a_layout_by_hand_is_that_of_the_program() -> None:
     decided = of_everything()
-    planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, "by hand") for x in decided.layouts))
+    planar = replace(decided, layouts=tuple(GridLayout(x.dims, False, reason="by hand") for x in decided.layouts))
     assert derive(EVERYTHING.problem, "float64", planar).listing.symbols.interleaved == set()
     assert derive(EVERYTHING.problem, "float64").listing.symbols.interleaved == decided.interleaved != set()
 

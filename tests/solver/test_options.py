@@ -25,11 +25,9 @@ def test_defaults() -> None:
 
 
 def test_every_option_is_documented_and_checked() -> None:
-    from optpy.solver.options import _CHECKS
-
-    names = [f.name for f in dataclasses.fields(SolveOptions)]
-    assert sorted(_CHECKS) == sorted(names)
-    for name in names:
+    for name in [f.name for f in dataclasses.fields(SolveOptions)]:
+        with pytest.raises(OptionError, match=f"'?{name}'?"):
+            SolveOptions(**{name: object()})  # type: ignore[arg-type]
         assert f"{name}:" in (SolveOptions.__doc__ or "") or f"{name}, " in (SolveOptions.__doc__ or "")
 
 
@@ -77,11 +75,6 @@ def test_every_foreign_name_leads_to_an_option_of_ours() -> None:
 @pytest.mark.parametrize(
     ("option", "meant"),
     [
-        ({"preconditioner": "none"}, "None"),
-        ({"preconditioner": "jacobbi"}, "'jacobi'"),
-        ({"preconditioner": "Block-Jacobi"}, "'block_jacobi'"),
-        ({"preconditioner": "None"}, "None"),
-        ({"preconditioner": "amg"}, "'multigrid'"),
         ({"method": "LM"}, "'lm'"),
         ({"method": "Gauss-Newton"}, "'gn'"),
         ({"method": "levenberg_marquardt"}, "'lm'"),
@@ -98,9 +91,6 @@ def test_a_value_that_is_nearly_right_leads_to_the_one_meant(option: dict[str, A
     [
         {"method": "newton"},
         {"method": "none"},
-        {"preconditioner": "nonsense"},
-        {"preconditioner": "one"},
-        {"preconditioner": False},
         {"verbose": 10},
     ],
 )
@@ -114,7 +104,7 @@ def test_where_nothing_is_nearly_right_nothing_is_suggested(option: dict[str, An
     [
         {"method": "newton"},
         {"method": None},
-        {"preconditioner": "ilu"},
+        {"preconditioner": False},
         {"max_iterations": -1},
         {"max_iterations": True},
         {"max_iterations": 10.0},

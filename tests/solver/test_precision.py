@@ -170,8 +170,8 @@ def noisy(noise: float = 1e-5) -> ReferenceProblemWith:
         def linearise(self) -> float:
             self.inner.linearise()
             direction = rng.normal(size=12)
-            self.inner._g = self.inner._g + noise * root @ (direction / np.linalg.norm(direction))
-            return float(np.max(np.abs(self.inner._g)))
+            self.inner.g = self.inner.g + noise * root @ (direction / np.linalg.norm(direction))
+            return float(np.max(np.abs(self.inner.g)))
 
     return NoisyGradient(ReferenceProblem({"fit": ReferenceTerm(lambda x: A @ x - y, lambda x: A)}, np.zeros(12)))
 

@@ -130,8 +130,8 @@ class NoisyGradient(ReferenceProblemWith):
     def linearise(self) -> float:
         self.inner.linearise()
         direction = self._rng.normal(size=len(self._root))
-        self.inner._g = self.inner._g + self._noise * self._root @ (direction / np.linalg.norm(direction))
-        return float(np.max(np.abs(self.inner._g)))
+        self.inner.g = self.inner.g + self._noise * self._root @ (direction / np.linalg.norm(direction))
+        return float(np.max(np.abs(self.inner.g)))
 
 
 def noisy(noise: float) -> tuple[Summary, float]:

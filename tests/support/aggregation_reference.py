@@ -149,7 +149,7 @@ def inverse_of_blocks(D: Real, m: int, tolerance: float) -> tuple[Real, NDArray[
 
 def gauss_seidel(A: Real, m: int, tolerance: float) -> Real:
     """The matrix of a forward sweep from 0."""
-    chunk = np.arange(len(A)) // (aggregation._CHUNK * m)
+    chunk = np.arange(len(A)) // (aggregation.CHUNK * m)
     same = chunk[:, None] == chunk
     block = np.arange(len(A)) // m
     inverse, _ = inverse_of_blocks(A, m, tolerance)

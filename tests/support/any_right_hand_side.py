@@ -26,7 +26,7 @@ def check(energy: op.Energy, data: dict[str, Any], preconditioner: Any, device: 
     problem.set_preconditioner(preconditioner)
     problem.linearise()
     problem.damp(DAMPED)
-    linear, executor = problem._linear_solver, problem._executor
+    linear, executor = problem.linear_solver, problem.executor
 
     def vector(kind: VectorKind) -> Real:
         parts = [executor.host(problem.read_vector(kind, u)).ravel() for u in energy.problem.unknowns]

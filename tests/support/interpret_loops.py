@@ -146,7 +146,7 @@ class LoopInterpreter(Interpreter):
         match key:
             case ir.Access():
                 return self._read(reads[key].operand) if self._all(reads[key].guards) else 0.0
-            case ir.LocalName():
+            case ir.LocalName() | ir.Hoisted():
                 return float(self._names[key.name])
             case ir.Scalar():
                 return float(self._bound.params[key.name])
@@ -174,6 +174,8 @@ class LoopInterpreter(Interpreter):
                 self._block(self._functions[s.name].body)
             case loops.Let():
                 names[s.name] = self._integer(s.value)
+            case loops.LetNumber():
+                names[s.name] = self._values[s.value]
             case loops.LetFlag():
                 names[s.name] = self._all(s.conditions)
             case loops.Lookup():
@@ -199,8 +201,10 @@ class LoopInterpreter(Interpreter):
             case loops.Declare() | loops.OverLanes():
                 pass
             case loops.Skip():
-                if not self._solved(s.index):
+                if not self._condition(s.flag):
                     raise _Continue
+            case loops.MaskLoad():
+                names[s.name] = self._solved(s.domain, self._integer(s.row))
             case _:
                 self._vector(s)
 
@@ -268,9 +272,11 @@ class LoopInterpreter(Interpreter):
                 length = self._bound.sizes[domain[-1].dim] if domain else 1
                 last = str(domain[-1]) if domain else "only"
                 for at in range(math.prod(self._bound.sizes[i.dim] for i in domain)):
-                    names |= {"lane": 0, "row": at // length, last: at % length}
-                    if not isinstance(s, loops.Tiles) or s.mask is None or self._solved(s.domain):
-                        self._step({}, s.body)
+                    row = at // length
+                    names |= {"lane": 0, "row": row, last: at % length}
+                    if isinstance(s, loops.Tiles):  # each strip is one row
+                        self._step({"top": row, "end": row + 1, "tiles.tall": 1}, s.strip)
+                    self._step({}, s.body)
             case loops.Vectors():
                 dims = tuple(i.dim for i in s.domain)
                 solved = self.field(solved_field(dims))[:, 0] if s.mask is not None else None
@@ -289,11 +295,11 @@ class LoopInterpreter(Interpreter):
         for i in reversed(domain):
             number, self._names[str(i)] = divmod(number, self._bound.sizes[i.dim])
 
-    def _solved(self, domain: ir.Domain) -> bool:
+    def _solved(self, domain: ir.Domain, row: int) -> bool:
         dims = tuple(i.dim for i in domain)
         last = self._names[str(domain[-1])] if domain else 0
         length = self._bound.sizes[dims[-1]] if dims else 1
-        return bool(self.field(solved_field(dims))[self._names["row"] * length + last, 0])
+        return bool(self.field(solved_field(dims))[row * length + last, 0])
 
     def _segments(self, dims: tuple[ir.Extent, ...], solved_only: bool) -> Iterator[tuple[int, int, int]]:
         """Runs of points of one row: two to a row, or each point that is solved for alone."""

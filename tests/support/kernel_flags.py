@@ -22,7 +22,7 @@ from optpy.linear.multigrid import native as multigrid
 
 Flags = Callable[[], tuple[str, ...]]
 
-_KEPT: dict[Flags, WeakKeyDictionary[Energy, plan._Kept]] = {}
+_KEPT: dict[Flags, WeakKeyDictionary[Energy, plan.CompiledCode]] = {}
 """What energies have been compiled to, by the flags: one that several tests share has solvers of each."""
 
 
@@ -67,7 +67,7 @@ def compiled_with(more: Flags) -> Iterator[None]:
             return compile_c(source, name=name, parts=whole, werror=werror, what=what)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "_KEPT", _KEPT.setdefault(more, WeakKeyDictionary()))
+        patch.setattr(plan, "COMPILED", _KEPT.setdefault(more, WeakKeyDictionary()))
         for module in (cpu, solvers, multigrid):
             patch.setattr(module, "compile_c", compile_with_them)
         yield

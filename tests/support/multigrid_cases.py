@@ -10,7 +10,7 @@ import numpy as np
 
 import optpy as op
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import bind
+from tests.support.bound_problem import bound_problem
 
 D_, H, W, K = op.dims("D H W K")
 
@@ -93,8 +93,4 @@ def poisson(n: int) -> tuple[op.Energy, dict[str, Any]]:
 
 
 def compiled(energy: op.Energy, values: dict[str, Any], threads: int = 1, dtype: Any = np.float64) -> CompiledProblem:
-    solver = op.compile(energy, "cpu", dtype)
-    bound = bind(energy.problem, values, dtype)
-    made = solver.compiled.instance(bound, threads)
-    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
-    return made
+    return bound_problem(op.compile(energy, "cpu", dtype), values, dtype, threads)

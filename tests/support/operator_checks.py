@@ -46,7 +46,7 @@ class Operators:
         self._solved = {u: solved_elements(energy.problem, u, on_host) for u in energy.problem.unknowns}
         self.unknowns = energy.problem.unknowns
         self.problem = solver.compiled.instance(self.bound, threads)
-        self.problem._buffers.provide(self.problem._buffers.memory)
+        self.problem.buffers.provide(self.problem.buffers.memory)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.compiled.connectivity(self.bound))
 
@@ -67,7 +67,7 @@ class Operators:
 
     def _memory(self, written: bool = False) -> Iterator[tuple[Any, Any]]:
         """Of each field: all bytes, with paddings, and the elements alone, or all that may be written."""
-        buffers = self.problem._buffers
+        buffers = self.problem.buffers
         for f, memory in buffers.memory.items():
             assert memory.base.dtype == np.uint8
             rows, _ = buffers.shape(f.dims)
@@ -79,7 +79,7 @@ class Operators:
         return self.bound.xp.asarray(value, blocking=True) if self._on_gpu else value
 
     def _on_host(self, value: Any) -> NDArray[Any]:
-        return self.problem._executor.host(value)
+        return self.problem.executor.host(value)
 
     def linearise(self, preconditioner: Any = "jacobi") -> float:
         self.problem.set_preconditioner(preconditioner)
@@ -94,15 +94,15 @@ class Operators:
         start = 0
         for u in self.unknowns:
             n = self.elements(u) * ir.tangent(u).channels
-            self.problem._buffers.write(vector(kind, u), self._on_device(value[start : start + n]))
+            self.problem.buffers.write(vector(kind, u), self._on_device(value[start : start + n]))
             start += n
 
     def apply(self, p: Real, damped: bool = False) -> tuple[Real, float]:
         """(J^T J + D) p and p.Ap."""
         self.put(VectorKind.P, p)
         group = Group.of(Task.PRODUCT, damped=damped)
-        self.problem._executor.queue(group)
-        return self.get(VectorKind.AP), self.problem._executor.totals(group)["pAp"]
+        self.problem.executor.queue(group)
+        return self.get(VectorKind.AP), self.problem.executor.totals(group)["pAp"]
 
     def model_cost_change(self, delta: Real) -> float:
         self.put(VectorKind.DELTA, delta)
@@ -111,13 +111,13 @@ class Operators:
     def blocks(self, u: ir.Field) -> Real:
         """The blocks of J^T J that linearise left: (elements, channels, channels)."""
         blocks = vector(VectorKind.C, u, blocks=True)
-        packed = self._on_host(self.problem._buffers.read(blocks)).reshape(self.elements(u), blocks.channels)
+        packed = self._on_host(self.problem.buffers.read(blocks)).reshape(self.elements(u), blocks.channels)
         n = range(ir.tangent(u).channels)
         return np.array([[packed[:, block_channel(u, a, b)] for b in n] for a in n], np.float64).transpose(2, 0, 1)
 
     def assembled(self, damped: bool) -> Real | None:
         """The assembled J^T J (+ D) as a dense matrix over the stacked unknowns; None where the energy has none."""
-        executor, linear = self.problem._executor, self.problem._linear_solver
+        executor, linear = self.problem.executor, self.problem.linear_solver
         if not isinstance(executor, CpuExecutor) or isinstance(executor.program.normal, ir.Uncoupled):
             return None
         assert isinstance(linear, LinearSolver)
@@ -216,7 +216,7 @@ def check_blocks(ops: Operators, J: Real, epsilon: float) -> None:
         columns = J[:, start : start + ops.elements(u) * channels].reshape(len(J), ops.elements(u), channels)
         start += ops.elements(u) * channels
         expected = np.einsum("rea,reb->eab", columns, columns)
-        if ops.problem._linear_solver.blocks:
+        if ops.problem.linear_solver.blocks:
             near(ops.blocks(u), expected, (J**2).sum(axis=0).max(initial=0), epsilon)
         else:  # there are no routines for blocks only where all are diagonal
             assert not (expected * (1 - np.eye(channels))).any()

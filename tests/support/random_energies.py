@@ -95,6 +95,7 @@ class Draw:
         self.window = op.Dim("K")
         self.unknowns = self._unknowns()
         self.arrays: list[Any] = []
+        self.funcs: list[Any] = []
         self.params = list(op.params("w v"))
 
     def choose(self, options: Sequence[Any]) -> Any:
@@ -122,6 +123,23 @@ class Draw:
         self.arrays.append(a)
         self.text.append(repr(a))
         return a
+
+    def _func(self) -> Any:
+        """An intermediate over a grid of its own: a condition, a number or two; it may read those before it."""
+        dims = self.choose([self.main, self.main, self.main[:1], self.main[-1:]])
+        loops = op.indices(*dims)
+        space = Space([loops] if len(dims) == 1 else list(loops), list(dims))
+        if self.chance(3):
+            formula = self.condition(space, 1)
+        else:
+            formula = self.number(space, self.choose([1, 2]))
+            if self.chance(3):
+                formula = op.vector(formula, self.number(space, 1))
+        made = op.Func(f"F{len(self.funcs)}", dims)
+        made[loops] = formula
+        self.funcs.append(made)
+        self.text.append(f"{made!r} = {formula!r}")
+        return made
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +178,7 @@ class Draw:
         return abs(offset)
 
     def read(self, of: Any, space: Space) -> Any:
-        """A scalar read of an array or an unknown."""
+        """A scalar read of an array, an unknown or an intermediate."""
         value = of[tuple(self._index(d, n, space) for n, d in enumerate(of.dims))]
         return value[self.choose(range(of.channels))] if of.channels else value
 
@@ -173,6 +191,9 @@ class Draw:
     # -- formulas --------------------------------------------------------------------------------------------------
 
     def condition(self, space: Space, depth: int) -> Any:
+        flags = [f for f in self.funcs if f.field.dtype == "bool"]
+        if flags and self.chance(2):
+            return self.read(self.choose(flags), space)
         kinds = ["bool", "uint8", "int32", "two int32", "value", "bounds", "number", "unknown", "and", "or", "not"]
         kind = self.choose(kinds)
         if kind == "bool":
@@ -200,6 +221,8 @@ class Draw:
         return ~self.condition(space, depth - 1)
 
     def leaf(self, space: Space) -> Any:
+        if self.funcs and self.chance(2):
+            return self.read(self.choose(self.funcs), space)
         kind = self.choose(["unknown", "unknown", "unknown", "array", "param", "number", "value"])
         if kind == "unknown":
             return self.read(self.choose(self.unknowns), space)
@@ -277,6 +300,8 @@ class Draw:
         return found
 
     def energy(self) -> RandomEnergy:
+        for _ in range(self.choose([0, 1, 2, 3])):
+            self._func()
         made = [self.residual() for _ in range(self.choose([2, 1, 3, 4]))]
         terms = {"a": made[0]} | ({"b": made[1:]} if len(made) > 1 else {})
         fixed = self.fixed()

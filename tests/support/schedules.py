@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Literal
 
 import optpy as op
-from optpy.energy.derive.funcs import derive_funcs, linearised_residuals
 from optpy.energy.derive.linearised import linearise
+from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.routines import linearised
 from optpy.ir import ResidualSchedule, Target
 from optpy.scheduling.funcs import schedule_funcs
 from optpy.scheduling.residuals import cheapest, gathers, scatters
-from optpy.scheduling.schedule import schedule_residuals
+from optpy.scheduling.schedule import schedule_linearised
 from optpy.scheduling.stencils import is_stencil
 
 GATHERS = gathers("every")
@@ -42,7 +42,8 @@ def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[Residual
 
 def routines_of(energy: op.Energy, way: Way = None, target: Target = Target.CPU) -> ProblemRoutines:
     """The routines of an energy as they are derived for a target, before they are scheduled."""
-    funcs = derive_funcs(energy.problem, schedule_funcs(energy.problem))
-    sources = linearised_residuals(energy.problem, funcs)
-    residuals = schedule_residuals(sources, target, by_hand(energy, way))
-    return problem_routines(energy.problem, sources, funcs, residuals)
+    problem = energy.problem
+    schedule = schedule_funcs(problem)
+    linear = linearised_problem(problem, schedule.funcs)
+    schedule = schedule_linearised(linear, schedule, target, by_hand(energy, way))
+    return problem_routines(problem, linear, schedule)

@@ -59,22 +59,22 @@ def test_pickling_is_refused() -> None:
 
 def test_unused_nodes_are_freed() -> None:
     gc.collect()
-    before = len(nodes._interned)
+    before = len(nodes.interned_nodes)
     e: Expr | None = call(OPERATIONS["sin"], add(real("only_here"), mul(x, y)))
-    assert len(nodes._interned) > before
+    assert len(nodes.interned_nodes) > before
     del e
     gc.collect()
-    assert len(nodes._interned) == before
+    assert len(nodes.interned_nodes) == before
 
 
 def test_a_node_takes_the_place_of_its_equal_that_is_no_more() -> None:
     """As where one thread builds a node while another one drops its equal, and takes it out too late."""
-    stale = nodes._Interned(Const())
+    stale = nodes.NodeReference(Const())
     stale.key = (Const, 123457)
-    nodes._interned[stale.key] = stale
+    nodes.interned_nodes[stale.key] = stale
     assert stale() is None
     node = const(123457)
-    nodes._forget(stale)
+    nodes.forget(stale)
     assert const(123457) is node
 
 
@@ -259,7 +259,7 @@ def test_the_child_of_a_fork_builds_and_drops_nodes_though_another_thread_held_t
     held, ended = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with nodes._lock:
+        with nodes.interning_lock:
             held.set()
             ended.wait()
 

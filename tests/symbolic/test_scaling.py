@@ -140,9 +140,9 @@ def no_collection() -> Iterator[None]:
 @pytest.mark.parametrize("depth", but_deep([3000, 10_000], (3000,)))  # Python's stack is 1000 deep
 @pytest.mark.usefixtures("no_collection")
 def test_deep_expressions_do_not_recurse(depth: int) -> None:
-    before = len(nodes._interned)
+    before = len(nodes.interned_nodes)
     e = sine_chain(depth)
-    assert len(nodes._interned) - before > 2 * depth
+    assert len(nodes.interned_nodes) - before > 2 * depth
     d = Derivative([e], [x])
     slope_of_e = d.partial(e, x)
     jvp = d.jvp(e, {x: y})
@@ -156,7 +156,7 @@ def test_deep_expressions_do_not_recurse(depth: int) -> None:
     assert count([e]).function == depth
     assert repr(e).endswith("+ x") or repr(e).startswith("t0 = ")
     del e, d, slope_of_e, jvp, factored, replaced
-    assert len(nodes._interned) <= before + 10
+    assert len(nodes.interned_nodes) <= before + 10
 
 
 def test_deep_polynomials_do_not_recurse() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -11,14 +12,15 @@ from optpy import ir
 from optpy.energy.check.diagnosis import GridIndex, Read
 from optpy.energy.check.evaluation import LeafValues
 from optpy.energy.data.binding import BoundData
-from optpy.symbolic.expr import Expr
+from optpy.energy.language.written_out import written_out
+from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.traverse import variables
 
 
 @final
 class AtPoint:
-    """The values of leaves at a point, where no unknown on a manifold has moved.
+    """The values of leaves at a point, intermediates among them, where no unknown on a manifold has moved.
 
     Args:
         domain: of the residual.
@@ -36,8 +38,12 @@ class AtPoint:
         return np.broadcast_to(values, self._slab.shape)[self._at]
 
     def __call__(self, key: Any) -> float:
-        moved = isinstance(key, ir.Access) and key.field.role is ir.Role.TANGENT
-        return 0.0 if moved else float(self._here(self._leaf_values(key)))
+        role = key.field.role if isinstance(key, ir.Access) else None
+        if role is ir.Role.TANGENT:
+            return 0.0
+        if role is ir.Role.FUNC:
+            return self.values(written_out([var(key)], attrgetter("values")))[0]
+        return float(self._here(self._leaf_values(key)))
 
     def values(self, roots: Iterable[Expr]) -> list[float]:
         """Of expressions."""

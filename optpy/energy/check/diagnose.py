@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Elements named for each finding."""
-_COLUMNS: Final = 1200
+MOST_COLUMNS: Final = 1200
 """Unknown numbers up to which the null space is computed: the work grows with their cube."""
-_WORK: Final = 10**11
+_MOST_WORK: Final = 10**11
 """Rows times columns squared, up to which it is."""
 _ROUNDING: Final = 1e-12
 """A sum of derivatives is 0 if it is below this times the sum of their magnitudes."""
@@ -100,7 +100,7 @@ class _Sight:
         self._changes = np.zeros(len(self._shifted), np.bool_)
         rows = sum(math.prod(_shape(r, bound)) for r in problem.residuals)
         small = min(n, int(np.count_nonzero(self.free)))
-        self._kept: list[csr_matrix] | None = [] if small <= _COLUMNS and rows * small**2 <= _WORK else None
+        self._kept: list[csr_matrix] | None = [] if small <= MOST_COLUMNS and rows * small**2 <= _MOST_WORK else None
 
     def look_at(self, residual: ir.Residual) -> None:
         """All of a residual, slab by slab."""

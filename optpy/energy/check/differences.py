@@ -22,11 +22,11 @@ UNDECIDED: Final = 1
 DISAGREES: Final = 2
 """Verdicts on a derivative, from the best to the worst."""
 
-_LEVELS = 5
+_HALVINGS = 5
 """Steps that are always tried; further ones where these do not agree."""
-_MOST_LEVELS = 45
+_MOST_HALVINGS = 45
 _FIRST_STEP = 2.0**-8
-"""Relative to max(1, |x|), and a power of two, so that x + h is not rounded; halved at every level."""
+"""Relative to max(1, |x|), and a power of two, so that x + h is not rounded; halved each time."""
 _ULPS = 8.0
 """The shortest step, in units in the last place."""
 _BLURRED = 0.1
@@ -132,7 +132,7 @@ class Differences:
     def compared(self, groups: Iterable[NDArray[np.intp]]) -> Iterator[Compared]:
         """The derivatives by each group of columns. Several groups are evaluated at a time."""
         waiting = iter(groups)
-        steps_of_each = _LEVELS + 1
+        steps_of_each = _HALVINGS + 1
         while batch := [
             self._group(g) for g in islice(waiting, max(1, self._function.at_a_time // (2 * steps_of_each)))
         ]:
@@ -149,23 +149,23 @@ class Differences:
 
     def _first_steps(self, group: _Group) -> Iterator[Floats]:
         """The steps that are always tried, and last the shortest that rounding allows within the tolerance."""
-        for level in range(_LEVELS):
-            yield 0.5**level * _FIRST_STEP * self._function.scale
+        for halvings in range(_HALVINGS):
+            yield 0.5**halvings * _FIRST_STEP * self._function.scale
         yield self._shortest(group.column_of, self._tolerance * group.scale)
 
     def _compared(self, group: _Group, first: Sequence[_Central]) -> Compared:
         shortest = self._shortest(group.column_of, _BLURRED * group.scale)
         tableau = Tableau()
-        for step, central, rounding in first[:_LEVELS]:
+        for step, central, rounding in first[:_HALVINGS]:
             tableau.add(central, rounding, near=group.near(step, shortest))
         found = Compared.of(group, tableau, self._tolerance)
-        _, local, rounding = first[_LEVELS]
+        _, local, rounding = first[_HALVINGS]
         with np.errstate(invalid="ignore"):
             same = np.abs(tableau.best - local) <= 2 * (tableau.error + rounding + self._tolerance * group.scale)
         settled = (found.verdict == AGREES) & same
         if settled.all():
             return found
-        last, _, _ = first[_LEVELS - 1]
+        last, _, _ = first[_HALVINGS - 1]
         for step, central, rounding in self._central((group, step) for step in self._further_steps(group, shortest)):
             # What a row is told depends on its own column only, however far other columns still go.
             shorter = group.widths(step) < group.widths(last)
@@ -175,8 +175,8 @@ class Differences:
 
     def _further_steps(self, group: _Group, shortest: Floats) -> Iterator[Floats]:
         """Down to the shortest that rounding allows."""
-        for level in range(_LEVELS, _MOST_LEVELS):
-            step = np.maximum(0.5**level * _FIRST_STEP * self._function.scale, shortest)
+        for halvings in range(_HALVINGS, _MOST_HALVINGS):
+            step = np.maximum(0.5**halvings * _FIRST_STEP * self._function.scale, shortest)
             yield step
             if (step == shortest)[group.columns].all():
                 break

@@ -147,9 +147,11 @@ class DisplacedResiduals:
         return change
 
     def row_index(self, label: str, row: int) -> tuple[int, ...]:
+        """The index within a residual, (*domain, component), of a row of J."""
         return tuple(int(n) for n in np.unravel_index(row - self.rows[label].start, self._shapes[label]))
 
     def element(self, column: int) -> tuple[str | None, tuple[int, ...]]:
+        """The name of the unknown, and the index of the number in it, that a column of J belongs to."""
         for u in self._unknowns:
             grid = tuple(self._bound.sizes[d] for d in u.dims)
             shape = (*grid, ir.tangent(u).channels) if u.channel_axis else grid

@@ -71,10 +71,12 @@ class GradientReport:
 
     @property
     def max_error(self) -> float:
+        """The largest relative error among the worst entries; 0 where nothing was checked."""
         return max((w.error for w in self.worst.values()), default=0.0)
 
     @property
     def passed(self) -> bool:
+        """Whether every worst entry agrees."""
         return all(w.verdict == "agrees" for w in self.worst.values())
 
     def __bool__(self) -> bool:

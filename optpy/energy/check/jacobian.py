@@ -94,6 +94,7 @@ class Columns:
 
     @classmethod
     def of(cls, problem: ir.Problem, bound: BoundData) -> Columns:
+        """The columns of a problem at the sizes, and with the masks, of bound data."""
         solved = {ir.tangent(u): solved_elements(problem, u, bound) for u in problem.unknowns}
         counts = [s.size * u.channels for u, s in solved.items()]
         return cls(solved, _first(solved, counts), sum(counts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optpy import ir
 from optpy.energy.check.at_point import AtPoint
-from optpy.energy.check.diagnosis import GridIndex
+from optpy.energy.check.diagnosis import GridIndex, Read
 from optpy.energy.check.jacobian import Columns, Partials
 from optpy.energy.check.steep import steep_operation
 from optpy.energy.data.binding import BoundData
@@ -22,26 +22,28 @@ _READS: Final = 8
 
 
 def explain_values(
-    residuals: Sequence[ir.Residual], values: Mapping[str, NDArray[Any]], terms: Collection[str], dtype: str
+    problem: ir.Problem, values: Mapping[str, NDArray[Any]], terms: Collection[str], bound: BoundData
 ) -> str:
-    """Names the residual that is not finite, and its element.
+    """Names the residual that is not finite, its element, and what it reads there, intermediates among it.
 
     Args:
-        residuals: of the energy.
+        problem: the problem.
         values: each residual by its label, (*domain, components).
         terms: those whose cost is not finite.
-        dtype: of the solve.
+        bound: the data, in main memory.
     """
-    for r in residuals:
+    for r, with_funcs in zip(problem.residuals, problem.with_funcs, strict=True):
         bad = ~np.isfinite(values[r.label])
         if r.term in terms and bad.any():
             at = tuple(map(int, np.argwhere(bad)[0]))
+            here = AtPoint(r.domain, bound, at[:-1])
+            read = _shown([*here.reads([with_funcs.components[at[-1]]]), *here.reads([r.components[at[-1]]])])
             return (
-                f"the residual {_named(r)} is {values[r.label][at]} at {_place(r, at[:-1], at[-1])}; "
+                f"the residual {_named(r)} is {values[r.label][at]} at {_place(r, at[:-1], at[-1])}; it reads {read}. "
                 f"{int(bad.sum())} of its {bad.size} values are not finite at the initial values. "
                 "Guard the expression with op.where, or start elsewhere"
             )
-    return f"the squares of the term(s) {', '.join(terms)} overflow {dtype}: scale the energy"
+    return f"the squares of the term(s) {', '.join(terms)} overflow {bound.dtype}: scale the energy"
 
 
 def explain_gradient(
@@ -130,14 +132,18 @@ def _infinite_text(slope: _Slope, bound: BoundData) -> str:
     root = slope.residual.linearised[slope.component]
     steep = steep_operation(root, slope.by, here)
     cause = steep.cause if steep else "their product along the way overflows"
-    read = sorted(here.reads([steep.node if steep else root]), key=lambda r: (r.name, r.index or (), r.channel or 0))
-    found = [str(r) for r in read]
-    shown = ", ".join(found[:_READS]) + (", ..." if len(found) > _READS else "")
+    shown = _shown(here.reads([steep.node if steep else root]))
     cure = f"{steep.cure}, guard" if steep and steep.cure else "Guard"
     return (
         f"{_beginning(slope, here)}: {cause}; it reads {shown}. {slope.count} of its {slope.total} derivatives are not "
         f"finite at the initial values. {cure} the expression with op.where, or start elsewhere"
     )
+
+
+def _shown(reads: Iterable[Read]) -> str:
+    """The first of what is read, each once; what is not finite, which only intermediates can be, comes first."""
+    found = sorted(set(reads), key=lambda r: (np.isfinite(r.value), r.name, r.index or (), r.channel or 0))
+    return ", ".join(map(str, found[:_READS])) + (", ..." if len(found) > _READS else "")
 
 
 def _overflow_text(slope: _Slope, bound: BoundData, dtype: str) -> str:

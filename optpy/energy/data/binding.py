@@ -206,6 +206,10 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
         raise DataError(f"data is a mapping from names to arrays and numbers, not a {type(data).__name__}")
     known = _names(problem)
     unknown = [k for k in data if k not in known]
+    for func in problem.funcs if unknown else ():
+        if func.name in unknown:
+            what = f"{func.name!r} is a Func: it is computed by its formula, and not bound"
+            raise DataError(f"{what}; numbers that are given are an op.Array", func.location)
     if unknown:
         lower = {name.lower(): name for name in known}
         close = difflib.get_close_matches(str(unknown[0]).lower(), lower, n=1)

@@ -1,4 +1,4 @@
-"""The sparsity of J^T J: the elements of the unknowns that it couples, as a multigrid preconditioner needs it."""
+"""The sparsity of J^T J: the elements of the unknowns that it couples, as levels of their grid need them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from optpy.ir import Access, Coupling, EdgeCoupling, Extent, Field, FieldChannel
 from optpy.symbolic.affine import Affine, Atom
 
 _MOST_COUPLED = 1024
-"""Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves."""
+"""Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves, by
+reasoning: all of a row are read in each sweep."""
 
 
 def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -> Coupling | Uncoupled:
-    """The coupling, or why multigrid would not apply: the unknowns stand on several grids, or distances depend on the
-    place, or some dim is not coupled at all, or the stencils are so large that it would not pay.
+    """The coupling, or why there are no levels of a grid: the unknowns stand on several grids, or distances depend on
+    the place, or some dim is not coupled at all, or the stencils are so large that it would not pay.
 
     Distances between two slots of an edge depend on the data; they are left to be checked against it.
     """

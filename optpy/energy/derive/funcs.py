@@ -12,12 +12,26 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from optpy.energy.derive.linearised import LinearisedFuncs, LinearisedResidual, linearise
-from optpy.energy.derive.materialised import dtype_of, in_memory, store_func
+from optpy.energy.derive.materialised import dtype_of, func_memory, in_memory, store_func
 from optpy.energy.derive.stopped import reads_unknown
 from optpy.energy.derive.sums import DerivedSum, derived_sum, read_from, summing
 from optpy.energy.language.written_out import Formulas, with_formulas
-from optpy.ir import Assignment, Field, FuncSchedule, FuncStorage, Problem, Residual, Routine, canonical_domain
+from optpy.ir import (
+    Access,
+    Assignment,
+    Definition,
+    Field,
+    FuncSchedule,
+    FuncStorage,
+    Problem,
+    Residual,
+    Routine,
+    Scalar,
+    canonical_domain,
+    graphs_in,
+)
 from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import variables
 
 
 @final
@@ -150,13 +164,34 @@ def depends_on_unknowns(func: Field, others: Collection[Field]) -> bool:
     return reads_unknown(func.definition.linearised) or not set(others).isdisjoint(func.definition.funcs)
 
 
+def data_of_stored(problem: Problem, memory: Iterable[Field]) -> frozenset[str]:
+    """The names of the data from which intermediates are stored when data are bound: they stand until one changes.
+
+    Args:
+        problem: whose intermediates they are.
+        memory: the fields that are stored.
+    """
+    stored = {f.name for f in memory}
+    moving: set[Field] = set()
+    reads: dict[Field, frozenset[str]] = {}
+    for func in problem.funcs:
+        assert func.definition is not None
+        reads[func] = _data_of(func.definition).union(*(reads[f] for f in func.definition.funcs))
+        if depends_on_unknowns(func, moving):
+            moving.add(func)
+    return frozenset().union(*(reads[f] for f in reads if f not in moving and func_memory(f.name) in stored))
+
+
+def _data_of(definition: Definition) -> frozenset[str]:
+    """The names of the arrays, params and graphs that a formula reads by itself."""
+    keys = [v.key for v in variables(definition.linearised)]
+    arrays = {k.field.name for k in keys if isinstance(k, Access)}
+    return frozenset(
+        arrays | {k.name for k in keys if isinstance(k, Scalar)} | set(map(str, graphs_in(definition.values)))
+    )
+
+
 def value_formulas(func: Field, others: Formulas) -> tuple[Expr, ...]:
     """The values of an intermediate in terms of others' formulas."""
     assert func.definition is not None
     return tuple(with_formulas(func.definition.values, others))
-
-
-def linearised_residuals(problem: Problem, funcs: DerivedFuncs) -> list[LinearisedResidual]:
-    """Every residual with its derivatives, by the chain rule through intermediates."""
-    pairs = zip(problem.residuals, problem.with_funcs, strict=True)
-    return [linearise(r, with_funcs, funcs.linearised) for r, with_funcs in pairs]

@@ -71,6 +71,7 @@ class LoopNames:
     shared: dict[Hashable, tuple[SumLoop, ...]] = field(default_factory=dict)
 
     def next(self) -> str:
+        """A name that no loop of this gather has yet."""
         self.count += 1
         return f"k{self.count - 1}"
 
@@ -188,6 +189,7 @@ class GatheredSum:
     _locals: list[LocalSum] = field(default_factory=list)
 
     def add(self, view: View, contributions: Mapping[Hashable, Expr]) -> None:
+        """Add expressions, by the keys of their outputs, in the coordinates of a view, times its guard."""
         names = {k: e for k, e in contributions.items() if e is not ZERO}
         if not view.loops:
             for key, e in names.items():

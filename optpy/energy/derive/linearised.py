@@ -31,6 +31,7 @@ class LinearisedResidual:
 
     @property
     def accesses(self) -> list[Access]:
+        """The accesses to unknowns that any component depends on, each once, in the order of their partials."""
         return list(dict.fromkeys(a for p in self.partials for a in p))
 
 

@@ -48,11 +48,16 @@ def store_func(
 ) -> tuple[LinearisedResidual, list[Assignment]]:
     """An intermediate with its value, and its derivatives where they are stored, read from memory; and the stores."""
     domain = source.residual.domain
-    value, stores = in_memory(f"func.{name}", domain, source.values, dtype_of(source.values))
+    value, stores = in_memory(func_memory(name), domain, source.values, dtype_of(source.values))
     if storage is not FuncStorage.PARTIALS:
         return replace(source, values=tuple(map(value, source.values))), stores
     partial, own = in_memory(f"partials.{name}", domain, [d for p in source.partials for d in p.values()])
     return _with_entries(source, value, partial), stores + own
+
+
+def func_memory(name: str) -> str:
+    """The name of the field that holds the values of an intermediate."""
+    return f"func.{name}"
 
 
 def dtype_of(values: Iterable[Expr]) -> str:

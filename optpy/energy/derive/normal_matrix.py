@@ -21,7 +21,6 @@ from optpy.ir import (
     Residual,
     Role,
     Routine,
-    Uncoupled,
     canonical_domain,
     point,
 )
@@ -30,31 +29,39 @@ from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, split_co
 from optpy.symbolic.factor import factor
 
 _MOST_CHANNELS = 12
-"""Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time."""
+"""Rows of a block at most: beyond, one block is a page of memory, and dense algebra on it takes its time. It is what
+native code has been made for (``MAX_BLOCK`` of the factorisation), and not set by a benchmark."""
+
+
+def matrix_obstacle(unknowns: Sequence[Field], sources: Sequence[LinearisedResidual]) -> str | None:
+    """The reason why there is no matrix: unknowns stand on several grids, or have many channels, or sums are read."""
+    dims, channels = unknowns[0].dims, sum(u.channels for u in unknowns)
+    other = next((u for u in unknowns if u.dims != dims), None)
+    if other is not None:
+        return f"'{unknowns[0]}' and '{other}' stand on different grids"
+    if not dims:
+        return "its unknowns stand on no grid"
+    if summed := next((s.residual.label for s in sources for a in s.accesses if a.field not in unknowns), None):
+        return f"'{summed}' reads a sum, which couples all that is summed"
+    return (
+        f"{channels} numbers are unknown at each point, more than {_MOST_CHANNELS}"
+        if channels > _MOST_CHANNELS
+        else None
+    )
 
 
 def normal_matrix(
     sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
-) -> tuple[NormalMatrix | Uncoupled, list[Routine]]:
-    """The matrix, and the routines that store what its blocks are made of; or why there is none: the unknowns stand on
-    several grids, or have many channels.
+) -> tuple[NormalMatrix, list[Routine]]:
+    """The matrix, and the routines that store what its blocks are made of.
 
     Args:
         sources: the linearised residuals.
-        unknowns: what they are differentiated by (tangents, on manifolds).
+        unknowns: what they are differentiated by (tangents, on manifolds); without a ``matrix_obstacle``.
         fixed: rows and columns of fixed elements are 0.
     """
     dims = unknowns[0].dims
     elements = tuple((u, a) for u in unknowns for a in range(u.channels))
-    other = next((u for u in unknowns if u.dims != dims), None)
-    if other is not None:
-        return Uncoupled(f"'{unknowns[0]}' and '{other}' stand on different grids"), []
-    if not dims:
-        return Uncoupled("its unknowns stand on no grid"), []
-    if len(elements) > _MOST_CHANNELS:
-        return Uncoupled(f"{len(elements)} numbers are unknown at each point, more than {_MOST_CHANNELS}"), []
-    if summed := next((s.residual.label for s in sources for a in s.accesses if a.field not in unknowns), None):
-        return Uncoupled(f"'{summed}' reads a sum, which couples all that is summed"), []
     number = {e: n for n, e in enumerate(elements)}
     terms: list[NormalTerm] = []
     stores: list[tuple[Residual, Sequence[Assignment]]] = []

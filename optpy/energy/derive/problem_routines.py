@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
-from optpy.energy.derive.coupling import coupling
 from optpy.energy.derive.damping import damping
 from optpy.energy.derive.funcs import DerivedFuncs
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.derive.normal_matrix import normal_matrix
+from optpy.energy.derive.linearised_problem import LinearisedProblem
+from optpy.energy.derive.normal_matrix import matrix_obstacle, normal_matrix
 from optpy.energy.derive.routines import (
     Fixed,
     cost,
@@ -22,18 +22,18 @@ from optpy.energy.derive.routines import (
 )
 from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
 from optpy.energy.derive.sums import tangent_passes, under_names
-from optpy.energy.derive.updates import multigrid_routines, pcg_routines, step, stored_routines
+from optpy.energy.derive.updates import assembled_routines, pcg_routines, smoothed_routines, step
 from optpy.energy.language.written_out import func_accesses
 from optpy.errors import EnergyError
 from optpy.ir import (
     Coupling,
     Field,
     Group,
+    NormalForm,
     NormalMatrix,
     Problem,
-    ResidualSchedule,
     Routine,
-    Target,
+    Schedule,
     Uncoupled,
     tangent,
 )
@@ -46,46 +46,35 @@ class ProblemRoutines:
 
     Attributes:
         groups: the routines; a group has one routine for each domain or grid. Empty groups are left out.
-        coupling: of the unknowns, where a multigrid on their grid can precondition it; else why it cannot.
-        normal: J^T J as a sparse matrix, for other preconditioners, where there is no such coupling; else why not.
+        coupling: of the unknowns, where levels of their grid can precondition it; else why they cannot.
+        normal: J^T J as a sparse matrix, for other preconditioners, where the schedule has that; else why not.
     """
 
     groups: dict[Group, list[Routine]]
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
 
-    def on(self, target: Target) -> ProblemRoutines:
-        """Those that run on a target."""
-        if not target.gpu:
-            return self
-        return replace(self, groups={name: found for name, found in self.groups.items() if name.on_gpu})
 
-
-def problem_routines(
-    problem: Problem,
-    sources: Sequence[LinearisedResidual],
-    funcs: DerivedFuncs,
-    schedules: Sequence[ResidualSchedule] = (),
-) -> ProblemRoutines:
+def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Schedule) -> ProblemRoutines:
     """Derive all routines.
 
-    Block-Jacobi groups (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, multigrid's
-    (``..._multigrid``) only where it applies.
+    Groups of blocks (``..._block``) are there only if the blocks are not diagonal by symbolic zeros, those that smooth
+    (``..._smoothed``) only where there are levels of a grid, and those that store z (``..._stored``) where there is a
+    matrix.
 
     Args:
         problem: what is minimised.
-        sources: its linearised residuals.
-        funcs: the intermediates that they read.
-        schedules: of residuals over graphs, whether J and J p are stored and whether their edges add to what they read.
-            Those without one are gathered, and nothing of them is stored.
+        linear: with its derivatives.
+        schedule: of intermediates, by which it was linearised; of residuals, whether J and J p are stored and whether
+            their edges add to what they read (those without one are gathered, and nothing of them is stored); and the
+            form of J^T J.
     """
-    unknowns = problem.unknowns
-    by_label = {s.label: s for s in schedules}
+    funcs, coordinates = linear.funcs, linear.unknowns
+    by_label = {s.label: s for s in schedule.residuals}
     labels = {label for label, s in by_label.items() if s.scatter}
-    sources, jacobians = stored_jacobians(sources, by_label)
+    sources, jacobians = stored_jacobians(linear.residuals, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
     scattered = [s for s in sources if s.residual.label in labels]
-    coordinates = [tangent(u) for u in unknowns]
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     in_costs = funcs.in_costs(problem.with_funcs)
     groups: dict[Group, list[Routine]] = {
@@ -99,13 +88,14 @@ def problem_routines(
         **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
         **apply_jtj(gathered, scattered, coordinates, fixed, by_label, funcs.sums),
         Group.DAMPING: damping(coordinates, blocks=False),
-        Group.STEP: step(unknowns, fixed),
+        Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
     }
     if Group.GRADIENT_BLOCKS in groups:
         groups |= {Group.DAMPING_BLOCKS: damping(coordinates, blocks=True)}
         groups |= pcg_routines(coordinates, blocks=True)
-    return _with_levels_or_matrix(groups, sources, coordinates, fixed)
+    assert schedule.normal is not None
+    return _with_normal(groups, sources, coordinates, fixed, linear.coupling, schedule.normal.form)
 
 
 def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:
@@ -122,23 +112,30 @@ def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:
     return routines
 
 
-def _with_levels_or_matrix(
-    groups: dict[Group, list[Routine]], sources: Sequence[LinearisedResidual], unknowns: Sequence[Field], fixed: Fixed
+def _with_normal(
+    groups: dict[Group, list[Routine]],
+    sources: Sequence[LinearisedResidual],
+    unknowns: Sequence[Field],
+    fixed: Fixed,
+    coupled: Coupling | Uncoupled,
+    form: NormalForm,
 ) -> ProblemRoutines:
-    """The groups, and those of the preconditioners beyond block-Jacobi: a grid's multigrid, or what solves with J^T J.
+    """The groups, and those of the preconditioners that take J^T J in some form.
 
     Args:
         unknowns, fixed: in coordinates of the tangent spaces.
     """
-    coupled = coupling(sources, unknowns)
-    normal: NormalMatrix | Uncoupled
-    if isinstance(coupled, Coupling):
-        groups |= multigrid_routines(unknowns)
+    normal: NormalMatrix | Uncoupled = Uncoupled(
+        matrix_obstacle(unknowns, sources) or f"the schedule has J^T J {form.value}"
+    )
+    if form is NormalForm.LEVELS:
+        groups |= smoothed_routines(unknowns)
         normal = Uncoupled(
-            "its unknowns stand on one grid and are coupled with near neighbours, which has a multigrid of its own"
+            "its unknowns stand on one grid and are coupled with near neighbours, so that levels of the grid replace it"
         )
-    else:
+    elif isinstance(coupled, Coupling):
+        coupled = Uncoupled(f"the schedule has J^T J {form.value}")
+    if form is NormalForm.MATRIX:
         normal, groups[Group.NORMAL] = normal_matrix(sources, unknowns, fixed)
-        if isinstance(normal, NormalMatrix):
-            groups |= stored_routines(unknowns)
+        groups |= assembled_routines(unknowns)
     return ProblemRoutines({name: routines for name, routines in groups.items() if routines}, coupled, normal)

@@ -49,12 +49,12 @@ Built = tuple[dict[VectorKind, list[Expr]], list[Expr]]
 Builder = Callable[[Field, Preconditioned], Built]
 
 
-def _jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
+def _by_diagonal(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
     m = vector(M, unknown)
     return [mul(here(m, a), e) for a, e in enumerate(r)]
 
 
-def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
+def _by_blocks(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
     m = vector(M, unknown, blocks=True)
     n = range(unknown.channels)
     return [add(*(mul(here(m, block_channel(unknown, a, b)), r[b]) for b in n)) for a in n]
@@ -63,16 +63,16 @@ def _block_jacobi(unknown: Field, r: Sequence[Expr]) -> list[Expr]:
 def pcg_routines(unknowns: Sequence[Field], blocks: bool) -> dict[Group, list[Routine]]:
     """The vector updates of one PCG iteration: ``start``, ``direction``, ``update``, ``flush``, ``restart``."""
     builders = dict(zip(VECTOR_UPDATES, (_start, _direction, _update, _flush, _restart), strict=True))
-    precondition = _block_jacobi if blocks else _jacobi
+    precondition = _by_blocks if blocks else _by_diagonal
     return _updates(unknowns, builders, precondition, Preconditioning.BLOCKS if blocks else Preconditioning.DIAGONAL)
 
 
-def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
-    """The vector updates of one PCG iteration whose z is stored, and those of multigrid's finest level.
+def smoothed_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
+    """The vector updates of one PCG iteration whose z is stored, and smoothed before and after it is corrected.
 
-    ``start``, ``update`` and ``restart`` end with the first sweep of damped Jacobi, z = omega M r; ``smooth`` is the
-    last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``residual`` sums r.r, and
-    g.g, which is that of the start.
+    ``start``, ``update`` and ``restart`` end with the first sweep of the damped diagonal, z = omega M r; ``smooth`` is
+    the last one; ``power`` is a step of the power iteration for the largest eigenvalue of M A. ``norms`` sums r.r,
+    and g.g, which is that of the start.
     """
     builders = {
         Task.START: _first_sweep(_start),
@@ -84,8 +84,8 @@ def multigrid_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.POWER: _power,
     }
     return {
-        **_updates(unknowns, builders, _jacobi, Preconditioning.MULTIGRID),
-        Group.NORMS_MULTIGRID: _residual_norms(unknowns, Group.NORMS_MULTIGRID),
+        **_updates(unknowns, builders, _by_diagonal, Preconditioning.SMOOTHED),
+        Group.NORMS_SMOOTHED: _residual_norms(unknowns, Group.NORMS_SMOOTHED),
     }
 
 
@@ -98,10 +98,10 @@ def _residual_norms(unknowns: Sequence[Field], norms: Group) -> list[Routine]:
     return routines
 
 
-def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
-    """The vector updates of one PCG iteration whose z comes from a solver on the assembled matrix.
+def assembled_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
+    """The vector updates of one PCG iteration whose z native code makes, all of it.
 
-    ``residual`` is as for multigrid.
+    ``norms`` is as in ``smoothed_routines``.
     """
     builders = {
         Task.START: _without_dot(_start),
@@ -111,8 +111,8 @@ def stored_routines(unknowns: Sequence[Field]) -> dict[Group, list[Routine]]:
         Task.RESTART: _without_dot(_restart),
     }
     return {
-        **_updates(unknowns, builders, _jacobi, Preconditioning.STORED),
-        Group.NORMS_STORED: _residual_norms(unknowns, Group.NORMS_STORED),
+        **_updates(unknowns, builders, _by_diagonal, Preconditioning.ASSEMBLED),
+        Group.NORMS_ASSEMBLED: _residual_norms(unknowns, Group.NORMS_ASSEMBLED),
     }
 
 

@@ -38,6 +38,7 @@ class Norm:
 
     @classmethod
     def of(cls, scale: Expr, r: Sequence[Expr]) -> Norm:
+        """The norm of the vector r over a positive scale, with M the largest of the scale and all |r_k|."""
         largest = scale
         for e in r:
             largest = call(OPERATIONS["maximum"], largest, absolute(e))

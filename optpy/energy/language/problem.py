@@ -55,9 +55,9 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     _check_fixed(canonical, unknowns, location)
     graphs = tuple(s for s in read_at_all if isinstance(s, ir.Hypergraph))
     params = tuple(s for s in read_at_all if isinstance(s, ir.Scalar))
-    problem = ir.Problem(
-        residuals, with_funcs, unknowns, canonical, as_written, fields, graphs, params, scales, location
-    )
+    known = {*read_at_all, *(d for f in fields for d in f.dims), *(g.edges for g in graphs)}
+    reading = tuple(w if _mentions(w) <= known else r for w, r in zip(with_funcs, residuals, strict=True))
+    problem = ir.Problem(residuals, reading, unknowns, canonical, as_written, fields, graphs, params, scales, location)
     _check_sizes(problem)
     return problem
 
@@ -115,6 +115,18 @@ def _without_funcs(residual: ir.Residual) -> ir.Residual:
     components = written_out(residual.components, attrgetter("values"))
     linearised = written_out(residual.linearised, attrgetter("linearised"))
     return replace(residual, components=tuple(components), linearised=tuple(linearised))
+
+
+def _mentions(with_funcs: ir.Residual) -> set[Source | ir.Extent]:
+    """All declarations and sizes in the formulas of the intermediates that a residual reads, one through another.
+
+    Some may be gone where those are written out: a channel that nobody reads, a product of conditions that exclude each
+    other. Then they are no part of the problem, and intermediates that compute with them stay written out.
+    """
+    read = (v.key for v in variables(with_funcs.components))
+    funcs = ir.funcs_in_order(k.field for k in read if isinstance(k, ir.Access))
+    formulas = [e for f in funcs if f.definition is not None for e in f.definition.values]
+    return {*(_read(formulas) - {*funcs}), *_sizes(formulas), *(d for f in funcs for d in f.dims)}
 
 
 def _check_reads_unknown(residual: ir.Residual) -> None:

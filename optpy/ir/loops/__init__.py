@@ -5,7 +5,8 @@ order, and where each number is read and written. Passes (``kernels/codegen/pass
 form, one nest ``Points`` around the routine's values, to its last, in which every record has one spelling in C or CUDA.
 
 How to read it, in order: ``integers`` (integers, conditions, operands), ``statements``, ``vectors`` (several numbers
-by one instruction), ``nests`` (loops, branches, who visits which point; walks).
+by one instruction), ``nests`` (loops, branches, who visits which point; walks), ``arithmetic`` (operations of
+expressions).
 """
 
 from optpy.ir.loops.integers import (
@@ -45,6 +46,7 @@ from optpy.ir.loops.nests import (
     Tiles,
     Vectors,
     blocks_of,
+    map_values,
     rewrite,
     text,
     walk,
@@ -60,8 +62,10 @@ from optpy.ir.loops.statements import (
     FunctionCall,
     Let,
     LetFlag,
+    LetNumber,
     Lookup,
     Mask,
+    MaskLoad,
     OverLanes,
     Partial,
     Skip,
@@ -105,11 +109,13 @@ __all__ = [
     "Less",
     "Let",
     "LetFlag",
+    "LetNumber",
     "Load",
     "Lookup",
     "Loop",
     "LoopKind",
     "Mask",
+    "MaskLoad",
     "MemoryOperand",
     "MinMax",
     "Nest",
@@ -140,6 +146,7 @@ __all__ = [
     "Zeros",
     "blocks_of",
     "evaluate",
+    "map_values",
     "rewrite",
     "text",
     "walk",

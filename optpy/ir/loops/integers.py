@@ -199,6 +199,7 @@ class MemoryOperand:
 
     @property
     def field(self) -> Field:
+        """The field that is read or written."""
         return self.access.field
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
-from optpy.ir.loops.integers import Condition, Integer, Variable, all_of
+from optpy.ir.loops.integers import Condition, Holds, Integer, Variable, all_of
 from optpy.ir.loops.statements import (
     Accumulate,
     Accumulator,
@@ -16,8 +16,10 @@ from optpy.ir.loops.statements import (
     FunctionCall,
     Let,
     LetFlag,
+    LetNumber,
     Lookup,
     Mask,
+    MaskLoad,
     OverLanes,
     Partial,
     Skip,
@@ -27,6 +29,8 @@ from optpy.ir.loops.statements import (
 )
 from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
+from optpy.symbolic.expr import Expr
+from optpy.symbolic.traverse import transform
 
 Block = tuple["Statement", ...]
 """Statements, one after the other."""
@@ -138,15 +142,18 @@ class Segments:
 class Tiles:
     """On a GPU: ``body`` at every ``row`` and ``column`` of a grid, in tiles down its columns (``tiles.cuh``).
 
-    Where there is a mask, points that it leaves out are skipped; the next point's is loaded ahead.
+    Attributes:
+        domain: the grid's.
+        body: at each point.
+        strip: what each thread does where it begins a strip, from row ``top`` below ``end`` of a column.
     """
 
     domain: Domain
-    mask: Mask | None
     body: Block
+    strip: Block = ()
 
     def __str__(self) -> str:
-        return f"for row, {self.domain[-1]} in tiles{f' where {self.mask}' if self.mask else ''}"
+        return f"for row, {self.domain[-1]} in tiles"
 
 
 @final
@@ -202,7 +209,9 @@ Statement = (
     | Evaluate
     | Let
     | LetFlag
+    | LetNumber
     | Lookup
+    | MaskLoad
     | OverLanes
     | PackLoad
     | PackStore
@@ -219,7 +228,8 @@ Statement = (
 _BLOCKS: dict[type, tuple[str, ...]] = {
     If: ("then", "otherwise"),
     Points: ("interior", "border"),
-    **dict.fromkeys((Loop, Edges, Fold, Segments, Tiles, GridStride, ThreadGroups, Vectors), ("body",)),
+    Tiles: ("strip", "body"),
+    **dict.fromkeys((Loop, Edges, Fold, Segments, GridStride, ThreadGroups, Vectors), ("body",)),
 }
 
 
@@ -268,6 +278,28 @@ def rewrite(block: Block, rule: Callable[[Any], Block]) -> Block:
             statement = with_blocks(statement, inner)
         found += rule(statement)
     return tuple(found)
+
+
+def map_values(function: Function, rule: Callable[[Expr, tuple[Expr, ...]], Expr]) -> Function:
+    """The function with every expression rewritten, bottom up: ``rule(node, its new children)`` is a node's stead."""
+    done: dict[Expr, Expr] = {}
+
+    def new(value: Expr) -> Expr:
+        return done[value]
+
+    def replaced(s: Statement) -> Block:
+        match s:
+            case Evaluate():
+                return (replace(s, values=tuple(map(new, s.values))),)
+            case Store() | Total() | Accumulate() | LetNumber():
+                return (replace(s, value=new(s.value)),)
+            case If():
+                held = (replace(c, value=new(c.value)) if isinstance(c, Holds) else c for c in s.conditions)
+                return (replace(s, conditions=tuple(held)),)
+        return (s,)
+
+    transform([v for s in walk(function.body) if isinstance(s, Evaluate) for v in s.values], rule, done)
+    return replace(function, body=rewrite(function.body, replaced))
 
 
 def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:

@@ -98,6 +98,18 @@ class Let:
 
 @final
 @dataclass(frozen=True, slots=True)
+class LetNumber:
+    """``name = value``, a number that has been evaluated: a leaf ``Hoisted`` of what follows."""
+
+    name: str
+    value: Expr
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class LetFlag:
     """``name``: whether all conditions hold."""
 
@@ -245,14 +257,32 @@ class OverLanes:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Skip:
-    """The point of this loop is left out where nothing is solved for."""
+class MaskLoad:
+    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable.
 
+    Attributes:
+        again: whether the name has a value already, which is not needed any more.
+    """
+
+    name: str
     mask: Mask
-    index: Domain
+    domain: Domain
+    row: Integer
+    again: bool = False
 
     def __str__(self) -> str:
-        return f"skip unless {self.mask}"
+        return f"{self.name} = {self.mask} in row {self.row}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """This point of a loop is left out unless a flag is set."""
+
+    flag: Flag
+
+    def __str__(self) -> str:
+        return f"skip unless {self.flag}"
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import loops
+from optpy.kernels.codegen.arithmetic import arithmetic
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
@@ -10,6 +11,7 @@ from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
+from optpy.kernels.codegen.passes.hoist import hoist
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
 from optpy.kernels.codegen.passes.sum_serially import sum_serially
@@ -26,7 +28,7 @@ def cpu_functions(
         segments: number of the list of segments that it visits.
         reduction: number of its first reduction.
     """
-    function = guard_reads(build_loops(kernel))
+    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
     function = follow_edges(look_up(function, conventions.symbols))
     functions = over_segments(sum_serially(function), segments, reduction)
-    return tuple(declare(flatten(f, conventions)) for f in functions)
+    return tuple(declare(flatten(hoist(f), conventions)) for f in functions)

@@ -29,8 +29,19 @@ CONTEXT = Structure(
     int64_t fields;                   /* how many there are */
 """,
 )
+# A kernel, as those who run it know it.
+KERNEL = Structure(
+    "Kernel",
+    """
+    KernelRange range;     /* 0 until optpy_complete enters it, where solves do not run it */
+    int list;              /* of segments */
+    int reduction, reductions; /* the first, and how many */
+    int maximum;           /* whether its reductions take the largest, not the sum */
+    int prepares;          /* whether later kernels of the same group read what it stores */
+""",
+)
 
 
 def kernel_header() -> str:
-    """The C text of both, and of what a library tells of its kernels; goes after prelude.h."""
-    return "\n\n".join([SEGMENT.text, "struct Kernel;", CONTEXT.text, native_header("kernels/c/kernel.h")])
+    """The C text of all of them; goes after prelude.h."""
+    return "\n\n".join([SEGMENT.text, "struct Kernel;", CONTEXT.text, native_header("kernels/c/kernel.h"), KERNEL.text])

@@ -1,7 +1,7 @@
-"""The layout of fields in memory: rows padded; channels apart, or side by side on grids that graphs point into.
+"""The layout of fields in memory: rows padded; channels apart, or side by side where the schedule has it so.
 
-Channels of a point that stand side by side are interleaved. On GPUs those that graphs read are padded to whole vector
-loads.
+Channels of a point that stand side by side are interleaved. Rows, planes and fields are padded by their lengths, here
+alone: these are known when data is bound, and no schedule decides on them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from optpy.ir import REAL, Field
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
-_LINE = 64
+_CACHE_LINE = 64
 """Bytes of a cache line, and of the widest vector register."""
 
 
@@ -42,13 +42,13 @@ class Layout(Protocol):
     def plane(self, points: int, number: int, itemsize: int) -> int:
         """Elements from one channel to the next, or of each channel where they stand side by side."""
 
-    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
+    def point_stride(self, channels: int, itemsize: int, padded: bool) -> int:
         """Elements from one point to the next where channels stand side by side.
 
         Args:
             channels: of the field.
             itemsize: bytes of an element.
-            gathered: whether the field is read through graphs.
+            padded: whether points are padded to whole vector loads, if the processor has those.
         """
 
     def lead(self, number: int) -> int:
@@ -63,24 +63,24 @@ class Layout(Protocol):
 class CPULayout:
     """Whole cache lines; fields, planes and rows begin at different sets of the cache."""
 
-    alignment: int = _LINE
+    alignment: int = _CACHE_LINE
 
     def pitch(self, rows: int, length: int) -> int:
         return row_pitch(length)
 
     def plane(self, points: int, number: int, itemsize: int) -> int:
         # Planes start at different cache sets, and hold one more line than they need: see row_pitch.
-        line = _LINE // itemsize
+        line = _CACHE_LINE // itemsize
         return -(-points // line) * line + line * (1 + number % 7)
 
-    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
+    def point_stride(self, channels: int, itemsize: int, padded: bool) -> int:
         return channels
 
     def lead(self, number: int) -> int:
-        return _LINE * (number % 61)
+        return _CACHE_LINE * (number % 61)
 
     def spare(self, number: int) -> int:
-        return 2 * _LINE * (1 + number % 61)
+        return 2 * _CACHE_LINE * (1 + number % 61)
 
 
 @final
@@ -96,10 +96,8 @@ class CUDALayout:
     def plane(self, points: int, number: int, itemsize: int) -> int:
         return -(-points // 64) * 64
 
-    def point_stride(self, channels: int, itemsize: int, gathered: bool) -> int:
-        # A gather costs its loads, and the sectors of 32 bytes that it touches: points are padded to whole loads, of
-        # which none straddles two sectors. A sweep costs bytes: what is only swept over is not padded.
-        if not gathered:
+    def point_stride(self, channels: int, itemsize: int, padded: bool) -> int:
+        if not padded:
             return channels
         width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
         return -(-channels // width) * width
@@ -120,7 +118,8 @@ def point_stride(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> 
     """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
     if f.dims not in symbols.interleaved:
         return 1
-    return layout.point_stride(f.channels, storage_dtype(f, dtype).itemsize, f in symbols.gathered)
+    padded = f.dims in symbols.padded and f in symbols.gathered
+    return layout.point_stride(f.channels, storage_dtype(f, dtype).itemsize, padded)
 
 
 CPU = CPULayout()

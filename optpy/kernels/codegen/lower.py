@@ -36,10 +36,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
+        """The name of the routine."""
         return self.border.name
 
     @property
     def domain(self) -> Domain:
+        """The index space of the routine."""
         return self.border.domain
 
 

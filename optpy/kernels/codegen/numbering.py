@@ -60,6 +60,7 @@ class AbstractProgram:
 
     @property
     def symbols(self) -> SymbolTable:
+        """The numbers of fields, tables and sums in the structure that native code takes."""
         return self.numbers.symbols
 
     @property
@@ -69,16 +70,21 @@ class AbstractProgram:
 
 
 def numbered_kernels(
-    groups: Mapping[Group, Sequence[Routine]], interleaved: Collection[tuple[Extent, ...]]
+    groups: Mapping[Group, Sequence[Routine]],
+    interleaved: Collection[tuple[Extent, ...]],
+    padded: Collection[tuple[Extent, ...]] = (),
 ) -> Numbered:
     """Lower every routine, and give numbers to the kernels and to all that they use.
 
     Args:
         groups: scheduled routines.
         interleaved: grids whose fields keep the channels of a point side by side.
+        padded: those of them on which a GPU pads the points of what graphs read.
     """
     symbols = SymbolTable(
-        interleaved=set(interleaved), gathered=gathered_fields(r for found in groups.values() for r in found)
+        interleaved=set(interleaved),
+        padded=set(padded),
+        gathered=gathered_fields(r for found in groups.values() for r in found),
     )
     numbers: dict[Group, tuple[int, ...]] = {}
     kernels: list[Kernel] = []

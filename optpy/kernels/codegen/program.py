@@ -10,7 +10,7 @@ from optpy.ir import Coupling, Extent, Group, LoopVariable, NormalMatrix, Routin
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
-from optpy.kernels.codegen.kernel_header import kernel_header
+from optpy.kernels.codegen.kernel_header import KERNEL, kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
@@ -66,6 +66,7 @@ class ProgramListing:
 
     @property
     def symbols(self) -> SymbolTable:
+        """Those of the program."""
         return self.program.symbols
 
     @property
@@ -75,13 +76,16 @@ class ProgramListing:
 
     @property
     def source(self) -> str:
+        """The C source of all kernels."""
         return self.program.source
 
     @property
     def dtype(self) -> str:
+        """ "float32" or "float64"."""
         return self.program.dtype
 
     def routine(self, kernel: int) -> Routine:
+        """The routine that a kernel, given by its number, has been lowered from."""
         return self.kernels[kernel].border
 
 
@@ -141,11 +145,17 @@ def _head(dialect: Dialect) -> str:
 def _tables(numbered: Numbered, solving: Sequence[int], normal: NormalMatrix | Uncoupled) -> str:
     """The description of all kernels, in which those that solves do not run are still missing."""
     here, numbers = set(solving), numbered.numbers
-    table = [
-        f"    {{{k.name if m in here else 0}, {n}, {r}, {len(k.border.reductions)}, {_maximum(k.border)}, "
-        f"{int(k.border.prepares)}}},"
-        for m, (k, n, r) in enumerate(zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True))
-    ]
+    table = []
+    for m, (k, n, r) in enumerate(zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True)):
+        kernel = KERNEL.initialiser(
+            range=k.name if m in here else 0,
+            list=n,
+            reduction=r,
+            reductions=len(k.border.reductions),
+            maximum=_maximum(k.border),
+            prepares=int(k.border.prepares),
+        )
+        table.append(f"    {kernel},")
     kernels = "\n".join(f"OPTPY_KERNEL {kernel_declaration(numbered.kernels[m].name)};" for m in solving)
     tables = [kernels, "OPTPY_EXPORT Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};"]
     if isinstance(normal, NormalMatrix):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optpy.errors import InternalError
-from optpy.ir import Access, Extent, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
+from optpy.ir import Access, Extent, Hoisted, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
 from optpy.kernels.codegen.body import Body
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
@@ -40,6 +40,8 @@ class StatementPrinter:
                 return [f"{self._int} {s.name} = {spell.integer(s.value)};"]
             case loops.LetFlag():
                 return [f"const int {s.name} = {spell.all_of(s.conditions)};"]
+            case loops.LetNumber():
+                return [f"const {self._dialect.real} {s.name} = {spell.values[s.value]};"]
             case loops.Unravel():
                 return self._unravel(s)
             case loops.Lookup():
@@ -136,6 +138,8 @@ class StatementPrinter:
                 return self._dialect.real, spell.scalar(key)
             case LocalName():
                 return "double", key.name
+            case Hoisted():
+                return self._dialect.real, key.name
             case InBounds():
                 return "int", spell.condition(key)
             case IndexValue():

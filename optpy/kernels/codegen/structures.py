@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -52,6 +52,17 @@ class Structure:
         """The members for ctypes."""
         return list(self._fields())
 
+    def initialiser(self, **values: object) -> str:
+        """Of one of them in C.
+
+        Args:
+            values: of all members, as C spells them.
+        """
+        names = [name for name, _ in self.fields]
+        if values.keys() != set(names):
+            raise InternalError(f"the structure {self.name} has the members {names}, not {list(values)}")
+        return f"{{{', '.join(str(values[name]) for name in names)}}}"
+
     def _fields(self) -> Iterator[tuple[str, Any]]:
         code = re.sub(r"/\*.*?\*/", "", self.members, flags=re.DOTALL)
         for declaration in filter(None, (" ".join(part.split()) for part in code.split(";"))):
@@ -90,3 +101,12 @@ def enumeration(prefix: str, members: type[IntEnum]) -> str:
     """An enumeration in C and CUDA, each member's name behind a prefix: "PCG_"."""
     names = ", ".join(f"{prefix}{member.name} = {int(member)}" for member in members)
     return f"enum {{ {names} }};"
+
+
+def scalar_numbers(names: Sequence[str]) -> str:
+    """The number of each run-time scalar in C and CUDA, by its name in capitals, and OPTPY_SCALARS, how many there are.
+
+    Args:
+        names: in order.
+    """
+    return f"enum {{ {', '.join([*map(str.upper, names), 'OPTPY_SCALARS'])} }};"

@@ -39,7 +39,9 @@ class SymbolTable:
     reductions: list[tuple[str, str]] = field(default_factory=list)
     """(routine, reduction) by number."""
     interleaved: set[Dims] = field(default_factory=set)
-    """Grids whose fields keep the channels of a point side by side: those that are read through graphs."""
+    """Grids whose fields keep the channels of a point side by side."""
+    padded: set[Dims] = field(default_factory=set)
+    """Those of them on which a GPU pads the points of gathered fields."""
     gathered: set[Field] = field(default_factory=set)
     """Fields that are read through graphs, and those that exchange their memory with them."""
 

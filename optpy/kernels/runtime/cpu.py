@@ -10,6 +10,7 @@ from typing import final
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.program import Program
+from optpy.kernels.codegen.structures import scalar_numbers
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.threads import available_cores
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
@@ -30,7 +31,7 @@ def team_source(scalars: Sequence[str]) -> list[str]:
         native_header("kernels/c/prelude.h"),
         native_header("kernels/c/team.h"),
         kernel_header(),
-        f"#define OPTPY_SCALARS {len(scalars)}\nenum {{ {', '.join(name.upper() for name in scalars)} }};",
+        scalar_numbers(scalars),
         native_header("kernels/c/team_kernel.h"),
     ]
 

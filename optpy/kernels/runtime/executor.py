@@ -21,7 +21,7 @@ from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.segments import all_segments, solved_segments, weighted_segments
 from optpy.kernels.runtime.tables import Connectivity
 
-_ACCESSES_PER_THREAD = 2**16
+ACCESSES_PER_THREAD = 2**16
 """Below so many loads and stores for each (ten microseconds), another thread costs more than it does."""
 
 
@@ -232,7 +232,7 @@ class CpuExecutor:
     def _threads_for(self, kernel: int) -> int:
         segments = self._lists[self.program.numbers.lists[kernel]]
         work = int(segments[-1]["before"] + segments[-1]["work"]) if len(segments) else 0
-        return max(1, min(self.threads, work * self._accesses[kernel] // _ACCESSES_PER_THREAD))
+        return max(1, min(self.threads, work * self._accesses[kernel] // ACCESSES_PER_THREAD))
 
     def _accesses_of(self, kernel: int) -> int:
         """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""

@@ -42,7 +42,7 @@ class Connectivity:
         """The contents of a table of this graph."""
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = self._build(key)
+            found = self._tables[key] = self.build_table(key)
         return found
 
     def degrees(self, slot: int) -> Any:
@@ -50,7 +50,8 @@ class Connectivity:
         offsets = self.table(Offsets(self.graph, slot)).astype(np.int64)
         return offsets[1:] - offsets[:-1]
 
-    def _build(self, key: TableKey) -> Table:
+    def build_table(self, key: TableKey) -> Table:
+        """The contents of a table, computed anew: see ``table``, which keeps them."""
         xp = self._xp
         match key:
             case Column():
@@ -72,6 +73,7 @@ class Connectivity:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the edges and of all tables built so far."""
         return sum(int(a.nbytes) for a in (self.edges, *self._tables.values()))
 
 

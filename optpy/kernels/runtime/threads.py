@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from optpy.errors import OptionError
+from optpy.kernels.toolchain.headers import header_constant
 
 THREADS_VARIABLE = "OPTPY_NUM_THREADS"
-MAX_THREADS = 1024  # as TEAM_MAX_THREADS in team.h
+MAX_THREADS = header_constant("kernels/c/team.h", "TEAM_MAX_THREADS")
 
 
 def thread_count(requested: int | None = None) -> int:

@@ -36,7 +36,7 @@ from optpy.kernels.toolchain.progress import reported
 LIMIT_VARIABLE = "OPTPY_CACHE_MAX"
 
 _LIMIT = 512 * 2**20
-_LOCK_SECONDS = 300.0
+LOCK_SECONDS = 300.0  # for which another process that builds the same is waited for
 _ABANDONED_SECONDS = 3600.0  # no compilation takes this long
 _FRESH_SECONDS = 60.0  # within which an entry that was built, or found, is loaded
 _ROOM = 64 * 2**20  # bytes: what zig's runtime takes, and a library
@@ -49,7 +49,7 @@ _Loaded = TypeVar("_Loaded")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A library in the cache, whole when it was looked up."""
 
     source: Path
@@ -69,7 +69,7 @@ class Cache:
     limit: int = _LIMIT
     """Bytes of entries; what was used longest ago goes first."""
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> CacheEntry | None:
         """The entry, or None where there is none or its library is not, byte for byte, what was built."""
         entry = self._entry(self.root / key)
         try:
@@ -91,7 +91,7 @@ class Cache:
         folder.mkdir(mode=0o700, exist_ok=True)
         # 256 files at most, never removed: a file removed while another process waits for it locks nothing.
         bucket = hashlib.sha256(key.encode()).hexdigest()[:2]
-        lock = FileLock(folder / f"{bucket}.lock", timeout=_LOCK_SECONDS, mode=0o600)
+        lock = FileLock(folder / f"{bucket}.lock", timeout=LOCK_SECONDS, mode=0o600)
         # A disk without locks, or a holder that hangs: then both compile, and the first to finish is kept.
         with suppress(OSError, NotImplementedError):
             try:
@@ -105,7 +105,7 @@ class Cache:
             lock.release()
 
     @contextmanager
-    def workspace(self, key: str) -> Iterator[Entry]:
+    def workspace(self, key: str) -> Iterator[CacheEntry]:
         """An empty folder to build `key` in: write to the two paths, then `publish` or `keep_failed`.
 
         It goes at the end, or, where this process is killed, by the `evict` of another.
@@ -118,7 +118,7 @@ class Cache:
         finally:
             remove(folder)
 
-    def publish(self, built: Entry, key: str) -> Entry:
+    def publish(self, built: CacheEntry, key: str) -> CacheEntry:
         """Moves a finished build into place in one step; if another process was first, returns its entry."""
         _digest_file(built).write_text(_digest(built.library))
         for file in built.library.parent.iterdir():
@@ -134,17 +134,17 @@ class Cache:
                 if not target.exists():
                     raise
                 with suppress(FileNotFoundError):  # another process was as fast
-                    self._retire(target)
+                    self.retire(target)
             else:
                 disown(target)
                 return self._entry(target)
 
-    def keep_failed(self, built: Entry, key: str) -> Path:
+    def keep_failed(self, built: CacheEntry, key: str) -> Path:
         """Keeps a source that did not compile for its author to read; returns where."""
         target = self.root / (_FAILED + key)
         while True:
             with suppress(FileNotFoundError):
-                self._retire(target)
+                self.retire(target)
             try:
                 os.rename(built.source.parent, target)
                 break
@@ -157,7 +157,7 @@ class Cache:
     def discard(self, key: str) -> None:
         """Removes the entry; a process that has loaded it keeps its own view of it."""
         with suppress(FileNotFoundError):
-            self._retire(self.root / key)
+            self.retire(self.root / key)
 
     def evict(self) -> None:
         """Removes what killed compilations have left, and the entries used longest ago beyond the limit."""
@@ -167,7 +167,7 @@ class Cache:
             total += _size(folder)
             if total > self.limit and abs(time.time() - used) > _FRESH_SECONDS:
                 with suppress(OSError):
-                    self._retire(folder)
+                    self.retire(folder)
 
     def remove_left_overs(self) -> tuple[int, int]:
         """Removes the workspaces that no living process owns: how many, and their bytes together."""
@@ -206,9 +206,9 @@ class Cache:
         sizes = [_size(folder) for _, folder in self._used(_is_entry)]
         return len(sizes), sum(sizes)
 
-    def _entry(self, folder: Path, name: str | None = None) -> Entry:
+    def _entry(self, folder: Path, name: str | None = None) -> CacheEntry:
         name = _name(folder.name) if name is None else name
-        return Entry(source=folder / (name + self.source_suffix), library=folder / (name + self.library_suffix))
+        return CacheEntry(source=folder / (name + self.source_suffix), library=folder / (name + self.library_suffix))
 
     def _used(self, is_meant: Callable[[Path], bool]) -> list[tuple[float, Path]]:
         """The time when each was used last, and its path."""
@@ -219,8 +219,8 @@ class Cache:
                     found.append((item.stat().st_mtime, item))
         return found
 
-    def _retire(self, folder: Path) -> None:
-        # Renamed first: nobody must find an entry that is half removed.
+    def retire(self, folder: Path) -> None:
+        """Remove a folder of the cache, which is renamed first: nobody must find an entry that is half removed."""
         away = self.root / unfinished_name()
         os.rename(folder, away)
         remove(away)
@@ -234,7 +234,7 @@ def make_key(name: str, *parts: str) -> str:
 
 
 def find_or_build(
-    cache: Cache, key: str, load: Callable[[Entry], _Loaded], build: Callable[[Cache], Entry]
+    cache: Cache, key: str, load: Callable[[CacheEntry], _Loaded], build: Callable[[Cache], CacheEntry]
 ) -> tuple[_Loaded, bool]:
     """Loads an entry, which is built if it is not there or does not load; also whether it was there.
 
@@ -255,7 +255,7 @@ def find_or_build(
 
 
 def _build_once(
-    cache: Cache, key: str, load: Callable[[Entry], _Loaded], build: Callable[[Cache], Entry]
+    cache: Cache, key: str, load: Callable[[CacheEntry], _Loaded], build: Callable[[Cache], CacheEntry]
 ) -> tuple[_Loaded, bool]:
     with cache.lock(key):
         loaded = _load_found(cache, key, load)  # another process may have built it while this one waited
@@ -266,7 +266,7 @@ def _build_once(
         return load(build(cache)), False
 
 
-def _load_found(cache: Cache, key: str, load: Callable[[Entry], _Loaded]) -> _Loaded | None:
+def _load_found(cache: Cache, key: str, load: Callable[[CacheEntry], _Loaded]) -> _Loaded | None:
     entry = cache.find(key)
     if entry is not None:
         with suppress(CompileError):  # for example evicted since, or its C library was upgraded: built again
@@ -307,7 +307,7 @@ def _name(key: str) -> str:
     return key.rpartition("-")[0]
 
 
-def _digest_file(entry: Entry) -> Path:
+def _digest_file(entry: CacheEntry) -> Path:
     return entry.library.with_suffix(".sha256")
 
 

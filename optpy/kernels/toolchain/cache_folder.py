@@ -36,7 +36,7 @@ _REASONS = {
 
 _Made = TypeVar("_Made")
 
-_refused: dict[Path, str] = {}
+refused_folders: dict[Path, str] = {}
 """Folders that could not be used, and why: not tried again, and not warned of again, by this process."""
 
 
@@ -103,7 +103,7 @@ def with_fallback(root: Path, work: Callable[[Path], _Made]) -> _Made:
     Raises:
         CompileError: neither folder can be used; or of `work`.
     """
-    if root not in _refused and root not in _private.values():
+    if root not in refused_folders and root not in private_folders.values():
         try:
             return work(root)
         except OSError as error:
@@ -114,13 +114,13 @@ def with_fallback(root: Path, work: Callable[[Path], _Made]) -> _Made:
 def _in_private(root: Path, work: Callable[[Path], _Made]) -> _Made:
     private: Path | str = "a temporary folder"
     try:
-        private = _private_folder()
+        private = private_folder()
         return work(private)
     except OSError as error:
         first = cache_folder() if root == private else root
         refusal = (
-            f"optpy cannot use its cache folder {first}: {_refused.get(first, 'see the warning')}; nor {private} in "
-            f"its place: {reason_of(error)}. {CURE[0].upper()}{CURE[1:]}"
+            f"optpy cannot use its cache folder {first}: {refused_folders.get(first, 'see the warning')}; nor "
+            f"{private} in its place: {reason_of(error)}. {CURE[0].upper()}{CURE[1:]}"
         )
         raise CompileError("\n".join([refusal, *getattr(error, "__notes__", [])])) from error
 
@@ -133,13 +133,13 @@ def reason_of(error: OSError) -> str:
 
 
 def _refuse(root: Path, reason: str) -> None:
-    if root in _refused:
+    if root in refused_folders:
         return
     warn(
         f"optpy cannot use its cache folder {root}: {reason}. Kernels are compiled again in every process; {CURE}",
         RuntimeWarning,
     )
-    _refused[root] = reason
+    refused_folders[root] = reason
 
 
 def _refuse_foreign(root: Path, status: os.stat_result) -> None:
@@ -156,14 +156,14 @@ def _refuse_foreign(root: Path, status: os.stat_result) -> None:
         )
 
 
-_private: dict[int, Path] = {}
+private_folders: dict[int, Path] = {}
 """By process: one that was forked has its own, since its parent's goes with the parent."""
 
 
-def _private_folder() -> Path:
+def private_folder() -> Path:
     """The folder of this process alone; removed when it ends, or, where it was killed, by the next that needs one."""
     process = os.getpid()
-    if process not in _private:
+    if process not in private_folders:
         for left in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
             with suppress(OSError):
                 if left.lstat().st_uid == os.geteuid() and has_lost_its_owner(left):
@@ -172,8 +172,8 @@ def _private_folder() -> Path:
         held = ExitStack()
         atexit.register(_remove_private, process, folder, held)
         held.enter_context(owned(folder))
-        _private[process] = folder
-    return _private[process]
+        private_folders[process] = folder
+    return private_folders[process]
 
 
 def _remove_private(process: int, folder: Path, held: ExitStack) -> None:

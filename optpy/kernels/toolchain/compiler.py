@@ -14,7 +14,7 @@ from pathlib import Path
 
 from optpy.errors import CompileError
 from optpy.kernels.toolchain.build import compile_flags, link_flags
-from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cache_folder import NothingLoadsError
 from optpy.kernels.toolchain.compiler_process import CompilerStartError
 from optpy.kernels.toolchain.progress import reported
@@ -68,7 +68,7 @@ def compile_c(
     toolchain = find_toolchain(cache.root)
     key = _key(source, name, parts, toolchain, werror)
 
-    def build(writable: Cache) -> Entry:
+    def build(writable: Cache) -> CacheEntry:
         with reported(f"compiling {what} for the CPU"):
             return _build(writable, key, toolchain, source, parts, werror)
 
@@ -110,7 +110,7 @@ def _key(source: str, name: str, parts: Sequence[range], toolchain: Toolchain, w
     )
 
 
-def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
+def load_library(entry: CacheEntry) -> tuple[CacheEntry, ctypes.CDLL]:
     """The library of an entry, in this process.
 
     Raises:
@@ -125,7 +125,9 @@ def load_library(entry: Entry) -> tuple[Entry, ctypes.CDLL]:
         raise CompileError(f"the library compiled from {entry.source} does not load: {error}") from error
 
 
-def _build(cache: Cache, key: str, toolchain: Toolchain, source: str, parts: Sequence[range], werror: bool) -> Entry:
+def _build(
+    cache: Cache, key: str, toolchain: Toolchain, source: str, parts: Sequence[range], werror: bool
+) -> CacheEntry:
     with cache.workspace(key) as built:
         built.source.write_text(source, encoding="utf-8")
         try:

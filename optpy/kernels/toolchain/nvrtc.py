@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optpy.errors import CompileError
-from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.progress import reported
 
@@ -104,7 +104,7 @@ def nvrtc_version() -> tuple[int, int]:
     Raises:
         CompileError: CuPy or NVRTC is not there; the text has the cure.
     """
-    version: tuple[int, int] = _nvrtc()[1]
+    version: tuple[int, int] = loaded_nvrtc()[1]
     return version
 
 
@@ -114,7 +114,7 @@ def supported_architectures() -> tuple[int, ...]:
     Raises:
         CompileError: as `nvrtc_version`.
     """
-    return tuple(_nvrtc()[0].getSupportedArchs())
+    return tuple(loaded_nvrtc()[0].getSupportedArchs())
 
 
 BOUNDS = "OPTPY_BOUNDS_"
@@ -143,7 +143,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     if not re.fullmatch(r"\w+", name, re.ASCII):
         raise ValueError(f"the name of an image is letters, digits and underscores, not {name!r}")
     started = time.perf_counter()
-    nvrtc, version = _nvrtc()
+    nvrtc, version = loaded_nvrtc()
     found = choose_architecture(architecture, nvrtc.getSupportedArchs())
     # Of what the driver makes of PTX no spills are seen here, and none are asked for.
     bounds = ("-DOPTPY_OCCUPANCY=OPTPY_THREADS",) if found.form == "ptx" else ()
@@ -151,7 +151,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{found.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
 
-    def build(writable: Cache) -> Entry:
+    def build(writable: Cache) -> CacheEntry:
         with reported(f"compiling kernels for the GPU, {architecture}"):
             return compiler.build(writable, key, source)
 
@@ -159,7 +159,7 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     return CompiledCuda(image, found, entry.library, entry.source, time.perf_counter() - started, hit)
 
 
-def _read(entry: Entry) -> tuple[Entry, bytes]:
+def _read(entry: CacheEntry) -> tuple[CacheEntry, bytes]:
     try:
         return entry, entry.library.read_bytes()
     except OSError as error:
@@ -174,7 +174,7 @@ class _Compiler:
     form: Form
     werror: bool
 
-    def build(self, cache: Cache, key: str, source: str) -> Entry:
+    def build(self, cache: Cache, key: str, source: str) -> CacheEntry:
         """The image in the cache."""
         with cache.workspace(key) as built:
             built.source.write_text(source, encoding="utf-8")
@@ -239,8 +239,12 @@ def import_cupy() -> Any:
     return cupy
 
 
-def _nvrtc() -> tuple[Any, tuple[int, int]]:
-    """CuPy's module, which loads the library at the first call."""
+def loaded_nvrtc() -> tuple[Any, tuple[int, int]]:
+    """CuPy's module of NVRTC, which loads the library at the first call; and the library's version.
+
+    Raises:
+        CompileError: CuPy or NVRTC is not there; the text has the cure.
+    """
     try:
         cupy = import_cupy()
     except Exception as error:  # whatever is wrong with its installation

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
-_PATIENCE = 2.0  # seconds for which a terminal may be silent
+PATIENCE = 2.0  # seconds for which a terminal may be silent
 
 _verbose: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
 
@@ -33,16 +33,16 @@ def reported(work: str) -> Iterator[None]:
     whoever sits there should know what is waited for.
     """
     if _verbose.get():
-        with _Line(sys.stdout, work).standing(from_the_beginning=True):
+        with _StatusLine(sys.stdout, work).standing(from_the_beginning=True):
             yield
     elif _is_terminal(sys.stderr):
-        with _Line(sys.stderr, work).standing(from_the_beginning=False):
+        with _StatusLine(sys.stderr, work).standing(from_the_beginning=False):
             yield
     else:
         yield
 
 
-class _Line:
+class _StatusLine:
     def __init__(self, stream: TextIO, work: str) -> None:
         self._stream = stream
         self._work = work
@@ -51,7 +51,7 @@ class _Line:
     @contextmanager
     def standing(self, *, from_the_beginning: bool) -> Iterator[None]:
         started = time.perf_counter()
-        patience = threading.Timer(_PATIENCE, self._begin)
+        patience = threading.Timer(PATIENCE, self._begin)
         patience.daemon = True
         done = " failed after"
         try:

@@ -73,11 +73,12 @@ def find_toolchain(root: Path) -> Toolchain:
     Raises:
         CompileError: `OPTPY_CC` does not run, or nothing works.
     """
-    return _find_toolchain(root, os.environ.get(CC_VARIABLE, "").strip(), os.environ.get("PATH", ""))
+    return toolchain_for(root, os.environ.get(CC_VARIABLE, "").strip(), os.environ.get("PATH", ""))
 
 
 @functools.lru_cache(maxsize=16)
-def _find_toolchain(root: Path, requested: str, search_path: str) -> Toolchain:
+def toolchain_for(root: Path, requested: str, search_path: str) -> Toolchain:
+    """The compiler that is found with these values of `OPTPY_CC` and `PATH`; the process looks once."""
     if requested:
         return _requested_toolchain(root, requested, search_path)
     reasons = []
@@ -110,12 +111,13 @@ def _requested_toolchain(root: Path, requested: str, search_path: str) -> Toolch
 
 def _candidates(search_path: str) -> Iterator[_Candidate]:
     yield _Candidate("clang on PATH", Recipe((shutil.which("clang", path=search_path) or "clang",)))
-    yield _Candidate("clang of the ziglang wheel", zig_recipe(_zig_binary()))
+    yield _Candidate("clang of the ziglang wheel", zig_recipe(zig_binary()))
     for name in ("cc", "gcc"):
         yield _Candidate(f"{name} on PATH", Recipe((shutil.which(name, path=search_path) or name,)))
 
 
-def _zig_binary() -> str:
+def zig_binary() -> str:
+    """The path of the compiler in the ziglang wheel; without the wheel, a text that is no path."""
     # Called directly: `python -m ziglang` would start a second interpreter for each compilation.
     spec = importlib.util.find_spec("ziglang")
     folders = spec.submodule_search_locations if spec is not None else None

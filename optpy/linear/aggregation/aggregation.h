@@ -23,7 +23,7 @@
 
 #define AMG_VECTOR(T) __attribute__((vector_size(AMG_LANES * sizeof(T)), aligned(sizeof(T)), may_alias))
 typedef OPTPY_REAL AmgRow AMG_VECTOR(OPTPY_REAL);
-typedef AmgStored AmgColumn AMG_VECTOR(AmgStored);
+typedef AmgCompact AmgColumn AMG_VECTOR(AmgCompact);
 
 enum {
     AMG_SQUARE = AMG_BLOCK * AMG_BLOCK,
@@ -107,10 +107,10 @@ OPTPY_FN void amg_add_transposed_product(OPTPY_REAL *c, const OPTPY_REAL *A, con
 }
 
 /* In units of AMG_UNIT. */
-OPTPY_FN AmgRow amg_unpack(const AmgStored *p) { return __builtin_convertvector(*(const AmgColumn *)p, AmgRow); }
+OPTPY_FN AmgRow amg_unpack(const AmgCompact *p) { return __builtin_convertvector(*(const AmgColumn *)p, AmgRow); }
 
 /* sum += A v / AMG_UNIT of a block that is stored column by column, each column's terms not yet added up. */
-OPTPY_FN void amg_apply(AmgRow sum[AMG_BLOCK], const AmgStored *block, const OPTPY_REAL *v) {
+OPTPY_FN void amg_apply(AmgRow sum[AMG_BLOCK], const AmgCompact *block, const OPTPY_REAL *v) {
     for (int c = 0; c < AMG_BLOCK; c++) sum[c] += v[c] * amg_unpack(block + c * AMG_BLOCK);
 }
 

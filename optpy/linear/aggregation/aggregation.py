@@ -14,7 +14,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.aggregation.structures import AGGREGATION, LEVEL, AggregationLevel, AggregationState
 from optpy.linear.safe_work import SafeWork
 
-_COARSEST = 200
+COARSEST = 200
 """Unknowns that are solved for directly."""
 _HUB = (100, 8)
 """Nodes of more neighbours than this, and than this many times the mean, are hubs: see _aggregates."""
@@ -22,9 +22,9 @@ _DENSE = 16
 """Block products that A P may take, for each block of A."""
 _VISITS = 3
 """Cycles on a level in one of the finer level, where they take half as long together."""
-_CHUNK = 256
+CHUNK = 256
 """Rows of one Gauss-Seidel sweep, and of one partial sum."""
-_ALONE = 1 << 16
+ALONE = 1 << 16
 """Numbers in a matrix below which one thread is faster than a barrier."""
 
 
@@ -36,16 +36,16 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
     definitions = {
         "AMG_BLOCK": block,
         "AMG_LANES": _lanes(block),
-        **_stored(dialect),
-        "AMG_CHUNK": _CHUNK,
-        "AMG_ALONE": _ALONE,
+        **_compact(dialect),
+        "AMG_CHUNK": CHUNK,
+        "AMG_ALONE": ALONE,
     }
     lines = [f"#define {name} {value}" for name, value in definitions.items()]
     return "\n".join(
         [
             *lines,
             "",
-            "typedef AMG_STORED AmgStored;",
+            "typedef AMG_COMPACT AmgCompact;",
             LEVEL.text,
             AGGREGATION.text,
             "",
@@ -55,11 +55,11 @@ def aggregation_source(block: int, dialect: Dialect) -> str:
     )
 
 
-def _stored(dialect: Dialect) -> dict[str, str]:
+def _compact(dialect: Dialect) -> dict[str, str]:
     """The types of the cycle's copies of A and P: numbers from -1 to 1, as multiples of a unit."""
     if dialect.real == "float":
-        return {"AMG_STORED": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
-    return {"AMG_STORED": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
+        return {"AMG_COMPACT": "int16_t", "AMG_UNIT": "(1.0 / 32767)", "AMG_ROUND": "rintf"}
+    return {"AMG_COMPACT": "double", "AMG_UNIT": "1.0", "AMG_ROUND": ""}
 
 
 def _lanes(block: int) -> int:
@@ -209,7 +209,7 @@ def _smoothed(A: Any, T: Any, plain: NDArray[np.bool_]) -> Any:
 def _levels(A: Any, block: int, safe_work: SafeWork) -> tuple[list[_Coarsening], Any, NDArray[np.int64]]:
     """All steps, the pattern of the coarsest level, and the order of the finest."""
     steps: list[_Coarsening] = []
-    while A.shape[0] * block > _COARSEST and A.nnz > A.shape[0]:
+    while A.shape[0] * block > COARSEST and A.nnz > A.shape[0]:
         step, A = _coarsening(A, safe_work)
         steps.append(step)
     order = np.arange(A.shape[0])
@@ -250,7 +250,7 @@ class Aggregation:
 
     def __init__(self, pattern: Any, block: int, dtype: str, safe_work: SafeWork | None = None) -> None:
         self._block, self._dtype = block, np.dtype(dtype)
-        self._stored = np.dtype(np.int16 if dtype == "float32" else np.float64)
+        self._compact = np.dtype(np.int16 if dtype == "float32" else np.float64)
         self._memory: list[NDArray[Any]] = []
         A = _csr((np.ones(len(pattern.indices), bool), pattern.indices, pattern.indptr), pattern.shape, copy=True)
         A.sum_duplicates()
@@ -301,16 +301,16 @@ class Aggregation:
     def _copy(self, A: Any, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The copy of the matrix that the cycle reads: its near and its far entries, each in order."""
         columns = A.indices
-        near = (columns < rows) & (columns >= rows // _CHUNK * _CHUNK)
+        near = (columns < rows) & (columns >= rows // CHUNK * CHUNK)
         far = ~near & (columns != rows)
         position = np.cumsum(far) - 1
         transposed = _csr((np.arange(A.nnz), columns, A.indptr), A.shape).T.tocsr().data
         return {
             "near_rows": self._keep(np.append(0, np.cumsum(near))[A.indptr], np.int64),
             "near_columns": self._keep(columns[near], np.int32),
-            "near": self._blocks(int(near.sum()), self._stored),
+            "near": self._blocks(int(near.sum()), self._compact),
             "far_columns": self._keep(columns[far], np.int32),
-            "far": self._blocks(int(far.sum()), self._stored),
+            "far": self._blocks(int(far.sum()), self._compact),
             "twin": self._keep(position[transposed], np.int32),
         }
 
@@ -327,8 +327,8 @@ class Aggregation:
             "p_rows": self._keep(P.indptr, np.int64),
             "p_columns": self._keep(P.indices, np.int32),
             "p": self._blocks(P.nnz, self._dtype),
-            "q": self._blocks(P.nnz, self._stored),
-            "qt": self._blocks(P.nnz, self._stored),
+            "q": self._blocks(P.nnz, self._compact),
+            "qt": self._blocks(P.nnz, self._compact),
             "q_scale": self._keep(np.zeros(P.shape[1]), self._dtype),
             "pt_rows": self._keep(transposed.indptr, np.int64),
             "pt_nodes": self._keep(transposed.indices, np.int32),
@@ -339,10 +339,10 @@ class Aggregation:
 
     def _state(self, steps: list[_Coarsening]) -> AggregationState:
         unknowns = self.sizes[-1] * self._block
-        dense = unknowns <= _COARSEST
+        dense = unknowns <= COARSEST
         arrays = {
             "work": self._keep(np.zeros(unknowns if dense else 0), np.float64),
-            "partial": self._keep(np.zeros(-(-self.sizes[0] // _CHUNK)), np.float64),
+            "partial": self._keep(np.zeros(-(-self.sizes[0] // CHUNK)), np.float64),
             "tentative": self._blocks(self.sizes[0], self._dtype),
             "product": self._blocks(max((step.AP.nnz for step in steps), default=0), self._dtype),
         }

@@ -19,23 +19,23 @@ static void amg_factor_blocks(const Aggregation *g, const AmgLevel *l, const Tea
 }
 
 /* A number from -1 to 1 as it is stored; 1 where it is none. */
-OPTPY_FN AmgStored amg_pack(OPTPY_REAL value) {
+OPTPY_FN AmgCompact amg_pack(OPTPY_REAL value) {
     value = value < 1 ? value : 1;
     value = value > -1 ? value : -1;
-    return (AmgStored)AMG_ROUND(value * (OPTPY_REAL)(1 / AMG_UNIT));
+    return (AmgCompact)AMG_ROUND(value * (OPTPY_REAL)(1 / AMG_UNIT));
 }
 
 /* A', column by column: each entry below the diagonal, and the same numbers for the one that is its transpose. */
 static void amg_scale(const AmgLevel *l, const Team *team, int thread) {
     AMG_SHARE(i, l->nodes, team, thread) {
         const int64_t begin = i / AMG_CHUNK * AMG_CHUNK;
-        AmgStored *near = l->near + l->near_rows[i] * AMG_SQUARE, *far = l->far + amg_far_row(l, i) * AMG_SQUARE;
+        AmgCompact *near = l->near + l->near_rows[i] * AMG_SQUARE, *far = l->far + amg_far_row(l, i) * AMG_SQUARE;
         for (int64_t k = l->rows[i]; k < l->diagonal[i]; k++) {
             const int64_t j = l->columns[k];
             OPTPY_REAL left[AMG_SQUARE + AMG_LANES] = {0}, scaled[AMG_SQUARE + AMG_LANES] = {0};
             amg_add_transposed_product(left, l->matrix + k * AMG_SQUARE, l->inverse + i * AMG_SQUARE);
             amg_add_transposed_product(scaled, l->inverse + j * AMG_SQUARE, left); /* A'_ij^T */
-            AmgStored *own = j >= begin ? near : far, *twin = l->far + (int64_t)l->twin[k] * AMG_SQUARE;
+            AmgCompact *own = j >= begin ? near : far, *twin = l->far + (int64_t)l->twin[k] * AMG_SQUARE;
             for (int n = 0; n < AMG_SQUARE; n++) own[n] = amg_pack(scaled[n]);
             for (int n = 0; n < AMG_SQUARE; n++) twin[n] = own[n % AMG_BLOCK * AMG_BLOCK + n / AMG_BLOCK];
             if (j >= begin) near += AMG_SQUARE; else far += AMG_SQUARE;
@@ -52,7 +52,7 @@ static void amg_weigh(const AmgLevel *l, const Team *team, int thread) {
         double coupling = 0;
         for (int64_t k = amg_far_row(l, i); k < amg_far_row(l, i + 1); k++) {
             if (l->far_columns[k] >= begin && l->far_columns[k] < end) continue;
-            const AmgStored *block = l->far + k * AMG_SQUARE;
+            const AmgCompact *block = l->far + k * AMG_SQUARE;
             double square = 0;
             for (int n = 0; n < AMG_SQUARE; n++) square += (double)block[n] * (double)block[n];
             coupling += AMG_UNIT * sqrt(square);

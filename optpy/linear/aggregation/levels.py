@@ -20,18 +20,23 @@ from optpy.linear.pcg.state import PcgKernels
 from optpy.linear.safe_work import SafeWork
 
 _AXES: Mapping[int, tuple[tuple[int, int], ...]] = {2: ((0, 1),), 3: ((1, 2), (2, 0), (0, 1))}
-"""The planes of infinitesimal rotations of places with so many coordinates."""
-_NO_PLACE = range(0)
+"""The planes of infinitesimal rotations of points with so many coordinates."""
+_NO_COORDINATES = range(0)
 
 
 @final
 class AlgebraicMultigrid:
-    """Smoothed aggregation on the assembled matrix (see ``Aggregation``)."""
+    """Smoothed aggregation on the assembled matrix (see ``Aggregation``).
+
+    Attributes:
+        turning: the channels of the unknown whose rotations are candidates; empty where none are, None before the first
+            ``build``.
+    """
 
     def __init__(self, assembly: Assembly, safe_work: SafeWork | None = None) -> None:
         self._assembly = assembly
-        self._places = dict(_places(assembly.unknowns))
-        self._turning: range | None = None  # the channels of the unknown whose rotations are candidates
+        self._coordinates = dict(_coordinates(assembly.unknowns))
+        self.turning: range | None = None
         levels = Aggregation(assembly.pattern, assembly.channels, assembly.executor.program.dtype, safe_work)
         self._levels = levels
         values = levels.matrix if levels.matrix.dtype == np.float64 else np.zeros(levels.matrix.shape)
@@ -51,7 +56,7 @@ class AlgebraicMultigrid:
             executor,
             self._assembly.unknowns,
             damped,
-            Preconditioning.STORED,
+            Preconditioning.ASSEMBLED,
             precondition=address(matrix_solvers(executor.library).optpy_apply_aggregation),
             preconditioner=ctypes.addressof(solve),
         )
@@ -79,32 +84,32 @@ class AlgebraicMultigrid:
     def _near_nullspace(self) -> NDArray[Any]:
         """Vectors whose energy is small, channels by candidates at each node.
 
-        A constant in each channel; and where some unknown is a place, or moves as one, infinitesimal rotations of all
-        places instead of constants in as many other channels, which follow as the energy asks: the rigid motions of
-        Vanek, Mandel and Brezina (1996) for elasticity. Of several such unknowns, and the constants alone, what has
-        the least energy when the levels are first built is taken.
+        A constant in each channel; and where some unknown has the coordinates of points, or moves as they do,
+        infinitesimal rotations of all points instead of constants in as many other channels, which follow as the energy
+        asks: the rigid motions of Vanek, Mandel and Brezina (1996) for elasticity. Of several such unknowns, and the
+        constants alone, what has the least energy when the levels are first built is taken.
         """
         diagonal = self._diagonal()
-        if self._turning is None:
-            choices = {place: self._candidates(place, diagonal) for place in [_NO_PLACE, *self._places]}
-            self._turning = min(choices, key=lambda place: self._energy(choices[place], diagonal))
-            return choices[self._turning]
-        return self._candidates(self._turning, diagonal)
+        if self.turning is None:
+            choices = {x: self._candidates(x, diagonal) for x in [_NO_COORDINATES, *self._coordinates]}
+            self.turning = min(choices, key=lambda x: self._energy(choices[x], diagonal))
+            return choices[self.turning]
+        return self._candidates(self.turning, diagonal)
 
-    def _candidates(self, place: range, diagonal: NDArray[Any]) -> NDArray[Any]:
+    def _candidates(self, coordinates: range, diagonal: NDArray[Any]) -> NDArray[Any]:
         """The candidates with rotations of the unknown in the given channels, if any."""
         channels = self._assembly.channels
         candidates = np.array(np.broadcast_to(np.eye(channels, dtype=diagonal.dtype), self._levels.candidates.shape))
-        if not place:
+        if not coordinates:
             return candidates
-        axes, others = _AXES[len(place)], [a for a in range(channels) if a not in place]
+        axes, others = _AXES[len(coordinates)], [a for a in range(channels) if a not in coordinates]
         turning = others[: len(axes)]
-        u = self._places[place]
+        u = self._coordinates[coordinates]
         x = self._assembly.executor.buffers.read(u).reshape(-1, u.channels)[self.matrix.order]
         x -= x.mean(axis=0)
         turned = np.zeros((len(x), channels, len(axes)), x.dtype)
         for k, (a, b) in enumerate(axes):
-            turned[:, place[a], k], turned[:, place[b], k] = -x[:, b], x[:, a]
+            turned[:, coordinates[a], k], turned[:, coordinates[b], k] = -x[:, b], x[:, a]
         # The energy is least in the other channels where D_oo x_o = -(A x)_o.
         pulled = self._times(turned)[:, others]
         turned[:, others] = -_inverses(diagonal[:, others][:, :, others]) @ pulled
@@ -127,8 +132,8 @@ class AlgebraicMultigrid:
         return float(np.mean(top / np.where(bottom > 0, bottom, 1)))
 
 
-def _places(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:
-    """The unknowns that may be places in the plane or in space, by their channels among those of all."""
+def _coordinates(unknowns: Sequence[Field]) -> Iterator[tuple[range, Field]]:
+    """The unknowns that may be coordinates in the plane or in space, by their channels among those of all."""
     channels = [vector(VectorKind.R, u).channels for u in unknowns]
     for n, u in enumerate(unknowns):
         first, count = sum(channels[:n]), channels[n]

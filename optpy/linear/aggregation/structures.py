@@ -23,9 +23,9 @@ LEVEL = Structure(
     OPTPY_REAL *weight;        /* of each row: the smoother's */
     const int64_t *near_rows;  /* entries below the diagonal in their chunk: where each row begins */
     const int32_t *near_columns;
-    AmgStored *near;
+    AmgCompact *near;
     const int32_t *far_columns; /* all others but those on the diagonal */
-    AmgStored *far;
+    AmgCompact *far;
     const int32_t *twin;       /* of each entry below the diagonal: the far one that is its transpose */
     OPTPY_REAL *f, *u, *t;     /* R^-T b, R x and a third one, AMG_LANES for each row */
     /* All below lead to the next level; the last one has none. */
@@ -38,7 +38,7 @@ LEVEL = Structure(
     OPTPY_REAL *p;
     /* P as the cycle needs it, R P R^-1 (the last of the coarser level), over the largest number of each column of
      * blocks: in the order of P, and in that of P^T. */
-    AmgStored *q, *qt;
+    AmgCompact *q, *qt;
     OPTPY_REAL *q_scale;
     const int64_t *pt_rows;    /* P^T: the rows of P, and their entries, that stand in each of its columns */
     const int32_t *pt_nodes;

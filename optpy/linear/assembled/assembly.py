@@ -56,4 +56,4 @@ class Assembly:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve with the matrix."""
-        return self.executor.run(Group.NORMS_STORED)
+        return self.executor.run(Group.NORMS_ASSEMBLED)

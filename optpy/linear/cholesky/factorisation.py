@@ -22,11 +22,11 @@ _PANEL_WIDTH = 96
 """Scalar columns of a panel at most: a strip of its rows stays in the first cache."""
 _TASKS = 24
 """A subtree that one thread does is at most this part of the work."""
-_SHARED_PANEL = 1 << 18
+SHARED_PANEL = 1 << 18
 """Multiply-adds from which threads do a panel together, ..."""
-_SHARED_BUILD = 1 << 21
+SHARED_BUILD = 1 << 21
 """... and a factorisation; ..."""
-_SHARED_SOLVE = 1 << 20
+SHARED_SOLVE = 1 << 20
 """... and scalars of L from which they do a solve together. Less is done sooner than threads have met."""
 _PADDING = 16
 """Scalars after the last of L: vectors are read beyond the rows of a panel."""
@@ -43,7 +43,8 @@ def cholesky_source(block: int) -> str:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def ordering_library() -> ctypes.CDLL:
+    """The native code that orders and analyses patterns: compiled once for a machine, and loaded once."""
     source = "\n".join(
         [
             native_header("kernels/c/prelude.h"),
@@ -82,7 +83,7 @@ def _minimum_degree(rows: Int64s, columns: Int32s, safe_work: SafeWork) -> Int32
     done: list[int] = []
 
     def work(safe: int) -> None:
-        done.append(_library().optpy_order(c_int32(n), *_addresses(rows, columns, order), c_void_p(safe)))
+        done.append(ordering_library().optpy_order(c_int32(n), *_addresses(rows, columns, order), c_void_p(safe)))
 
     safe_work.finish(work)
     if not done[0]:
@@ -97,17 +98,17 @@ class _Ordered:
 
     Attributes:
         order: order[k] = the node to eliminate as k-th.
-        place: place[node] = when it is eliminated.
+        inverse_order: inverse_order[node] = when it is eliminated.
     """
 
     rows: Int64s
     columns: Int32s
     order: Int32s
-    place: Int32s
+    inverse_order: Int32s
 
     @property
     def addresses(self) -> list[Any]:
-        return _addresses(self.rows, self.columns, self.order, self.place)
+        return _addresses(self.rows, self.columns, self.order, self.inverse_order)
 
 
 @final
@@ -177,10 +178,10 @@ class Factorisation:
     # -- pattern -------------------------------------------------------------------------------------------------------
 
     def _analyse(self, rows: Int64s, columns: Int32s) -> None:
-        n, library = self.nodes, _library()
+        n, library = self.nodes, ordering_library()
         order = _minimum_degree(rows, columns, self._safe_work)
-        place, parent, count = (np.empty(n, np.int32) for _ in range(3))
-        A = _Ordered(rows, columns, order, place)
+        inverse_order, parent, count = (np.empty(n, np.int32) for _ in range(3))
+        A = _Ordered(rows, columns, order, inverse_order)
         scratch = np.empty(5 * (n + 1), np.int32)
         library.optpy_elimination_tree(c_int32(n), *A.addresses, *_addresses(parent, count, scratch))
         first = np.empty(n + 1, np.int32)
@@ -202,13 +203,14 @@ class Factorisation:
             *_addresses(above, supernode, start, row, scratch, scratch64),
         )
         self._safe_work.check()
+        self.order = order
         self._keep(self.state, order=order)
         self.blocks = int(count.sum(dtype=np.int64))
         self._cut(A, _Supernodes(first, start, row, above))
 
     def _cut(self, A: _Ordered, supernodes: _Supernodes) -> None:
         """Cuts supernodes into panels, and lists what updates each one and where A's blocks go."""
-        library, n = _library(), self.nodes
+        library, n = ordering_library(), self.nodes
         widths = np.diff(supernodes.first).astype(np.int64)
         parts = -(-widths // max(1, _PANEL_WIDTH // self.block))
         owner = np.repeat(np.arange(len(widths), dtype=np.int32), parts)
@@ -232,11 +234,11 @@ class Factorisation:
 
     def _list_updates(self, A: _Ordered, panel: Int32s) -> None:
         """Lists the updates of each panel, and the targets of A's blocks; `panel` is that of each column."""
-        library, pattern = _library(), self.state.pattern
+        library, pattern = ordering_library(), self.state.pattern
         update, entry = (np.zeros(pattern.panels + 1, np.int64) for _ in range(2))
         self._keep(pattern, update=update, entry=entry)
         self._safe_work.check()
-        library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.place))
+        library.optpy_panel_counts(byref(pattern), *_addresses(panel, A.rows, A.columns, A.inverse_order))
         np.cumsum(update, out=update)
         np.cumsum(entry, out=entry)
         updates, entries = int(update[-1]), int(entry[-1])
@@ -267,12 +269,12 @@ class Factorisation:
             "y": self.nodes * self.block,
             "corrected": len(width),
         }
-        shared = np.stack([top, work[top] >= _SHARED_PANEL], 1).astype(np.int32)
+        shared = np.stack([top, work[top] >= SHARED_PANEL], 1).astype(np.int32)
         self._keep(self.state, value_at=value_at, task=tasks, top=shared)
         state = self.state
         state.tasks, state.tops = len(tasks), len(top)
-        state.build_shared = self.operations >= _SHARED_BUILD
-        state.solve_shared = int(value_at[-1]) >= _SHARED_SOLVE
+        state.build_shared = self.operations >= SHARED_BUILD
+        state.solve_shared = int(value_at[-1]) >= SHARED_SOLVE
         self.needed = self.nbytes + 8 * sum(self._scalars.values())
 
     def allocate(self) -> None:
@@ -296,9 +298,9 @@ def _check(rows: Int64s, columns: Int32s, block: int) -> None:
     if len(columns) and (columns.min() < 0 or columns.max() >= n):
         raise InternalError(f"the pattern has columns that are not among its {n} nodes")
     of_row = np.repeat(np.arange(n), np.diff(rows))
-    place, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
-    ascending = (np.diff(place) > 0).all()
-    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), place):
+    position, transposed = of_row * n + columns, columns.astype(np.int64) * n + of_row
+    ascending = (np.diff(position) > 0).all()
+    if not ascending or np.count_nonzero(of_row == columns) != n or not np.array_equal(np.sort(transposed), position):
         raise InternalError("the pattern is not symmetric, sorted, and with all of its diagonal")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from typing import final
 
 import numpy as np
@@ -19,11 +20,14 @@ from optpy.solver.protocol import LinearStatus
 _ENDED = -1
 """A status of the state that is none of the native loop's."""
 _ANALYSED = 100_000
-"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed."""
-_CHEAP = 500
-"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid."""
+"""Nodes of a matrix at most whose factorisation is thought of before multigrid has failed: its pattern has to be
+analysed to tell whether it is cheap, and that is lost where it is not. No benchmark has set it."""
+CHEAP = 500
+"""Multiplications of a factorisation, for each number of the matrix, that take as long as solving with multigrid, by
+estimate: both are seen, as whole solves, in ``python -m bench.preconditioners`` with cases on meshes."""
 _AFFORDED = 5e10
-"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two."""
+"""Multiplications of a factorisation at most that "auto" makes in every nonlinear iteration: a second or two.
+No benchmark has set it: it is what one may be kept waiting."""
 
 
 @final
@@ -59,7 +63,7 @@ class CholeskySolve(LinearMethod):
         if not first:
             return self.factor.operations <= _AFFORDED
         numbers = self._assembly.pattern.nnz * self._assembly.channels**2
-        return self._assembly.nodes <= _ANALYSED and self.factor.operations <= _CHEAP * numbers
+        return self._assembly.nodes <= _ANALYSED and self.factor.operations <= CHEAP * numbers
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         """It is given up where it does not solve a singular system, whatever the patience."""
@@ -81,6 +85,6 @@ class CholeskySolve(LinearMethod):
         factor.set_step(delta)
         state.k, state.status = summary.iterations, _ENDED
         if state.trace is not None:
-            rows = np.array([[s.k, s.rho, s.pAp, s.alpha, s.Q, s.zeta, s.rho_next] for s in trace])
+            rows = np.array([dataclasses.astuple(s) for s in trace])
             ctypes.memmove(state.trace, rows.ctypes.data, rows.nbytes)
         return Solved(summary, Outcome.SERVED, summary.iterations)

@@ -10,13 +10,13 @@ static const struct {
 
 /* -- tree ---------------------------------------------------------------------------------------------------------- */
 
-/* parent[j] = the first row below the diagonal of column j of L, or -1; of A permuted to place[node]. */
+/* parent[j] = the first row below the diagonal of column j of L, or -1; of A permuted to inverse_order[node]. */
 static void symbolic_tree(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order,
-                          const int32_t *place, int32_t *parent, int32_t *ancestor) {
+                          const int32_t *inverse_order, int32_t *parent, int32_t *ancestor) {
     for (int32_t i = 0; i < n; i++) {
         parent[i] = ancestor[i] = -1;
         for (int64_t k = rows[order[i]]; k < rows[order[i] + 1]; k++)
-            for (int32_t j = place[columns[k]], up; j >= 0 && j < i; j = up) {
+            for (int32_t j = inverse_order[columns[k]], up; j >= 0 && j < i; j = up) {
                 up = ancestor[j];
                 ancestor[j] = i;
                 if (up < 0) parent[j] = i;
@@ -26,12 +26,12 @@ static void symbolic_tree(int32_t n, const int64_t *rows, const int32_t *columns
 
 /* count[j] = the blocks in column j of L. */
 static void symbolic_count(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order,
-                           const int32_t *place, const int32_t *parent, int32_t *count, int32_t *mark) {
+                           const int32_t *inverse_order, const int32_t *parent, int32_t *count, int32_t *mark) {
     for (int32_t i = 0; i < n; i++) {
         mark[i] = i;
         count[i] = 1;
         for (int64_t k = rows[order[i]]; k < rows[order[i] + 1]; k++)
-            for (int32_t j = place[columns[k]]; j < i && mark[j] != i; j = parent[j]) {
+            for (int32_t j = inverse_order[columns[k]]; j < i && mark[j] != i; j = parent[j]) {
                 mark[j] = i;
                 count[j]++;
             }
@@ -77,10 +77,10 @@ static void symbolic_postorder(int32_t n, const int32_t *parent, const int32_t *
 /* Brings the order into a postorder of its tree; fills in the tree and the lengths of L's columns. `scratch`: 5 (n + 1)
  * numbers. */
 OPTPY_EXPORT void optpy_elimination_tree(int32_t n, const int64_t *rows, const int32_t *columns, int32_t *order,
-                                         int32_t *place, int32_t *parent, int32_t *count, int32_t *scratch) {
-    for (int32_t k = 0; k < n; k++) place[order[k]] = k;
-    symbolic_tree(n, rows, columns, order, place, parent, scratch);
-    symbolic_count(n, rows, columns, order, place, parent, count, scratch);
+                                         int32_t *inverse_order, int32_t *parent, int32_t *count, int32_t *scratch) {
+    for (int32_t k = 0; k < n; k++) inverse_order[order[k]] = k;
+    symbolic_tree(n, rows, columns, order, inverse_order, parent, scratch);
+    symbolic_count(n, rows, columns, order, inverse_order, parent, count, scratch);
     int32_t *after = scratch, *old = scratch + n + 1;
     symbolic_postorder(n, parent, count, after, scratch + 2 * (n + 1));
     memcpy(old, order, (size_t)n * sizeof *old);
@@ -88,7 +88,7 @@ OPTPY_EXPORT void optpy_elimination_tree(int32_t n, const int64_t *rows, const i
     int32_t *moved = old, *parents = scratch + 2 * (n + 1), *counts = scratch + 3 * (n + 1);
     for (int32_t k = 0; k < n; k++) moved[after[k]] = k;
     for (int32_t k = 0; k < n; k++) {
-        place[order[k]] = k;
+        inverse_order[order[k]] = k;
         parents[k] = parent[after[k]] < 0 ? -1 : moved[parent[after[k]]];
         counts[k] = count[after[k]];
     }
@@ -138,7 +138,7 @@ OPTPY_EXPORT int32_t optpy_supernodes(int32_t n, const int32_t *parent, const in
 /* row = the rows of L below each supernode, ascending, from begin[s] on. `above`: the supernode of its last column's
  * parent. */
 OPTPY_EXPORT void optpy_supernode_rows(int32_t n, const int64_t *rows, const int32_t *columns, const int32_t *order,
-                                       const int32_t *place, int32_t supernodes, const int32_t *above,
+                                       const int32_t *inverse_order, int32_t supernodes, const int32_t *above,
                                        const int32_t *supernode, const int64_t *begin, int32_t *row, int32_t *mark,
                                        int64_t *end) {
     for (int32_t s = 0; s < supernodes; s++) {
@@ -147,7 +147,7 @@ OPTPY_EXPORT void optpy_supernode_rows(int32_t n, const int64_t *rows, const int
     }
     for (int32_t i = 0; i < n; i++)
         for (int64_t k = rows[order[i]]; k < rows[order[i] + 1]; k++) {
-            const int32_t j = place[columns[k]];
+            const int32_t j = inverse_order[columns[k]];
             if (j >= i) continue;
             for (int32_t s = supernode[j]; s != supernode[i] && mark[s] != i; s = above[s]) {
                 mark[s] = i;
@@ -170,13 +170,13 @@ OPTPY_EXPORT void optpy_panel_rows(const Panels *f, const int32_t *owner, const 
 
 /* update[p + 1] = how many panels update p; entry[p + 1] = how many blocks of A are in p. `panel`: of each column. */
 OPTPY_EXPORT void optpy_panel_counts(const Panels *f, const int32_t *panel, const int64_t *rows,
-                                     const int32_t *columns, const int32_t *place) {
+                                     const int32_t *columns, const int32_t *inverse_order) {
     for (int32_t d = 0; d < f->panels; d++)
         for (int64_t k = f->start[d]; k < f->start[d + 1]; k++)
             if (k == f->start[d] || panel[f->row[k]] != panel[f->row[k - 1]]) f->update[panel[f->row[k]] + 1]++;
     for (int32_t i = 0; i < f->n; i++)
         for (int64_t k = rows[i]; k < rows[i + 1]; k++)
-            if (place[columns[k]] <= place[i]) f->entry[panel[place[columns[k]]] + 1]++;
+            if (inverse_order[columns[k]] <= inverse_order[i]) f->entry[panel[inverse_order[columns[k]]] + 1]++;
 }
 
 /* The updates, without `position`; returns how long that is. `next`: panels numbers. */
@@ -206,7 +206,7 @@ OPTPY_EXPORT int64_t optpy_panel_updates(const Panels *f, const int32_t *panel, 
 
 /* position and target. `place_in_panel`: n numbers. */
 OPTPY_EXPORT void optpy_panel_positions(const Panels *f, const int64_t *rows, const int32_t *columns,
-                                        const int32_t *order, const int32_t *place, int32_t *place_in_panel) {
+                                        const int32_t *order, const int32_t *inverse_order, int32_t *place_in_panel) {
     for (int32_t k = 0; k < f->tallest; k++) f->position[k] = k;
     for (int32_t p = 0; p < f->panels; p++) {
         const int32_t first = f->first[p], width = f->first[p + 1] - first;
@@ -222,7 +222,7 @@ OPTPY_EXPORT void optpy_panel_positions(const Panels *f, const int64_t *rows, co
         int64_t at = f->entry[p];
         for (int32_t c = 0; c < width; c++) /* A is symmetric: a row of it is this column, but for blocks' transposes */
             for (int64_t k = rows[order[first + c]]; k < rows[order[first + c] + 1]; k++) {
-                const int32_t i = place[columns[k]];
+                const int32_t i = inverse_order[columns[k]];
                 if (i < first + c) continue;
                 f->block_of[at] = k;
                 f->target[at++] = c * block * (width + below) * block + place_in_panel[i] * block;

@@ -1,11 +1,13 @@
 /* Conjugate gradients whose preconditioner is part of the stages: start, update and restart leave r.z. */
 
-PCG_STAGE_SUM(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c, c->pcg, total[0], true))
-PCG_STAGE_SUM(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha,
-         pcg_after_update(c, c->pcg, total[0], true))
-PCG_STAGE_SUM(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_update(c, c->pcg, total[0], true))
+PCG_STAGE_END(pcg_start, false, phase_start(c, scalar, sum, false), 0, pcg_after_start(c->pcg, total[0]))
+PCG_STAGE_END(pcg_update, PCG_STATUS, phase_update(c, scalar, sum, false), c->pcg->alpha,
+         pcg_after_update(c->pcg, &c->limits, total[0], c->trace))
+PCG_STAGE_END(pcg_restart, PCG_STATUS, phase_restart(c, scalar, sum, false), 0,
+         pcg_after_update(c->pcg, &c->limits, total[0], c->trace))
 /* The first residual of a solve that goes on from another preconditioner's delta. */
-PCG_STAGE_SUM(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0, pcg_after_resume(c, c->pcg, total[0]))
+PCG_STAGE_END(pcg_resume, PCG_STATUS, phase_restart(c, scalar, sum, false), 0,
+         pcg_after_resume(c->pcg, &c->limits, total[0], c->reduced))
 
 /* -- all iterations in one kernel -------------------------------------------------------------------------------- */
 
@@ -28,25 +30,29 @@ OPTPY_FN double pcg_total(const Context *c, double *sum, bool leaves, bool *turn
 
 enum Stage { STAGE_START, STAGE_DIRECTION, STAGE_APPLY, STAGE_UPDATE, STAGE_FLUSH, STAGE_APPLY_DELTA, STAGE_RESTART, STAGE_END };
 
-/* Does what follows a stage, with the total that it may have left, in one thread of each block; returns the next stage. */
-OPTPY_FN Stage pcg_after(const Context *c, Pcg *s, Stage stage, double total, bool halt, bool tells) {
+/* Does what follows a stage, with the total that it may have left, in one thread of each block, of which one `tells`;
+ * returns the next stage. */
+OPTPY_FN Stage pcg_after(const Context *c, PcgIteration *s, Stage stage, double total, bool halt, bool tells) {
     switch (stage) {
     case STAGE_START:
-        pcg_after_start(c, s, total, tells);
+        pcg_after_start(s, total);
+        if (tells) pcg_tell(c, s);
         return s->status ? STAGE_END : STAGE_DIRECTION;
     case STAGE_DIRECTION:
         return STAGE_APPLY;
     case STAGE_APPLY:
-        pcg_after_apply(c, s, total, tells);
+        pcg_after_apply(s, total);
+        if (s->status && tells) pcg_tell(c, s);
         if (s->status) return STAGE_END;
-        return c->reset_period && s->k % c->reset_period == 0 ? STAGE_FLUSH : STAGE_UPDATE;
+        return pcg_resets(s, &c->limits) ? STAGE_FLUSH : STAGE_UPDATE;
     case STAGE_FLUSH:
         s->pending = 0;
         return s->status ? STAGE_END : STAGE_APPLY_DELTA;
     case STAGE_APPLY_DELTA:
         return STAGE_RESTART;
     default:
-        pcg_after_update(c, s, total, tells);
+        pcg_after_update(s, &c->limits, total, tells ? c->trace : nullptr);
+        if (tells) pcg_tell(c, s);
         if (s->status) return s->pending != 0 ? STAGE_FLUSH : STAGE_END;
         return halt || s->k == c->pause ? STAGE_END : STAGE_DIRECTION;
     }
@@ -55,9 +61,9 @@ OPTPY_FN Stage pcg_after(const Context *c, Pcg *s, Stage stage, double total, bo
 extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
     pcg_solve(const __grid_constant__ Context context) {
     const Context *c = &context;
-    OPTPY_SHARED(Pcg, state, 1);
+    OPTPY_SHARED(PcgIteration, state, 1);
     OPTPY_SHARED(Stage, shared_stage, 1);
-    Pcg *s = state;
+    PcgIteration *s = state;
     /* Volatile, or else the compiler makes a copy of what follows for each stage, in more registers. */
     volatile Stage *next = shared_stage;
     const bool tells = blockIdx.x == 0 && threadIdx.x == 0;
@@ -66,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(OPTPY_BOUNDS_pcg_solve)
     bool turn = false;
     if (threadIdx.x == 0) {
         /* If the method goes on, it is running: no block ends, and writes c->pcg, before all have read it. */
-        *s = c->fresh ? Pcg() : *c->pcg;
+        *s = c->fresh ? PcgIteration() : *c->pcg;
         *next = c->fresh ? STAGE_START : STAGE_DIRECTION;
     }
     __syncthreads();

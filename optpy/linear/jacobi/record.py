@@ -25,13 +25,13 @@ def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
     return compiled
 
 
-def _record(blocks: bool) -> Record:
+def _record(option: str, other_names: tuple[str, ...] = (), *, blocks: bool) -> Record:
     def make(system: System) -> JacobiSolve:
         return JacobiSolve(system.loop, blocks)
 
     gpu = Implementation(make, _solve_in_one(blocks))
-    return Record("block_jacobi" if blocks else "jacobi", Implementation(make), gpu, _always, takes_blocks=blocks)
+    return Record(option, Implementation(make), gpu, _always, other_names, takes_blocks=blocks)
 
 
-JACOBI = _record(blocks=False)
-BLOCK_JACOBI = _record(blocks=True)
+JACOBI = _record("jacobi", ("diagonal",), blocks=False)
+BLOCK_JACOBI = _record("block_jacobi", blocks=True)

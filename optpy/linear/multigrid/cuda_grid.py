@@ -15,10 +15,11 @@ from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
 
 ON_GRID = Variant(
-    Preconditioning.MULTIGRID,
+    Preconditioning.SMOOTHED,
     "linear/multigrid/pcg_multigrid.cuh",
     ("begin", "smooth_start", "smooth_update", "smooth_resume", "power"),
     (Task.SMOOTH, Task.POWER),
+    batches=(1,),  # its iterations are many launches, and few
 )
 """By the multigrid of a grid."""
 
@@ -47,7 +48,14 @@ class CudaGridMultigrid:
 
     def kernels(self, damped: bool) -> CudaPcgKernels:
         """The kernels of conjugate gradients with the levels that were built last."""
-        return CudaPcgKernels(self._executor, self._unknowns, ON_GRID, damped, self.levels)
+        return CudaPcgKernels(self._executor, self._unknowns, ON_GRID, damped, self)
+
+    def queue_z(self, kernels: CudaPcgKernels, after: str) -> None:
+        """The rest of the cycle, whose first sweep has been part of the kernel before: z = M r, and r.z."""
+        kernels.product(VectorKind.Z)
+        self.levels.correct()
+        kernels.product(VectorKind.Z)
+        kernels.queue(f"pcg_smooth_{after}")
 
     def build(self, damped: bool, safe_work: SafeWork) -> None:
         """Queue the making of levels for J^T J (+ D) as it now is."""
@@ -68,4 +76,4 @@ class CudaGridMultigrid:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._executor.run(Group.NORMS_MULTIGRID)
+        return self._executor.run(Group.NORMS_SMOOTHED)

@@ -15,7 +15,8 @@ import numpy as np
 from optpy.ir import Coupling, Extent, VectorKind
 from optpy.kernels.codegen.cuda.context import SYNC
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
-from optpy.kernels.runtime.cuda.context import PCG
+from optpy.kernels.codegen.dialect import cuda_dialect
+from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
@@ -30,9 +31,9 @@ from optpy.linear.multigrid.levels import (
 )
 from optpy.linear.multigrid.structures import CUDA_CHANNEL, CUDA_LEVEL, CudaLevel, cuda_context
 
-_ALONE = 2**15
+ALONE = 2**15
 """Multiplications below which one block does a level faster than a launch begins."""
-_COOPERATIVE = 2**18
+COOPERATIVE = 2**18
 """Points up to which a launch costs more than waiting for all blocks; beyond, kernels of their own hold more blocks."""
 MOST_CHANNELS = 128
 """Numbers at a point: what a kernel is told of them is at most 4 KiB."""
@@ -46,7 +47,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
         coupling: of its unknowns.
         dtype: the solver's precision.
     """
-    real = {"float32": "float", "float64": "double"}[dtype]
+    real = cuda_dialect(dtype).real
     tables = coupling_tables(coupling, "static __device__ const int", _TABLES)
     tables.append(CONSTANTS)
     headers = [
@@ -153,22 +154,23 @@ class CudaMultigrid:
         self._memory: list[Any] = []
         finest = _shape(coupling, executor.buffers.sizes)
         sizes = level_sizes(coupling, executor.buffers.sizes)
-        self.omegas = self._zeros(1 + len(sizes), np.float64)
+        self.omegas = self.new_array(1 + len(sizes), np.float64)
         self.finest_omega = executor.device.address(self.omegas)
         self._levels = [self._level(size, self.finest_omega + 8 * (1 + n)) for n, size in enumerate(sizes)]
         work = prod(2 * r + 1 for r in coupling.coarse_reach) * len(coupling.pairs)
-        small = [n for n, size in enumerate(sizes) if prod(size.shape) * work <= _ALONE]
+        small = [n for n, size in enumerate(sizes) if prod(size.shape) * work <= ALONE]
         self._small = min(small, default=len(sizes) - 1)
         self.context = self._new_context(finest)
 
     def _level(self, size: LevelSize, omega: int) -> CudaLevel:
         address = self._executor.device.address
         planes = _planes(self._coupling)
-        arrays = {name: address(self._zeros(k * size.plane, self._dtype)) for name, k in planes.items()}
+        arrays = {name: address(self.new_array(k * size.plane, self._dtype)) for name, k in planes.items()}
         shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
         return CudaLevel(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
 
-    def _zeros(self, count: int, dtype: Any) -> Any:
+    def new_array(self, count: int, dtype: Any) -> Any:
+        """Zeros on the device, which live as long as the levels."""
         array = self._xp.zeros(count, dtype)
         self._memory.append(array)
         return array
@@ -185,10 +187,10 @@ class CudaMultigrid:
         pitch = executor.buffers.pitch[self._coupling.dims]
         context.size[:] = finest
         context.row, context.slab = pitch, pitch * finest[1]
-        context.factor = address(self._zeros(coarsest**2, np.float64))
-        context.work = address(self._zeros(2 * coarsest, np.float64))
+        context.factor = address(self.new_array(coarsest**2, np.float64))
+        context.work = address(self.new_array(2 * coarsest, np.float64))
         context.partial, context.sync = executor.context.partial, executor.context.sync
-        context.status = executor.context.pcg + PCG.itemsize - 8  # its last member
+        context.status = executor.context.pcg + PcgIteration.status.offset
         return context
 
     @property
@@ -211,7 +213,7 @@ class CudaMultigrid:
         if level >= self._small:
             self._queue("mg_small_levels", 1)
             return
-        if self._points(level) <= _COOPERATIVE:
+        if self._points(level) <= COOPERATIVE:
             self.context.first = level
             self._queue("mg_levels_cooperative", self._points(level), cooperative=True)
             return

@@ -39,7 +39,7 @@ class GridMultigrid:
             setattr(state, name, element_addresses(elements, program.symbols))
         state.z_of = ints([program.symbols.fields[vector(VectorKind.Z, u)] for u in unknowns])
         groups = program.groups
-        state.smooth, state.power = ints(groups[Group.SMOOTH_MULTIGRID]), ints(groups[Group.POWER_MULTIGRID])
+        state.smooth, state.power = ints(groups[Group.SMOOTH_SMOOTHED]), ints(groups[Group.POWER_SMOOTHED])
         self._kernels: dict[bool, PcgKernels] = {}  # by whether A is damped
 
     @property
@@ -58,7 +58,7 @@ class GridMultigrid:
             self._executor,
             self._unknowns,
             damped,
-            Preconditioning.MULTIGRID,
+            Preconditioning.SMOOTHED,
             precondition=address(grid_multigrid(self._executor.library).optpy_apply_multigrid),
             preconditioner=state,
             omega=state + MultigridState.omega.offset,
@@ -77,4 +77,4 @@ class GridMultigrid:
 
     def residual_norms(self) -> dict[str, float]:
         """r.r, and g.g, which is that of the start; after a solve."""
-        return self._executor.run(Group.NORMS_MULTIGRID)
+        return self._executor.run(Group.NORMS_SMOOTHED)

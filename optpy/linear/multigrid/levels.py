@@ -14,14 +14,14 @@ from optpy.ir import Coupling, Field, Hypergraph
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.multigrid.structures import LEVEL, MULTIGRID, MultigridLevel, MultigridState
+from optpy.linear.multigrid.structures import CHANNEL, LEVEL, MULTIGRID, MultigridLevel, MultigridState
 
 _COARSEST = 128
 """Unknowns that are solved for directly."""
 _HALO = 2
 """Points beyond each end of a coarse grid: as many as interpolation reads, and as the stencil reaches at most."""
 _CHUNK_BYTES = 128
-"""Points are visited in whole chunks: see MG_CHUNK."""
+"""Points are visited in whole chunks, of so many bytes a channel."""
 
 
 _TABLES = ("row", "column", "transposed", "first", "inverse_column", "inverse_first", "colour")
@@ -45,11 +45,11 @@ CONSTANTS = f"""
 
 def multigrid_source(coupling: Coupling) -> str:
     """The code for a coupling; goes after prelude.h, team.h, kernel.h, pcg_kernels.h and ``precision_source``."""
-    lines = coupling_tables(coupling, "static const int", _TABLES)
+    lines = [*coupling_tables(coupling, "static const int", _TABLES), f"#define MG_CHUNK_BYTES {_CHUNK_BYTES}"]
     headers = (
         native_header(f"linear/multigrid/{name}") for name in ("multigrid.h", "multigrid_build.h", "multigrid_solve.h")
     )
-    return "\n".join([*lines, CONSTANTS, "", LEVEL.text, MULTIGRID.text, "", *headers])
+    return "\n".join([*lines, CONSTANTS, "", LEVEL.text, CHANNEL.text, MULTIGRID.text, "", *headers])
 
 
 def element_addresses(elements: Sequence[tuple[Field, int]], symbols: SymbolTable) -> Any:
@@ -72,15 +72,17 @@ def coupling_tables(coupling: Coupling, declaration: str, names: Collection[str]
     inverse = [(a, b) for a in range(n) for b in range(n) if least[a] == least[b]]
     colours = _colours(pairs, n)
     reach = (0, 0, *coupling.coarse_reach)[-3:]
+    neighbours = prod(2 * r + 1 for r in reach)
     definitions = {
         "CHANNELS": n,
         "PAIRS": len(pairs),
         "COLOURS": max(colours) + 1,
         "BLOCKS": len(blocks),
         "LARGEST": max(map(len, blocks)),
-        "REACH_Z": reach[0],
-        "REACH_Y": reach[1],
-        "REACH_X": reach[2],
+        **{f"REACH_{axis}": r for axis, r in zip("ZYX", reach, strict=True)},
+        **{f"N{axis}": 2 * r + 1 for axis, r in zip("ZYX", reach, strict=True)},
+        "NEIGHBOURS": neighbours,
+        "HALF": (neighbours + 1) // 2,
     }
     tables = {
         "row": [a for a, _ in pairs],
@@ -215,7 +217,7 @@ class Multigrid:
         planes = {"matrix": pairs * len(half), "inverse": n * n, "x": n, "b": n, "t": n}
         arrays = {name: self._array(count * plane, self._dtype).ctypes.data for name, count in planes.items()}
         return MultigridLevel(
-            (c_int64 * 3)(*size), (c_int64 * 3)(*step), row, slab, plane, origin, offsets.ctypes.data, **arrays
+            (c_int64 * 3)(*size), (c_int64 * 3)(*step), row, slab, plane, origin, **arrays, offset=offsets.ctypes.data
         )
 
     def _array(self, count: int, dtype: Any) -> NDArray[Any]:

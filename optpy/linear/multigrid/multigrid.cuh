@@ -3,9 +3,6 @@
  * blocks that wait for one another on those between. No sum depends on which block comes first. */
 
 enum {
-    MG_NZ = 2 * MG_REACH_Z + 1, MG_NY = 2 * MG_REACH_Y + 1, MG_NX = 2 * MG_REACH_X + 1,
-    MG_NEIGHBOURS = MG_NZ * MG_NY * MG_NX,
-    MG_HALF = (MG_NEIGHBOURS + 1) / 2,
     MG_UNROLLED = MG_PAIRS * MG_HALF <= 128 ? MG_HALF : 1,
     /* Loops over few channels are unrolled, so that what they keep is in registers; many would take minutes to compile. */
     MG_FEW = MG_CHANNELS <= 8,

@@ -8,14 +8,11 @@
  * Coarse points are every other point of the finer grid, with one beyond its end where the size is even: so every
  * fine point has its parents, and the weights are 1/2, 1, 1/2 everywhere. Coarse arrays have a halo of zeros. */
 
-typedef OPTPY_REAL MgVec __attribute__((vector_size(64), aligned(sizeof(OPTPY_REAL)), may_alias));
+typedef OPTPY_REAL MgVec __attribute__((vector_size(MG_CHUNK_BYTES / 2), aligned(sizeof(OPTPY_REAL)), may_alias));
 
 enum {
-    MG_LANES = 64 / sizeof(OPTPY_REAL),
-    MG_CHUNK = 2 * MG_LANES,
-    MG_NZ = 2 * MG_REACH_Z + 1, MG_NY = 2 * MG_REACH_Y + 1, MG_NX = 2 * MG_REACH_X + 1,
-    MG_NEIGHBOURS = MG_NZ * MG_NY * MG_NX,
-    MG_HALF = (MG_NEIGHBOURS + 1) / 2,
+    MG_CHUNK = MG_CHUNK_BYTES / sizeof(OPTPY_REAL), /* points that are visited at a time, as two vectors */
+    MG_LANES = MG_CHUNK / 2,
     MG_STRIP = 256,           /* points of a row that are interpolated at a time */
     MG_ALONE = 1 << 17,       /* multiplications below which one thread is faster than a barrier */
 };
@@ -114,15 +111,6 @@ static void mg_invert(const MgLevel *l, const OPTPY_REAL *v, double scale, doubl
 }
 
 /* -- between two grids --------------------------------------------------------------------------------------------- */
-
-/* A channel of a grid without assuming a halo. */
-typedef struct {
-    const int64_t *size;
-    int64_t row, slab;
-    OPTPY_REAL *values;
-    const OPTPY_REAL *minus;  /* restricted: values - minus; or null */
-    const OPTPY_REAL *mask;   /* interpolated to only where this is not 0; or null */
-} MgChannel;
 
 /* strip[k] = the sum over the neighbouring rows, with their weights, at x = begin + k; 0 outside. */
 OPTPY_FN void mg_gather_rows(const MgChannel *f, const int64_t *step, int64_t Z, int64_t Y, int64_t begin, int64_t count,

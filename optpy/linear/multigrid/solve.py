@@ -12,22 +12,30 @@ from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
 _BUILDING = 12
-"""Iterations with multigrid that take as long as building its levels."""
+"""Iterations with multigrid that take as long as building its levels: 6 to 11 in ``python -m bench.preconditioners
+--size 512`` on pictures, and 15 to 35 on meshes (``--size 96``)."""
 _PROBATION = 4
-"""Iterations after which levels of another linearisation are looked at."""
-_SLOW = 0.9
-"""Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains."""
-_MISJUDGED = 200.0
-"""A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z."""
+"""Iterations after which levels of another linearisation are looked at: with good ones a solve has nearly ended, and a
+third of what new ones cost is lost (``_BUILDING``)."""
+SLOW = 0.9
+"""Multigrid that leaves more than that of the error in an iteration is no better than Jacobi to judge by its gains: ten
+such iterations leave a third of the error. By reasoning."""
+MISJUDGED = 200.0
+"""A solve misses errors where it leaves about all of ||r||, and of r.r so many times as of r.z. No benchmark has set
+it; cases of both kinds are in ``tests/linear/test_multigrid_is_taken.py``."""
+_FORCING = 0.1
+"""The forcing with multigrid, as Ceres has it: an iteration leaves a tenth of the error or less."""
 _CAREFUL = 1e-5
-"""The forcing with multigrid that misses errors."""
+"""The forcing with multigrid that misses errors: a hundredth of what is right for Jacobi, as gains show them late. No
+benchmark has set it."""
 
 
 class Levels(Protocol):
     """The levels of a multigrid: ``GridMultigrid``, ``AlgebraicMultigrid``, or ``CudaGridMultigrid``."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes that the levels take."""
 
     def kernels(self, damped: bool) -> Any:
         """The kernels of conjugate gradients with the levels that were built last, for the loop that runs them."""
@@ -94,7 +102,7 @@ class MultigridSolve(LinearMethod):
         summary = self._run(state, limits._replace(eta=eta, max_iterations=most), damped)
         missed = False
         if state.status == PcgStatus.MODEL and limits.eta is None:
-            slow = _is_slow(state, state.k - before, reduced)
+            slow = is_slow(state, state.k - before, reduced)
             missed = self._errors_are_missed(state, slow)
             careful = _CAREFUL if missed else self._forcing(limits, slow)
             if careful < eta:
@@ -113,7 +121,7 @@ class MultigridSolve(LinearMethod):
             go_on(state)
             state.rho = state.rho_0 = 1.0
             return Solved(None, outcome, state.k)
-        if patience is not None and state.k - before > patience and _is_slow(state, state.k - before, reduced):
+        if patience is not None and state.k - before > patience and is_slow(state, state.k - before, reduced):
             outcome, self._given_up = Outcome.DEAR, True
         self._loop.follow(request.ahead)
         return Solved(summary, outcome, summary.iterations)
@@ -149,7 +157,7 @@ class MultigridSolve(LinearMethod):
             limited = limits._replace(max_iterations=min(before + patience, limits.max_iterations))
             summary = self._iterate(kernels, state, limited)
             # With the levels of this linearisation M is positive definite.
-            failed = summary.status is LinearStatus.BREAKDOWN or _is_slow(state, state.k - before, reduced)
+            failed = summary.status is LinearStatus.BREAKDOWN or is_slow(state, state.k - before, reduced)
             if failed or summary.status is not LinearStatus.MAX_ITERATIONS or state.k >= limits.max_iterations:
                 break
             state.status, failed = 0, True
@@ -175,7 +183,7 @@ class MultigridSolve(LinearMethod):
         """eta, or its default for multigrid as it has proved to be."""
         if limits.eta is None and self._misses_errors:
             return _CAREFUL
-        return limits.forcing(multigrid=not slow)
+        return limits.forcing() if slow else limits.forcing(_FORCING)
 
     def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
         """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.
@@ -184,7 +192,7 @@ class MultigridSolve(LinearMethod):
         have: in r.z, and in the gains, these count for nothing at first, but they stay in r.
         """
         norms = self._levels.residual_norms()
-        misjudged = norms["r_squared"] > _MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
+        misjudged = norms["r_squared"] > MISJUDGED * state.rho / state.rho_0 * norms["g_squared"]
         return (slow or misjudged) and is_unreduced(norms)
 
 
@@ -193,11 +201,11 @@ def _reduced(state: PcgState) -> float:
     return state.rho / state.rho_0 if state.k else 1.0
 
 
-def _is_slow(state: PcgState, iterations: int, reduced: float) -> bool:
+def is_slow(state: PcgState, iterations: int, reduced: float) -> bool:
     """Whether iterations with multigrid leave much of the error, as where coefficients jump by orders.
 
     Args:
         state: after them.
         reduced: r.z over that of the start, before them.
     """
-    return bool(state.rho > state.rho_0 * reduced * _SLOW ** (2 * iterations))
+    return bool(state.rho > state.rho_0 * reduced * SLOW ** (2 * iterations))

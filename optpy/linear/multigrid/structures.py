@@ -6,18 +6,34 @@ import ctypes
 
 from optpy.kernels.codegen.structures import Structure
 
-LEVEL = Structure(
-    "MgLevel",
-    """
+_LEVEL = """
     int64_t size[3];          /* z, y, x */
     int64_t step[3];          /* finer points to a coarse one: 2, or 1 where the dim is too short to halve */
     int64_t row, slab;        /* elements to the next row, to the next slab */
     int64_t plane, origin;    /* elements to the next channel; of the first point within its plane */
-    const int64_t *offset;    /* of each neighbour of the half stencil */
     OPTPY_REAL *matrix;       /* [pair][neighbour]: A(row channel, here; column channel, here + offset) */
     OPTPY_REAL *inverse;      /* [inverse pair]: of the diagonal blocks */
-    OPTPY_REAL *x, *b, *t;    /* [channel] */
-    double omega;
+    OPTPY_REAL *x, *b, *t;    /* [channel] */"""
+_CHANNEL = """
+    OPTPY_REAL *values;
+    const OPTPY_REAL *minus;  /* restricted: values - minus; or null */
+    const OPTPY_REAL *mask;   /* interpolated to only where this is not 0; or null */"""
+
+# -- on the CPU ------------------------------------------------------------------------------------------------------
+
+LEVEL = Structure(
+    "MgLevel",
+    f"""{_LEVEL}
+    const int64_t *offset;    /* of each neighbour of the half stencil */
+    double omega;             /* the damping */
+""",
+)
+# A channel of a grid without assuming a halo.
+CHANNEL = Structure(
+    "MgChannel",
+    f"""
+    const int64_t *size;
+    int64_t row, slab;{_CHANNEL}
 """,
 )
 
@@ -58,26 +74,12 @@ class MultigridState(ctypes.Structure):
 
 CUDA_LEVEL = Structure(
     "MgLevel",
-    """
-    int64_t size[3];        /* z, y, x */
-    int64_t step[3];        /* finer points to a coarse one: 2, or 1 where the dim is too short to halve */
-    int64_t row, slab;      /* elements to the next row, to the next slab */
-    int64_t plane, origin;  /* elements to the next channel; of the first point within its plane */
-    OPTPY_REAL *matrix;       /* [pair][neighbour]: A(row channel, here; column channel, here + offset) */
-    OPTPY_REAL *inverse;      /* [inverse pair]: of the diagonal blocks */
-    OPTPY_REAL *x, *b, *t;    /* [channel] */
+    f"""{_LEVEL}
     double *omega;            /* the damping; while it is looked for, 1 / the last norm */
 """,
 )
 # A channel of a grid without a halo.
-CUDA_CHANNEL = Structure(
-    "MgChannel",
-    """
-    OPTPY_REAL *values;
-    const OPTPY_REAL *minus;  /* restricted: values - minus; or null */
-    const OPTPY_REAL *mask;   /* interpolated to only where this is not 0; or null */
-""",
-)
+CUDA_CHANNEL = Structure("MgChannel", _CHANNEL)
 
 
 class CudaLevel(ctypes.Structure):

@@ -17,11 +17,16 @@ COOPERATIVE = 2**20
 """Points up to which all iterations run in one kernel: there a launch costs more than waiting for all blocks."""
 
 
-class CoarseLevels(Protocol):
-    """The correction of z after the first sweep of a cycle."""
+class KernelsOfZ(Protocol):
+    """The kernels of a preconditioner that stores z, and does not make it wherever r is updated."""
 
-    def correct(self) -> None:
-        """Queue z += P A^-1 P^T (r - A z), about, with A z in Ap."""
+    def queue_z(self, kernels: CudaPcgKernels, after: str) -> None:
+        """Queue z = M r, and what follows from r.z.
+
+        Args:
+            kernels: those of the iteration.
+            after: the update of r that has been queued before: "start", "update" or "resume".
+        """
 
 
 @final
@@ -34,14 +39,15 @@ class CudaPcgKernels:
         unknowns: of the energy, in order.
         variant: by the preconditioner.
         damped: whether A = J^T J + D, or J^T J alone.
-        multigrid: the levels below the finest; or None.
+        of_z: makes z by kernels of its own; None: z is part of the others. Where it is there, the variant has a kernel
+            "pcg_begin", which begins a solve.
     """
 
     executor: CudaExecutor
     unknowns: Sequence[Field]
     variant: Variant
     damped: bool
-    multigrid: CoarseLevels | None = None
+    of_z: KernelsOfZ | None = None
 
     def queue(self, name: str) -> None:
         """Queue one kernel; the names are those of pcg.cuh and of the preconditioner."""
@@ -49,22 +55,22 @@ class CudaPcgKernels:
 
     def start(self) -> None:
         """Queue delta = 0, and the first residual."""
-        if self.multigrid is None:
+        if self.of_z is None:
             self.queue("pcg_start")
         else:
             self.queue("pcg_begin")
             self.queue("pcg_start")
-            self._precondition("start")
+            self.of_z.queue_z(self, "start")
 
     def resume(self) -> None:
         """Queue the residual of the present delta, with which another preconditioner has ended."""
         self.go_on()
         self.product(VectorKind.DELTA)
-        if self.multigrid is None:
+        if self.of_z is None:
             self.queue("pcg_resume")
         else:
             self.queue("pcg_restart")
-            self._precondition("resume")
+            self.of_z.queue_z(self, "resume")
 
     def go_on(self) -> None:
         """Queue that a solve that has ended has not."""
@@ -83,8 +89,8 @@ class CudaPcgKernels:
             self.queue("pcg_flush")
             self.product(VectorKind.DELTA)
         self.queue("pcg_restart" if reset else "pcg_update")
-        if self.multigrid is not None:
-            self._precondition("update")
+        if self.of_z is not None:
+            self.of_z.queue_z(self, "update")
 
     def product(self, kind: VectorKind) -> None:
         """Queue A v, in the place of A p.
@@ -94,14 +100,6 @@ class CudaPcgKernels:
         """
         self._prepare(kind)
         self._queue_on("pcg_product", kind)
-
-    def _precondition(self, after: str) -> None:
-        """The rest of the cycle, whose first sweep has been part of the kernel before: z = M^-1 r, and r.z."""
-        assert self.multigrid is not None
-        self.product(VectorKind.Z)
-        self.multigrid.correct()
-        self.product(VectorKind.Z)
-        self.queue(f"pcg_smooth_{after}")
 
     def _prepare(self, kind: VectorKind) -> None:
         for n in range(len(self._products) - 1):

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from optpy.energy.derive.vectors import vector
 from optpy.ir import VECTOR_UPDATES, Field, Group, Preconditioning, Task, VectorKind
+from optpy.kernels.codegen.pcg_structures import PCG_ITERATION, PCG_LIMITS
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.executor import CpuExecutor
 from optpy.kernels.toolchain.compiler import Compiled, compile_c
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE, PcgKernels, PcgState
-from optpy.linear.pcg.status import PcgStatus, linear_summary, pcg_status_source
+from optpy.linear.pcg.state import PCG_KERNELS, PCG_ROW, PCG_STATE, PcgKernels, PcgState, pcg_limits
+from optpy.linear.pcg.status import PcgStatus, linear_summary, pcg_iteration_source
 from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork, safe_work_source
 from optpy.solver.protocol import LinearLimits, LinearSummary
@@ -44,8 +45,8 @@ def conjugate_gradients(scalars: Sequence[str]) -> Compiled:
 def conjugate_gradients_source(scalars: Sequence[str]) -> str:
     """The whole C source."""
     run = native_header("kernels/c/run.h")
-    loop = [pcg_status_source(), PCG_STATE.text, native_header("linear/pcg/pcg.h")]
-    return joined([*pcg_kernels_source(scalars), run, *loop])
+    state = [PCG_LIMITS.text, PCG_ITERATION.text, pcg_iteration_source(), PCG_STATE.text]
+    return joined([*pcg_kernels_source(scalars), run, *state, native_header("linear/pcg/pcg.h")])
 
 
 def pcg_kernels_source(scalars: Sequence[str]) -> list[str]:
@@ -116,7 +117,6 @@ class NativeLoop:
         self.unknowns = unknowns
         self.safe_work = SafeWork()
         self._kernels: dict[tuple[bool, Preconditioning], PcgKernels] = {}
-        self._precision = float(np.finfo(executor.program.dtype).eps)
 
     @property
     def has_blocks(self) -> bool:
@@ -124,7 +124,7 @@ class NativeLoop:
 
     def trace(self, iterations: int) -> tuple[NDArray[np.float64], int]:
         """See ``PcgLoop.trace``."""
-        rows = np.zeros((iterations, 7))
+        rows = np.zeros((iterations, len(PCG_ROW.fields)))
         return rows, rows.ctypes.data
 
     def kernels(self, damped: bool, variant: Variant) -> PcgKernels:
@@ -142,9 +142,7 @@ class NativeLoop:
     ) -> LinearSummary | None:
         """See ``PcgLoop.run``: the native loop, with a safe point after each iteration."""
         most = limits.max_iterations if pause is None else min(pause, limits.max_iterations)
-        state.max_iterations, state.min_iterations, state.eta = most, limits.min_iterations, limits.eta
-        state.reset_period, state.r_tolerance = limits.residual_reset_period, limits.r_tolerance
-        state.precision = self._precision
+        state.limits = pcg_limits(limits, most, self.executor.program.dtype)
         if state.status == 0:
             self.safe_work.run(partial(self._call, kernels, state))
         if state.status == PcgStatus.LIMIT and state.k < limits.max_iterations and pause is not None:

@@ -13,17 +13,13 @@ from optpy.ir import Field, Group
 from optpy.kernels.runtime.cuda.device import Mark
 from optpy.kernels.runtime.cuda.executor import CudaExecutor
 from optpy.linear.pcg.cuda_kernels import CudaPcgKernels
-from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.state import PCG_ROW, PcgState, pcg_limits
 from optpy.linear.pcg.status import PcgStatus, linear_summary
 from optpy.linear.pcg.variant import Variant
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import LinearLimits, LinearSummary
 from optpy.solver.safe_point import SLICE
 
-_BATCHES = (4, 8, 16)
-"""Iterations that are queued before the host looks whether an earlier batch was the last; the last number repeats."""
-_BATCHES_OF_CYCLES = (1,)
-"""The same with multigrid, whose iterations are many launches, and few."""
 _AHEAD = 2
 """Batches that are queued while the device works on one."""
 
@@ -33,8 +29,8 @@ class QueuedLoop:
     """Runs conjugate gradients on a GPU: see ``PcgLoop``. Their scalars and tests are the device's: the host reads
     nothing until the method has ended, and then in one copy with what is queued after it.
 
-    With Jacobi small problems run in one kernel whose blocks wait for one another; on large ones, and with multigrid,
-    each stage of the method is a kernel: three to an iteration with Jacobi.
+    Where z is part of the vector updates, small problems run in one kernel whose blocks wait for one another. On large
+    ones, and where z is stored, each stage of the method is a kernel: three to an iteration, and those of z.
 
     Args:
         executor: the energy's program with its memory.
@@ -60,7 +56,7 @@ class QueuedLoop:
 
     def trace(self, iterations: int) -> tuple[Any, int]:
         """See ``PcgLoop.trace``."""
-        rows = self.executor.xp.zeros((iterations, 7), np.float64)
+        rows = self.executor.xp.zeros((iterations, len(PCG_ROW.fields)), np.float64)
         return rows, self.executor.device.address(rows)
 
     def kernels(self, damped: bool, variant: Variant) -> CudaPcgKernels:
@@ -145,13 +141,7 @@ class QueuedLoop:
     def _begin(self, state: PcgState, limits: LinearLimits, pause: int) -> None:
         """The numbers that the device tests by."""
         c = self.executor.context
-        c.eta, c.r_tolerance, c.precision = (
-            limits.eta,
-            limits.r_tolerance,
-            float(np.finfo(self.executor.program.dtype).eps),
-        )
-        c.max_iterations, c.min_iterations = limits.max_iterations, limits.min_iterations
-        c.reset_period, c.pause = limits.residual_reset_period, pause
+        c.limits, c.pause = pcg_limits(limits, limits.max_iterations, self.executor.program.dtype), pause
         c.reduced = state.rho / state.rho_0 if state.resume else 1.0
         c.trace = state.trace
 
@@ -168,7 +158,7 @@ class QueuedLoop:
             kernels.go_on()
         marks: list[Mark] = []
         k, batch = int(state.k), 0
-        batches = _BATCHES if kernels.multigrid is None else _BATCHES_OF_CYCLES
+        batches = kernels.variant.batches
         period = limits.residual_reset_period
         while self._progress[0] >= 0 and k < most and not (batch and limits.safe_point.is_late):
             limits.safe_point.poll()
@@ -183,10 +173,7 @@ class QueuedLoop:
 
     def _read(self, state: PcgState) -> None:
         """Reads the state of the device; the host waits for it."""
-        found = self.executor.pcg_state()
-        state.k, state.status, state.resume = found.k, found.status, 0
-        state.rho, state.rho_0, state.pAp = found.rho, found.rho_0, found.pAp
-        state.Q, state.zeta = found.Q, found.zeta
+        state.iteration, state.resume = self.executor.pcg_iteration(), 0
 
 
 def _end_by_time(state: PcgState, limits: LinearLimits) -> None:

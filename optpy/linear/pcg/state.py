@@ -1,10 +1,16 @@
-"""The structures that native conjugate gradients take, declared once for C and Python."""
+"""The structures that native conjugate gradients take, declared once for C and Python; the trace's for CUDA, too."""
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 
+import numpy as np
+
+from optpy.kernels.codegen.pcg_structures import PcgIteration, PcgLimits
 from optpy.kernels.codegen.structures import Structure
+from optpy.solver.pcg import PCGScalars
+from optpy.solver.protocol import LinearLimits
 
 # The kernels of each stage of an iteration, one for each grid of unknowns; those of apply may have others before them.
 PCG_KERNELS = Structure(
@@ -26,21 +32,16 @@ PCG_KERNELS = Structure(
 PCG_STATE = Structure(
     "PcgState",
     """
-    /* limits */
-    int64_t max_iterations, min_iterations, reset_period;
-    double eta, r_tolerance;
-    double precision;      /* of the vectors */
+    PcgLimits limits;
+    PcgIteration iteration;
+    int64_t resume;        /* go on from delta with another preconditioner than before */
+    PcgRow *trace;         /* of each iteration; or null */
     SafePoint *safe;       /* after each iteration; where it stops: late, with PCG_TIME, else to be called again */
-    /* state */
-    int64_t k, status;
-    int64_t resume;        /* go on from delta with another preconditioner than before; and ... */
-    int64_t resumed;       /* ... the iteration after which that happened last */
-    double rho, rho_0, alpha, beta, pAp, Q, zeta;
-    int64_t k_seen;        /* the last iteration with progress to be seen, ... */
-    double rho_seen, Q_seen; /* ... and what there was after it */
-    double *trace;         /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
 """,
+    {"PcgLimits": PcgLimits, "PcgIteration": PcgIteration},
 )
+# A row of the trace.
+PCG_ROW = Structure("PcgRow", f"\n    double {', '.join(f.name for f in dataclasses.fields(PCGScalars))};")
 
 
 class PcgKernels(ctypes.Structure):
@@ -53,6 +54,25 @@ class PcgKernels(ctypes.Structure):
 
 
 class PcgState(ctypes.Structure):
-    """The limits of the loop, and its scalars."""
+    """A linear solve, whatever the device: its limits, and where it stands; the latter's members are its own, too."""
 
+    _anonymous_ = ("iteration",)
     _fields_ = PCG_STATE.fields
+
+
+def pcg_limits(limits: LinearLimits, max_iterations: int, dtype: str) -> PcgLimits:
+    """The numbers that the native loop tests by.
+
+    Args:
+        limits: of the solve.
+        max_iterations: from its begin; those of ``limits``, or fewer.
+        dtype: of the vectors.
+    """
+    return PcgLimits(
+        max_iterations=max_iterations,
+        min_iterations=limits.min_iterations,
+        reset_period=limits.residual_reset_period,
+        eta=limits.eta,
+        r_tolerance=limits.r_tolerance,
+        precision=float(np.finfo(dtype).eps),
+    )

@@ -6,7 +6,8 @@ import math
 from enum import IntEnum
 
 from optpy.kernels.codegen.structures import enumeration
-from optpy.linear.pcg.state import PcgState
+from optpy.kernels.toolchain.headers import native_header
+from optpy.linear.pcg.state import PCG_ROW, PcgState
 from optpy.solver.pcg import PATIENCE
 from optpy.solver.protocol import LinearLimits, LinearStatus, LinearSummary
 
@@ -27,9 +28,10 @@ class PcgStatus(IntEnum):
     STAGNATED = 10
 
 
-def pcg_status_source() -> str:
-    """The same in C and CUDA: PCG_RUNNING, ..., and PCG_PATIENCE."""
-    return f"{enumeration('PCG_', PcgStatus)}\nenum {{ PCG_PATIENCE = {PATIENCE} }};"
+def pcg_iteration_source() -> str:
+    """The code after each stage of an iteration, for C and CUDA, with all PCG_...; goes after ``PCG_ITERATION``."""
+    constants = f"{enumeration('PCG_', PcgStatus)}\nenum {{ PCG_PATIENCE = {PATIENCE} }};"
+    return "\n\n".join([constants, PCG_ROW.text, native_header("linear/pcg/pcg_iteration.h")])
 
 
 _SUMMARIES: dict[PcgStatus, tuple[LinearStatus, str]] = {

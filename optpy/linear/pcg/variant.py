@@ -12,7 +12,7 @@ from optpy.kernels.codegen.cuda.source import launch_bounds
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
-from optpy.linear.pcg.status import pcg_status_source
+from optpy.linear.pcg.status import pcg_iteration_source
 
 _KERNELS = ("go_on", "direction", "flush", "apply", "product", "start", "update", "restart")
 """Of pcg.cuh and of every preconditioner, each behind "pcg_"; beside those that prepare a product."""
@@ -29,6 +29,8 @@ class Variant:
         kernels: their names behind "pcg_", beyond those that every preconditioner has.
         further: tasks beside the vector updates that all have.
         in_one_kernel: whether one of its kernels has all iterations in it.
+        batches: iterations that are queued before the host looks whether an earlier batch was the last; the last number
+            repeats.
     """
 
     preconditioning: Preconditioning
@@ -36,6 +38,7 @@ class Variant:
     kernels: tuple[str, ...]
     further: tuple[Task, ...] = ()
     in_one_kernel: bool = False
+    batches: tuple[int, ...] = (4, 8, 16)
 
     @property
     def start(self) -> Group:
@@ -61,7 +64,7 @@ class Variant:
         bounds = [line for kernel in kernels for line in launch_bounds(kernel, True)]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
-            pcg_status_source(),
+            pcg_iteration_source(),
             native_header("linear/pcg/pcg.cuh"),
             (_products(len(products)) if self.in_one_kernel else "") + native_header(self.header),
         ]

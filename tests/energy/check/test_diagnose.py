@@ -28,7 +28,7 @@ SMOOTH = [X[i, j] - X[i + 1, j], X[i, j] - X[i, j + 1]]
 
 @pytest.fixture(params=[1 << 16, 7], ids=["one slab", "many slabs"], autouse=True)
 def _slabs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points, "_SLAB", request.param)
+    monkeypatch.setattr(points, "POINTS_AT_A_TIME", request.param)
 
 
 def grid(shape: tuple[int, int] = (4, 6)) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_one_fixed_element_holds_the_constant() -> None:
 
 def test_the_null_space_is_computed_for_small_problems_only(monkeypatch: pytest.MonkeyPatch) -> None:
     energy = op.Energy(reg=SMOOTH)
-    monkeypatch.setattr(module, "_COLUMNS", 24)
+    monkeypatch.setattr(module, "MOST_COLUMNS", 24)
     assert energy.diagnose({"X": np.ones((4, 6))}).null_dimension == 1
     found = energy.diagnose({"X": np.ones((5, 5))})
     assert found.null_dimension is None

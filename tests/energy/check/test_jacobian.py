@@ -77,7 +77,7 @@ def test_the_cost_is_half_the_sum_of_squares(case: Case) -> None:
 def test_slabs_do_not_change_the_result(case: Case) -> None:
     whole, whole_jacobian = case.energy.residuals(case.data), case.energy.jacobian(case.data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(points, "_SLAB", 3)
+        patch.setattr(points, "POINTS_AT_A_TIME", 3)
         assert {k: v.tolist() for k, v in case.energy.residuals(case.data).items()} == {
             k: v.tolist() for k, v in whole.items()
         }

@@ -256,7 +256,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _host_view(array: Array) -> Any:
-    return array._array
+    return array.on_host
 
 
 def test_tensors_on_the_gpu_share_memory_both_ways(torch: Any, xp: StrictCupy) -> None:

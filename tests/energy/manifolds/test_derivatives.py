@@ -116,10 +116,9 @@ def test_the_gradient_check_moves_along_the_retraction(name: str) -> None:
 
 
 def test_the_gradient_check_finds_a_wrong_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(kind: Any, stored: Any, delta: Any) -> Any:
-        return op.SO3._of(stored, 2 * delta, 0 * delta)
-
-    monkeypatch.setattr(type(op.SO3.manifold), "read", wrong)
+    rotations = type(op.SO3.manifold)
+    right = rotations.read
+    monkeypatch.setattr(rotations, "read", lambda kind, stored, delta: right(kind, stored, 2 * delta))
     energy = op.Energy(r=R3[n] @ [1, 2, 3])
     report = op.check_gradients(energy, data_for(energy))
     assert not report

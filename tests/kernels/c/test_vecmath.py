@@ -16,7 +16,7 @@ from optpy.kernels.toolchain.headers import native_header
 
 pytestmark = pytest.mark.native
 
-COMPILERS = {"clang": "clang", "zig": f"{toolchain._zig_binary()} cc", "gcc": "gcc"}
+COMPILERS = {"clang": "clang", "zig": f"{toolchain.zig_binary()} cc", "gcc": "gcc"}
 FUNCTIONS = ("sin", "cos", "exp", "log", "expm1", "log1p")
 PRECISIONS = (("f", "float"), ("", "double"))
 LOOPS = "\n".join(

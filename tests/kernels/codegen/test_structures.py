@@ -10,11 +10,12 @@ import pytest
 
 from optpy.errors import InternalError
 from optpy.kernels.codegen.cuda import context as cuda
-from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
+from optpy.kernels.codegen.kernel_header import CONTEXT, KERNEL, SEGMENT
 from optpy.kernels.codegen.normal_rows import NORMAL_VISITS
-from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.pcg_structures import PCG_ITERATION, PCG_LIMITS
+from optpy.kernels.codegen.structures import Structure, enumeration
 from optpy.kernels.codegen.symbol_table import SymbolTable
-from optpy.kernels.runtime.cuda.context import PCG, SYNC
+from optpy.kernels.runtime.cuda.context import SYNC
 from optpy.kernels.runtime.segments import SEGMENT as SEGMENT_DTYPE
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
@@ -22,26 +23,28 @@ from optpy.linear.aggregation import structures as aggregation
 from optpy.linear.assembled.matrix import ASSEMBLED_SOLVE, NORMAL_MATRIX
 from optpy.linear.cholesky import structures as cholesky
 from optpy.linear.multigrid import structures as multigrid
-from optpy.linear.pcg.state import PCG_KERNELS, PCG_STATE
-from optpy.linear.pcg.status import PcgStatus, pcg_status_source
+from optpy.linear.pcg.state import PCG_KERNELS, PCG_ROW, PCG_STATE
+from optpy.linear.pcg.status import PcgStatus
 from optpy.linear.safe_work import SAFE_POINT
 
 pytestmark = pytest.mark.native
 
 NATIVE = [
-    SAFE_POINT, SEGMENT, CONTEXT, PCG_KERNELS, PCG_STATE, NORMAL_VISITS, NORMAL_MATRIX, aggregation.LEVEL,
-    aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
+    SAFE_POINT, SEGMENT, CONTEXT, KERNEL, PCG_KERNELS, PCG_LIMITS, PCG_ITERATION, PCG_ROW, PCG_STATE, NORMAL_VISITS,
+    NORMAL_MATRIX, aggregation.LEVEL, aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.CHANNEL,
+    multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
 ]  # fmt: skip
-CUDA = [cuda.SYNC, cuda.PCG, cuda.context_structure(SymbolTable(), 10, 7)]
+CUDA = [cuda.SYNC, PCG_LIMITS, PCG_ITERATION, cuda.context_structure(SymbolTable(), 10, 7)]
 LEVELS = [multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]
 SETS = {"native": NATIVE, "cuda": CUDA, "multigrid on cuda": LEVELS}
 
 TYPES = """
 #include <stdatomic.h>
 #define OPTPY_REAL float
-typedef int16_t AmgStored;
+typedef int16_t AmgCompact;
 typedef struct Team Team;
 typedef void (*NormalRow)(void);
+typedef void (*KernelRange)(void);
 struct Kernel;
 """
 
@@ -64,7 +67,7 @@ def test_sizes_and_offsets_are_those_of_the_compiler(name: str) -> None:
 
 
 def test_arrays_of_structures_lie_as_the_structures_do() -> None:
-    for dtype, s in ((SEGMENT_DTYPE, SEGMENT), (PCG, cuda.PCG), (SYNC, cuda.SYNC)):
+    for dtype, s in ((SEGMENT_DTYPE, SEGMENT), (SYNC, cuda.SYNC)):
         ours = type(s.name, (ctypes.Structure,), {"_fields_": s.fields})
         assert dtype.itemsize == ctypes.sizeof(ours)
         assert dtype.names == tuple(member for member, _ in s.fields)
@@ -74,7 +77,7 @@ def test_arrays_of_structures_lie_as_the_structures_do() -> None:
 def test_enumerations_have_the_numbers_of_python() -> None:
     members = ", ".join(f"PCG_{status.name}" for status in PcgStatus)
     count = f"OPTPY_EXPORT const int64_t statuses[] = {{{members}}};"
-    source = "\n".join([native_header("kernels/c/prelude.h"), pcg_status_source(), count])
+    source = "\n".join([native_header("kernels/c/prelude.h"), enumeration("PCG_", PcgStatus), count])
     library = compile_c(source + "\n", name="structures", werror=True).library
     assert list((c_int64 * len(PcgStatus)).in_dll(library, "statuses")) == list(PcgStatus)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from optpy.ir import REAL, Access, Domain, Extent, Field, InBounds, LoopVariable, Role, loops
+from optpy.kernels.codegen.arithmetic import arithmetic
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import c_dialect
 from optpy.kernels.codegen.kernel_header import kernel_header
@@ -108,7 +109,8 @@ def blur(request: pytest.FixtureRequest) -> tuple[str, ctypes.CDLL]:
     )
     conventions = Conventions(symbols, c_dialect(dtype), CPU, ())
     headers = [native_header("kernels/c/prelude.h"), kernel_header()]
-    text = CPrinter(conventions).function(declare(flatten(tiled_blur(), conventions)))
+    lowered = arithmetic(tiled_blur(), conventions.dialect)
+    text = CPrinter(conventions).function(declare(flatten(lowered, conventions)))
     run = "OPTPY_EXPORT void run(const Context *c) { tiled_blur(c, 0, 0, 0); }\n"
     return dtype, compile_c("\n".join([*headers, text, run]), name="tiled", werror=True).library
 

@@ -14,7 +14,7 @@ from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.build import Recipe, loaded_c_library, zig_recipe
 from optpy.kernels.toolchain.compiler_process import compiler_environment
 
-ZIG = toolchain._zig_binary()
+ZIG = toolchain.zig_binary()
 
 pytestmark = [
     pytest.mark.skipif(not os.path.exists(ZIG), reason="the compiler of the ziglang wheel is asked about"),

@@ -17,7 +17,7 @@ import pytest
 
 from optpy.errors import CompileError
 from optpy.kernels.toolchain import toolchain
-from optpy.kernels.toolchain.cache import Cache, Entry, find_or_build, make_key, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, find_or_build, make_key, open_cache
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.ownership import unfinished_name
 from tests.support.compilers import ADD, Counter, wait_for
@@ -31,7 +31,7 @@ def compile_and_add(answers: SimpleQueue[tuple[int, bool]], times: int = 1) -> N
         answers.put((compiled.library.add(20, 22), compiled.cache_hit))
 
 
-def place(built: Entry, content: bytes = b"library") -> Entry:
+def place(built: CacheEntry, content: bytes = b"library") -> CacheEntry:
     built.source.write_text("source")
     built.library.write_bytes(content)
     return built
@@ -44,7 +44,7 @@ def key_of(name: str) -> str:
 KEY = key_of("one")
 
 
-def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> Entry:
+def build(cache: Cache, key: str, content: bytes = b"library", used: float | None = None) -> CacheEntry:
     """An entry without any compiler."""
     with cache.workspace(key) as built:
         entry = cache.publish(place(built, content), key)
@@ -73,7 +73,7 @@ def test_change_of_processor_or_compiler_is_a_miss(
     assert not compile_c(ADD, name="add").cache_hit
     script = Path(os.environ["OPTPY_CC"])
     script.write_text(script.read_text().replace("exec", "echo patched; exec", 1))
-    toolchain._find_toolchain.cache_clear()
+    toolchain.toolchain_for.cache_clear()
     assert not compile_c(ADD, name="add").cache_hit
     assert counter.compilations() == 3
 
@@ -281,7 +281,7 @@ def build_again_and_again(root: Path, process: int, answers: SimpleQueue[int]) -
     answers.put(built)
 
 
-def read(entry: Entry) -> bytes:
+def read(entry: CacheEntry) -> bytes:
     try:
         return entry.library.read_bytes()
     except OSError as error:
@@ -315,7 +315,7 @@ def test_failed_source_is_kept_once(root: Path) -> None:
 
 def test_a_failed_source_that_others_keep_or_remove_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = open_cache()
-    retire, left = Cache._retire, iter((True, False))
+    retire, left = Cache.retire, iter((True, False))
 
     def retire_as_another_does(self: Cache, folder: Path) -> None:
         retire(self, folder)
@@ -324,7 +324,7 @@ def test_a_failed_source_that_others_keep_or_remove_meanwhile(root: Path, monkey
             (folder / "theirs").touch()
 
     (root / f"failed.{KEY}").mkdir(parents=True)
-    monkeypatch.setattr(Cache, "_retire", retire_as_another_does)
+    monkeypatch.setattr(Cache, "retire", retire_as_another_does)
     with cache.workspace(KEY) as built:
         built.source.write_text("mine")
         assert cache.keep_failed(built, KEY).read_text() == "mine"
@@ -339,7 +339,7 @@ def test_lock_keeps_others_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(Timeout):
             FileLock(file, timeout=0.05).acquire()
     with suppress(Timeout), FileLock(file, timeout=5):
-        monkeypatch.setattr("optpy.kernels.toolchain.cache._LOCK_SECONDS", 0.05)
+        monkeypatch.setattr("optpy.kernels.toolchain.cache.LOCK_SECONDS", 0.05)
         with cache.lock(KEY):  # a holder that hangs delays, and does not stop
             entered = True
     assert entered

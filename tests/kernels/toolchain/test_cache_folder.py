@@ -35,8 +35,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reaso
 @pytest.fixture(autouse=True)
 def another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As at the start of a process, and with a folder for temporary files of its own."""
-    monkeypatch.setattr(cache_folder, "_refused", {})
-    monkeypatch.setattr(cache_folder, "_private", {})
+    monkeypatch.setattr(cache_folder, "refused_folders", {})
+    monkeypatch.setattr(cache_folder, "private_folders", {})
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
@@ -330,10 +330,10 @@ def test_private_folder_of_a_killed_process_goes_with_the_next(counter: Counter,
     process = subprocess.Popen([sys.executable, "-c", COMPILING], env=environment)
     wait_for(lambda: counter.compilations() == 1)
     (left,) = temporary.glob("optpy-cache-*")
-    cache_folder._private_folder()
+    cache_folder.private_folder()
     assert left.exists()  # its owner lives
     process.send_signal(signal.SIGKILL)
     process.wait(60)
-    cache_folder._private.clear()
-    cache_folder._private_folder()
+    cache_folder.private_folders.clear()
+    cache_folder.private_folder()
     assert not left.exists()

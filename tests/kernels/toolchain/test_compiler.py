@@ -26,7 +26,7 @@ from optpy.kernels.toolchain.toolchain import find_toolchain, processor_identity
 pytestmark = pytest.mark.native
 
 ADD = "int add(int a, int b) { return a + b; }\n"
-ZIG = toolchain._zig_binary()
+ZIG = toolchain.zig_binary()
 COMPILERS = {"clang": "clang", "zig": f"{ZIG} cc", "gcc": "gcc"}
 
 
@@ -241,10 +241,10 @@ def test_order_of_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     cache.mkdir()
     monkeypatch.setenv("PATH", str(path))
     zig = script(tmp_path / "zig" / "zig", f'echo "zig $1"; {PRETENDS}')
-    monkeypatch.setattr(toolchain, "_zig_binary", lambda: str(zig))
+    monkeypatch.setattr(toolchain, "zig_binary", lambda: str(zig))
 
     def origin() -> str:
-        toolchain._find_toolchain.cache_clear()
+        toolchain.toolchain_for.cache_clear()
         return find_toolchain(cache).origin
 
     script(path / "gcc", f"echo gcc; {PRETENDS}")
@@ -270,17 +270,17 @@ def test_a_compiler_without_headers_is_passed_over(tmp_path: Path, monkeypatch: 
     clang = script(path / "clang", refuses)
     zig = script(tmp_path / "zig" / "zig", f'echo "$*" >> {log}; echo zig; {PRETENDS}')
     monkeypatch.setenv("PATH", str(path))
-    monkeypatch.setattr(toolchain, "_zig_binary", lambda: str(zig))
+    monkeypatch.setattr(toolchain, "zig_binary", lambda: str(zig))
     for _ in range(2):
-        toolchain._find_toolchain.cache_clear()  # as a new process
+        toolchain.toolchain_for.cache_clear()  # as a new process
         assert find_toolchain(cache).origin == "clang of the ziglang wheel"
     assert log.read_text().count("trial.c") == 1  # the success is remembered
     zig.unlink()
-    toolchain._find_toolchain.cache_clear()
+    toolchain.toolchain_for.cache_clear()
     with pytest.raises(CompileError, match=r"clang on PATH: it compiles no library \(status 1\).*math\.h not found"):
         find_toolchain(cache)
     script(clang, f"echo clang; {PRETENDS}")  # its headers have come
-    toolchain._find_toolchain.cache_clear()
+    toolchain.toolchain_for.cache_clear()
     assert find_toolchain(cache).origin == "clang on PATH"
 
 
@@ -300,7 +300,7 @@ def test_version_is_asked_again_only_when_the_compiler_changes(tmp_path: Path, m
     monkeypatch.setenv("OPTPY_CC", str(compiler))
 
     def version() -> str:
-        toolchain._find_toolchain.cache_clear()  # as a new process
+        toolchain.toolchain_for.cache_clear()  # as a new process
         return find_toolchain(cache).version
 
     assert (version(), version()) == ("version one", "version one")

@@ -115,8 +115,8 @@ def test_change_of_nvrtc_or_of_our_version_is_a_miss(root: Path, monkeypatch: py
     compile_cuda(TWICE, "sm_90")
     monkeypatch.setattr(nvrtc, "CUDA_VERSION", 1000)
     assert not compile_cuda(TWICE, "sm_90").cache_hit
-    real = nvrtc._nvrtc()[0]
-    monkeypatch.setattr(nvrtc, "_nvrtc", lambda: (real, (99, 0)))
+    real = nvrtc.loaded_nvrtc()[0]
+    monkeypatch.setattr(nvrtc, "loaded_nvrtc", lambda: (real, (99, 0)))
     assert not compile_cuda(TWICE, "sm_90").cache_hit
 
 

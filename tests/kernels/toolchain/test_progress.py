@@ -72,7 +72,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
     """Not a fixture: pytest gives each test its stderr after the fixtures."""
     made = Terminal()
     monkeypatch.setattr("sys.stderr", made)
-    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(progress, "PATIENCE", patience)
     return made
 
 
@@ -138,7 +138,7 @@ compile_c("int add(int a, int b) { return a + b; }", name="add")
 COMPILING_FOR_THE_GPU = """
 from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.nvrtc import compile_cuda
-progress._PATIENCE = 0.0
+progress.PATIENCE = 0.0
 compile_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }', "sm_90")
 """
 

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.native
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems have many chunks and several levels, and threads share them all."""
-    monkeypatch.setattr(aggregation, "_CHUNK", 32)
-    monkeypatch.setattr(aggregation, "_ALONE", 0)
-    monkeypatch.setattr(aggregation, "_COARSEST", 20)
+    monkeypatch.setattr(aggregation, "CHUNK", 32)
+    monkeypatch.setattr(aggregation, "ALONE", 0)
+    monkeypatch.setattr(aggregation, "COARSEST", 20)
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------

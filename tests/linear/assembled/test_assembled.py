@@ -12,7 +12,6 @@ import trimesh
 
 import optpy as op
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import bind
 from optpy.ir import VectorKind
 from optpy.kernels.runtime import executor
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
@@ -25,6 +24,7 @@ from optpy.linear.driver import LinearSolver
 from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
+from tests.support.bound_problem import bound_problem
 
 pytestmark = [pytest.mark.applications, pytest.mark.optimised]  # its solves take longer than the compiler
 
@@ -37,9 +37,9 @@ KINDS = ["multigrid", "cholesky"]
 @pytest.fixture(scope="module", autouse=True)
 def _threads_for_small_work() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
-        patch.setattr(cholesky, "_SHARED_BUILD", 0)
-        patch.setattr(cholesky, "_SHARED_SOLVE", 0)
+        patch.setattr(executor, "ACCESSES_PER_THREAD", 1)
+        patch.setattr(cholesky, "SHARED_BUILD", 0)
+        patch.setattr(cholesky, "SHARED_SOLVE", 0)
         yield
 
 
@@ -90,10 +90,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 1) -> CompiledProblem:
     """A problem that is ready for its first linear solve."""
-    solver = op.compile(energy, dtype=np.float64)
-    bound = bind(energy.problem, data, np.float64)
-    problem = solver.compiled.instance(bound, threads)
-    problem.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
+    problem = bound_problem(op.compile(energy, dtype=np.float64), data, threads=threads)
     problem.set_preconditioner(kind)
     problem.linearise()
     problem.damp(DAMPED)
@@ -101,7 +98,7 @@ def prepared(energy: op.Energy, data: dict[str, Any], kind: Any, threads: int = 
 
 
 def step(problem: CompiledProblem) -> np.ndarray:
-    return np.concatenate([problem.read_vector(VectorKind.DELTA, u).ravel() for u in problem._unknowns])
+    return np.concatenate([problem.read_vector(VectorKind.DELTA, u).ravel() for u in problem.unknowns])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,11 +198,11 @@ def test_multigrid_knows_rigid_motions() -> None:
         problem = prepared(mesh_deformation.euler, torus(size), "multigrid")
         problem.damp(Damping(1e6, 1e-6, 1e32, jacobi_scaling=True))
         iterations[size] = problem.solve_linear(LinearLimits(200, r_tolerance=1e-6)).iterations
-        assert isinstance(problem._linear_solver, LinearSolver)
-        multigrid = problem._linear_solver.method(AGGREGATION)
+        assert isinstance(problem.linear_solver, LinearSolver)
+        multigrid = problem.linear_solver.method(AGGREGATION)
         assert isinstance(multigrid, MultigridSolve)
         assert isinstance(multigrid.levels, AlgebraicMultigrid)
-        assert multigrid.levels._turning == range(3)
+        assert multigrid.levels.turning == range(3)
     assert iterations[48] <= iterations[24] + 6
     assert iterations[48] <= 40
 
@@ -225,7 +222,7 @@ def test_auto_factorises_what_is_cheap_and_builds_levels_for_what_is_not(monkeyp
     data = torus(24)
     result = op.solve(mesh_deformation.euler, data, max_iterations=4)
     assert result.facts["Preconditioners used"] == "block_jacobi, then cholesky"
-    monkeypatch.setattr(cholesky_solve, "_CHEAP", 0)
+    monkeypatch.setattr(cholesky_solve, "CHEAP", 0)
     result = op.solve(mesh_deformation.euler, data, max_iterations=4)
     assert result.facts["Preconditioners used"] == "block_jacobi, then multigrid"
 

@@ -1,13 +1,11 @@
-"""The sparse Cholesky factorisation against dense solves, and the order of elimination against SuperLU's."""
+"""The sparse Cholesky factorisation against dense solves."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import shutil
-from collections.abc import Callable
-from ctypes import byref, c_int, c_int64, c_void_p
-from typing import Any
+from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from optpy.errors import InternalError
 from optpy.kernels.runtime.cpu import precision_source
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.headers import native_header
@@ -24,11 +21,11 @@ from optpy.linear.cholesky.factorisation import Factorisation, cholesky_source
 from optpy.linear.cholesky.structures import FactorState
 from optpy.linear.safe_work import safe_work_source
 from tests.kernels.c.test_team import COMPILERS
+from tests.support.patterns import PATTERNS, Pattern, csr, grid
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
 
 Real = NDArray[np.float64]
-Pattern = NDArray[np.bool_]
 
 WRAPPERS = r"""
 typedef struct { Cholesky *f; const double *in; double *out; int corrected[8]; } Call;
@@ -106,45 +103,7 @@ class Factored:
         return np.array([self.solve(e) for e in np.eye(self.size)])
 
 
-def csr(pattern: Pattern) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    rows = np.concatenate([[0], np.cumsum(pattern.sum(axis=1))]).astype(np.int64)
-    return rows, np.nonzero(pattern)[1].astype(np.int32)
-
-
-# -- patterns ----------------------------------------------------------------------------------------------------------
-
-
-def pattern_of(n: int, edges: Any) -> Pattern:
-    pattern = np.eye(n, dtype=bool)
-    for a, b in edges:
-        pattern[a, b] = pattern[b, a] = True
-    return pattern
-
-
-def grid(height: int, width: int) -> Pattern:
-    at = np.arange(height * width).reshape(height, width)
-    across, down = zip(at[:, :-1].flat, at[:, 1:].flat, strict=True), zip(at[:-1].flat, at[1:].flat, strict=True)
-    return pattern_of(at.size, [*across, *down])
-
-
-def random_pattern(n: int, edges: int) -> Pattern:
-    return pattern_of(n, np.random.default_rng(n).integers(0, n, (edges, 2)))
-
-
-PATTERNS: dict[str, Callable[[], Pattern]] = {
-    "nothing": lambda: pattern_of(0, []),
-    "one": lambda: pattern_of(1, []),
-    "unconnected": lambda: pattern_of(7, []),
-    "chain": lambda: pattern_of(40, [(k, k + 1) for k in range(39)]),
-    "ring": lambda: pattern_of(25, [(k, (k + 1) % 25) for k in range(25)]),
-    "star": lambda: pattern_of(90, [(33, k) for k in range(90)]),
-    "two hubs": lambda: pattern_of(120, [(h, k) for h in (5, 80) for k in range(0, 120, h % 3 + 1)]),
-    "full": lambda: np.ones((45, 45), bool),
-    "grid": lambda: grid(11, 9),
-    "sparse": lambda: random_pattern(100, 90),
-    "dense": lambda: random_pattern(60, 400),
-    "three grids": lambda: np.kron(np.eye(3, dtype=bool), grid(4, 6)),
-}
+# -- matrices ----------------------------------------------------------------------------------------------------------
 
 
 def positive_definite(pattern: Pattern, block: int) -> Real:
@@ -204,12 +163,12 @@ def test_every_compiler_agrees(compiler: str, monkeypatch: pytest.MonkeyPatch) -
     pattern = grid(9, 8)
     A = positive_definite(pattern, 3)
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
-    for cached in (native, cholesky._library):
+    for cached in (native, cholesky.ordering_library):
         cached.cache_clear()
     try:
         inverse = Factored(A, pattern, 3).inverse()
     finally:
-        for cached in (native, cholesky._library):
+        for cached in (native, cholesky.ordering_library):
             cached.cache_clear()
     np.testing.assert_allclose(inverse, np.linalg.inv(A), atol=1e-12)
 
@@ -219,7 +178,7 @@ def test_every_compiler_agrees(compiler: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def everything_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_SHARED_PANEL", "_SHARED_BUILD", "_SHARED_SOLVE"):
+    for name in ("SHARED_PANEL", "SHARED_BUILD", "SHARED_SOLVE"):
         monkeypatch.setattr(cholesky, name, 0)
 
 
@@ -238,11 +197,15 @@ def test_threads_do_not_change_a_bit(name: str, block: int) -> None:
             np.testing.assert_array_equal(other.solve(2 * b), 2 * one.solve(b))
 
 
+def pairs_at(address: int, count: int) -> NDArray[np.int32]:
+    return np.ctypeslib.as_array((c_int32 * 2 * count).from_address(address))
+
+
 def test_tasks_and_what_is_above_them_are_all_panels() -> None:
     rows, columns = csr(grid(20, 20))
     symbolic = Factorisation(rows, columns, 2)
-    kept = {array.ctypes.data: array for array in symbolic._memory}
-    tasks, top = kept[symbolic.state.task], kept[symbolic.state.top]
+    state = symbolic.state
+    tasks, top = (pairs_at(*found) for found in ((state.task, state.tasks), (state.top, state.tops)))
     done = [p for first, last in tasks for p in range(first, last)]
     assert sorted([*done, *top[:, 0]]) == list(range(symbolic.state.pattern.panels))
     assert len(tasks) > 5
@@ -328,72 +291,3 @@ def test_what_is_not_a_number_comes_to_an_end(value: float, threads: int) -> Non
     factored.blocks[:] = positive_definite(pattern, 3).reshape(36, 3, 36, 3).transpose(0, 2, 1, 3)[pattern]
     factored.build()  # nothing of it stays
     assert np.isfinite(factored.solve(np.ones(len(A)))).all()
-
-
-# -- the order of elimination ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_the_order_is_a_permutation(name: str) -> None:
-    pattern = PATTERNS[name]()
-    order = Factorisation(*csr(pattern), 1)._memory[0]
-    np.testing.assert_array_equal(np.sort(order), np.arange(len(pattern)))
-
-
-@pytest.mark.parametrize("name", ["chain", "star", "unconnected"])
-def test_trees_are_eliminated_without_fill(name: str) -> None:
-    pattern = PATTERNS[name]()
-    symbolic = Factorisation(*csr(pattern), 1)
-    assert symbolic.blocks == np.tril(pattern).sum()
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_blocks_and_operations_are_those_of_elimination(name: str) -> None:
-    pattern = PATTERNS[name]()
-    symbolic = Factorisation(*csr(pattern), 6)
-    order = symbolic._memory[0]  # in a postorder of its tree
-    filled = pattern[np.ix_(order, order)]
-    for k in range(len(filled)):
-        below = np.nonzero(filled[k + 1 :, k])[0] + k + 1
-        filled[np.ix_(below, below)] = True
-    assert symbolic.blocks == np.tril(filled).sum()
-    heights = np.repeat(6 * np.tril(filled).sum(axis=0), 6) - np.tile(np.arange(6), len(filled))
-    exact = (heights * (heights + 1) / 2).sum()
-    assert exact <= symbolic.operations <= 2 * exact  # panels hold some zeros
-
-
-def test_fill_on_a_grid_is_near_that_of_multiple_minimum_degree() -> None:
-    pattern = scipy.sparse.csc_array(grid(40, 40))
-    A = scipy.sparse.csc_array(pattern * -0.1 + 5 * scipy.sparse.eye_array(1600))
-    options = dict(SymmetricMode=True)
-    theirs = scipy.sparse.linalg.splu(A, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0, options=options).L.nnz
-    ours = Factorisation(A.indptr.astype(np.int64), A.indices, 1).blocks
-    natural = scipy.sparse.linalg.splu(A, permc_spec="NATURAL", diag_pivot_thresh=0, options=options).L.nnz
-    assert ours < 1.15 * theirs < 0.6 * natural
-
-
-def test_hubs_do_not_spoil_the_order() -> None:
-    pattern = grid(30, 30)
-    plain = Factorisation(*csr(pattern), 1).blocks
-    pattern[450] = pattern[:, 450] = True
-    assert Factorisation(*csr(pattern), 1).blocks < 1.3 * plain + 900
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "block"),
-    [
-        ([0, 1, 2], [0, 1], 13),
-        ([0, 1, 2], [0, 1], 0),
-        ([0, 1, 3], [0, 1], 1),
-        ([0, 2, 1], [0], 1),
-        ([0, 1, 2], [0, 2], 1),
-        ([0, 1, 2], [0, -1], 1),
-        ([0, 2, 3], [0, 1, 1], 1),
-        ([0, 2, 4], [1, 0, 0, 1], 1),
-        ([0, 2, 3], [0, 0, 1], 1),
-        ([0, 1, 2], [1, 0], 1),
-    ],
-)
-def test_a_pattern_that_is_none_is_refused(rows: list[int], columns: list[int], block: int) -> None:
-    with pytest.raises(InternalError, match=r"pattern|block"):
-        Factorisation(np.array(rows), np.array(columns), block)

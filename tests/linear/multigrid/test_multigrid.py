@@ -31,7 +31,7 @@ pytestmark = pytest.mark.native
 def test_every_iteration_is_that_of_the_reference(
     case: str, damping: Damping, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "ACCESSES_PER_THREAD", 1)
     build, sizes = CASES[case]
     energy, limits = build(), LinearLimits(max_iterations=8, residual_reset_period=3)
     values = values_of(energy, sizes)
@@ -42,14 +42,14 @@ def test_every_iteration_is_that_of_the_reference(
     native.damp(damping)
     ours = native.solve_linear(limits)
 
-    assert isinstance(native._linear_solver, LinearSolver)
-    multigrid = native._linear_solver.method(MULTIGRID)
+    assert isinstance(native.linear_solver, LinearSolver)
+    multigrid = native.linear_solver.method(MULTIGRID)
     assert isinstance(multigrid, MultigridSolve)
     assert isinstance(multigrid.levels, GridMultigrid)
     grid = multigrid.levels.levels
     assert native.trace is not None
     delta = np.concatenate([native.read_vector(VectorKind.DELTA, u).ravel() for u in energy.problem.unknowns])
-    omegas = [grid.state.omega, *(level.omega for level in grid._levels)]
+    omegas = [grid.state.omega, *(grid.state.level[n].omega for n in range(grid.state.levels))]
     assert_same_solve(energy, values, damping, limits, omegas, (ours, native.trace, delta))
 
 
@@ -129,7 +129,7 @@ def minimum(energy: op.Energy, data: dict[str, Any]) -> float:
 
 @pytest.mark.optimised
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "ACCESSES_PER_THREAD", 1)
     data = arap_data(90, 130)
     one, two = (op.solve(arap_energy(), data, preconditioner="multigrid", max_iterations=6, threads=t) for t in (1, 2))
     for name in one.x:

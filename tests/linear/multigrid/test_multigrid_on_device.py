@@ -9,7 +9,6 @@ import pytest
 
 import optpy as op
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import bind
 from optpy.ir import VectorKind
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.driver import LinearSolver
@@ -20,6 +19,7 @@ from optpy.linear.multigrid.solve import MultigridSolve
 from optpy.linear.pcg import cuda_kernels
 from optpy.linear.safe_work import SafeWork
 from optpy.solver.protocol import Damping, LinearLimits
+from tests.support.bound_problem import bound_problem
 from tests.support.deep import but_deep
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.multigrid_cases import H, W, poisson, quads, values_of
@@ -36,21 +36,17 @@ WAYS = {"launches": (0, 0), "one block": (2**30, 0), "cooperative": (2**9, 2**30
 def levels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each level in launches of its own, all in one block, or the larger ones in blocks that wait for one another."""
     alone, cooperative = WAYS[request.param]
-    monkeypatch.setattr(multigrid, "_ALONE", alone)
-    monkeypatch.setattr(multigrid, "_COOPERATIVE", cooperative)
+    monkeypatch.setattr(multigrid, "ALONE", alone)
+    monkeypatch.setattr(multigrid, "COOPERATIVE", cooperative)
 
 
 def compiled(energy: op.Energy, values: dict[str, Any], dtype: Any = np.float64) -> CompiledProblem:
-    solver = op.compile(energy, "cuda", dtype)
-    bound = bind(energy.problem, values, dtype, solver.compiled.choice.xp)
-    made = solver.compiled.instance(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
-    return made
+    return bound_problem(op.compile(energy, "cuda", dtype), values, dtype)
 
 
 def solver_of(problem: CompiledProblem) -> LinearSolver:
-    assert isinstance(problem._linear_solver, LinearSolver)
-    return problem._linear_solver
+    assert isinstance(problem.linear_solver, LinearSolver)
+    return problem.linear_solver
 
 
 @pytest.mark.parametrize(("case", "damping"), each_damping_of_half())
@@ -131,7 +127,7 @@ def test_no_success_above_the_minimum_where_weights_jump(gpu: Device, jump: floa
 
 def test_jacobi_goes_on_where_multigrid_does_not_serve(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its solves are called slow, and hopeless after one iteration."""
-    monkeypatch.setattr("optpy.linear.multigrid.solve._SLOW", 0.0)
+    monkeypatch.setattr("optpy.linear.multigrid.solve.SLOW", 0.0)
     monkeypatch.setattr("optpy.linear.choice.HOPELESS", 0)
     energy, data = poisson(30)
     options: dict[str, Any] = dict(dtype=np.float64, eta=0, r_tolerance=1e-9, max_iterations=3)
@@ -267,7 +263,7 @@ def test_without_memory_for_the_levels_auto_stays_with_jacobi(
     def full(own: Any, count: int, dtype: Any) -> Any:
         raise MemoryError(f"no room for {count} numbers")
 
-    monkeypatch.setattr(multigrid.CudaMultigrid, "_zeros", full)
+    monkeypatch.setattr(multigrid.CudaMultigrid, "new_array", full)
     energy, data = poisson(16)
     options: dict[str, Any] = dict(device="cuda", dtype=np.float64, max_iterations=20, eta=0, r_tolerance=1e-9)
     with pytest.raises(op.DeviceMemoryError, match=r"preconditioner='multigrid' take [\d,]+ bytes, .* use 'auto'"):

@@ -16,19 +16,20 @@ from scipy.sparse import csr_array
 
 import optpy as op
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import bind
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import DataError
 from optpy.ir import VectorKind
 from optpy.kernels.runtime import executor
 from optpy.linear import safe_work
 from optpy.linear.pcg.native import conjugate_gradients_source
-from optpy.linear.pcg.status import _SUMMARIES, PcgStatus
+from optpy.linear.pcg.state import PcgState
+from optpy.linear.pcg.status import PcgStatus, linear_summary
 from optpy.linear.safe_work import SafeWork, Stop
 from optpy.solver.pcg import PCGScalars, Progress
 from optpy.solver.protocol import Damping, LinearLimits, LinearStatus, LinearSummary
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from optpy.solver.safe_point import SafePoint
+from tests.support.bound_problem import bound_problem
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
 
@@ -56,7 +57,7 @@ UNDAMPED = Damping(math.inf, 1e-6, 1e32, jacobi_scaling=True)
 
 @pytest.fixture(autouse=True, params=[1, 2], ids=["1 thread", "2 threads"])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(executor, "_ACCESSES_PER_THREAD", 1)
+    monkeypatch.setattr(executor, "ACCESSES_PER_THREAD", 1)
     return int(request.param)
 
 
@@ -73,10 +74,7 @@ def data(rows: int = 5, columns: int = 70) -> dict[str, Any]:
 
 def compiled(threads: int, of: op.Energy = energy, values: dict[str, Any] | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
-    solver = op.compile(of, "cpu", np.float64)
-    bound = bind(of.problem, data() if values is None else values, np.float64)
-    made = solver.compiled.instance(bound, threads)
-    made.bind(bound.arrays, bound.params)
+    made = bound_problem(op.compile(of, "cpu", np.float64), data() if values is None else values, threads=threads)
     made.trace = []
     return made
 
@@ -143,7 +141,7 @@ def test_every_iteration_is_the_textbook_s(threads: int, preconditioner: Any, da
     assert_same_trace(native.trace, textbook.trace)
     assert (ours.iterations, ours.status, ours.message) == (theirs.iterations, theirs.status, theirs.message)
     delta = np.zeros(delta_of(native).size)
-    delta[free_entries()] = textbook._delta
+    delta[free_entries()] = textbook.delta
     np.testing.assert_allclose(delta_of(native), delta, atol=1e-10)
 
 
@@ -204,7 +202,7 @@ def test_control_c_after_any_iteration_is_heard_and_the_loop_may_go_on(
     limits = LinearLimits(max_iterations=30, r_tolerance=1e-14, residual_reset_period=reset)
     whole, one, _, _ = solve_both(threads, preconditioner, DAMPED, limits)
     monkeypatch.setattr(safe_work, "SLICE", 0.0)  # after every iteration
-    monkeypatch.setattr(safe_work, "_polls", interrupts)
+    monkeypatch.setattr(safe_work, "endless_polls", interrupts)
     run, heard = SafeWork.run, []
 
     def interrupted(self: SafeWork, work: Callable[[int], object]) -> Stop:
@@ -232,7 +230,7 @@ def test_the_deadline_ends_it_after_an_iteration_with_a_usable_step(threads: int
     limits = LinearLimits(max_iterations=500, safe_point=SafePoint(time.perf_counter() - 1))
     native, ours, textbook, theirs = solve_both(threads, "jacobi", DAMPED, limits)
     assert (ours.iterations, ours.status) == (theirs.iterations, theirs.status) == (1, LinearStatus.TIME_LIMIT)
-    np.testing.assert_allclose(delta_of(native)[free_entries()], textbook._delta, atol=1e-12)
+    np.testing.assert_allclose(delta_of(native)[free_entries()], textbook.delta, atol=1e-12)
     assert native.model_cost_change() > 0
 
 
@@ -318,9 +316,10 @@ def c_enum(source: str, member: str) -> list[str]:
 
 
 def test_every_ending_is_told() -> None:
-    assert set(_SUMMARIES) == set(PcgStatus) - {PcgStatus.RUNNING}
+    for status in set(PcgStatus) - {PcgStatus.RUNNING}:
+        assert linear_summary(PcgState(status=status), LinearLimits(10)).message
 
 
 def test_native_code_knows_the_scalars_in_the_order_in_which_they_are_passed() -> None:
     source = conjugate_gradients_source(SOLVER_SCALARS)
-    assert c_enum(source, "ALPHA") == [name.upper() for name in SOLVER_SCALARS]
+    assert c_enum(source, "ALPHA") == [*(name.upper() for name in SOLVER_SCALARS), "OPTPY_SCALARS"]

@@ -16,7 +16,6 @@ import optpy as op
 from optpy.api.device_choice import DeviceChoice
 from optpy.api.plan import Solver, build
 from optpy.api.problem import CompiledProblem
-from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Group, VectorKind
 from optpy.kernels.runtime.cuda.device import Device
@@ -29,6 +28,7 @@ from optpy.solver.reference import ReferenceProblem, ReferenceTerm
 from optpy.solver.safe_point import SafePoint
 from tests.linear.pcg import test_native_pcg as on_cpu
 from tests.linear.pcg.test_native_pcg import DAMPED, UNDAMPED, assert_same_trace
+from tests.support.bound_problem import bound_problem
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.schedules import GATHERS, by_hand
 
@@ -48,15 +48,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def compiled(of: op.Energy, values: dict[str, Any], solver: Solver | None = None) -> CompiledProblem:
     """A problem in float64, at its starting point."""
     solver = solver or op.compile(of, "cuda", np.float64)
-    bound = bind(of.problem, values, np.float64, solver.compiled.choice.xp)
-    made = solver.compiled.instance(bound, 1)
-    made.bind(bound.arrays, bound.params, solver.compiled.connectivity(bound))
+    made = bound_problem(solver, values)
     made.trace = []
     return made
 
 
 def delta_of(problem: CompiledProblem, of: op.Energy) -> Real:
-    values = [problem._executor.host(problem.read_vector(VectorKind.DELTA, u)) for u in of.problem.unknowns]
+    values = [problem.executor.host(problem.read_vector(VectorKind.DELTA, u)) for u in of.problem.unknowns]
     return np.concatenate([v.ravel() for v in values])
 
 
@@ -80,7 +78,7 @@ def solve_both(
 def assert_same_step(device: CompiledProblem, textbook: ReferenceProblem) -> None:
     ours = delta_of(device, on_cpu.energy)
     expected = np.zeros(ours.size)
-    expected[on_cpu.free_entries()] = textbook._delta
+    expected[on_cpu.free_entries()] = textbook.delta
     np.testing.assert_allclose(ours, expected, atol=1e-10)
 
 
@@ -167,7 +165,7 @@ def solver_of_hub(device: Device, schedule: Any) -> Solver:
 def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, preconditioner: Any, reset: int) -> None:
     solver = solver_of_hub(gpu, schedule)  # type: ignore[arg-type]  # devices are hashed by identity
     problem = compiled(HUB, HUB_DATA, solver)
-    executor = problem._executor
+    executor = problem.executor
     assert isinstance(executor, CudaExecutor)
     assert schedule != GATHERS[3] or len(executor.program.phases[Group.PRODUCT]) == 2
     limits = LinearLimits(max_iterations=9, residual_reset_period=reset)
@@ -181,7 +179,7 @@ def test_every_iteration_on_graphs(gpu: Device, way: str, schedule: Any, precond
     theirs = textbook.solve_linear(limits)
     assert_same_trace(problem.trace, textbook.trace)
     assert (ours.iterations, ours.status) == (theirs.iterations, theirs.status)
-    np.testing.assert_allclose(delta_of(problem, HUB), textbook._delta, atol=1e-10)
+    np.testing.assert_allclose(delta_of(problem, HUB), textbook.delta, atol=1e-10)
 
 
 # -- how it ends -----------------------------------------------------------------------------------------------------
@@ -216,18 +214,16 @@ def test_it_stagnates_by_the_textbook_s_rule(gpu: Device, way: str) -> None:
 
 
 def ended(problem: CompiledProblem) -> PcgStatus:
-    executor = problem._executor
+    executor = problem.executor
     assert isinstance(executor, CudaExecutor)
-    return PcgStatus(executor.pcg_state().status)
+    return PcgStatus(executor.pcg_iteration().status)
 
 
 def test_without_a_gradient_the_solution_is_zero(gpu: Device, way: str) -> None:
     plain = op.Energy(fit=X[i, j] - A[i, j])
     a = np.ones((3, 4, 2))
     problem = compiled(plain, dict(X=a, A=a))
-    problem._buffers.view(vector(VectorKind.DELTA, plain.problem.unknowns[0]))[...] = (
-        7  # what an earlier solve has left
-    )
+    problem.buffers.view(vector(VectorKind.DELTA, plain.problem.unknowns[0]))[...] = 7  # what an earlier solve has left
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.CONVERGED, PcgStatus.NO_GRADIENT)
     assert "b = 0" in summary.message
@@ -238,7 +234,7 @@ def test_a_nan_in_the_gradient_gives_no_step(gpu: Device, way: str) -> None:
     root = op.Energy(root=1 + op.sqrt(X[i, j]))  # its slope at 0 is infinite
     problem = compiled(root, dict(X=np.zeros((2, 3, 2))))
     assert problem.evaluate().total == 6
-    problem._at_start = False  # there it would be an error that names the derivative
+    problem.accept()  # of no step: at the start it would be an error that names the derivative
     assert not math.isfinite(problem.linearise())
     summary = solved(problem, "jacobi", DAMPED, LinearLimits(10))
     assert (summary.iterations, summary.status, ended(problem)) == (0, LinearStatus.FAILURE, PcgStatus.BAD_START)
@@ -288,8 +284,8 @@ def test_out_of_time_it_ends_with_a_usable_step(gpu: Device, way: str, monkeypat
     assert 0 < step.cost.total < math.inf
     device.accept()
     at_candidate = device.linearise()
-    device._queue_linearisation()
-    assert device._executor.totals(Group.GRADIENT)["gradient_max"] == at_candidate
+    device.set_preconditioner("jacobi")  # so that it is computed anew
+    assert device.linearise() == at_candidate
 
 
 # -- slices of time, one solve after the other -------------------------------------------------------------------------
@@ -343,7 +339,7 @@ def launches(problem: CompiledProblem, iterations: int, device: EmulatedDevice) 
     problem.linearise()
     problem.damp(DAMPED)
     before = device.launches, device.cooperative_launches, device.host_reads
-    problem._linear_solver.solve(LinearLimits(iterations), True, lambda: None)
+    problem.linear_solver.solve(LinearLimits(iterations), True, lambda: None)
     after = device.launches, device.cooperative_launches, device.host_reads
     a, b, c = (new - old for new, old in zip(after, before, strict=True))
     return a, b, c

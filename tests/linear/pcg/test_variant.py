@@ -34,7 +34,7 @@ def program_with(variant: Variant) -> CudaProgram:
 def kernels(header: str) -> set[str]:
     """The kernels that a header defines, by their own definition or by a macro of pcg.cuh."""
     text = re.sub(r"#define.*?[^\\]\n", "", native_header(header), flags=re.DOTALL)
-    return set(re.findall(r"(?:\bPCG_STAGE(?:_SUM)?\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
+    return set(re.findall(r"(?:\bPCG_STAGE(?:_SUM|_END)?\(|\) |\n    )(pcg_\w+)(?=\(const __grid|, )", text))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=ids)
@@ -62,7 +62,7 @@ def test_the_vector_updates_are_those_of_its_own_preconditioning(variant: Varian
 def test_the_kernels_of_groups_know_no_sweeps() -> None:
     program = program_with(ON_GRID)
     text = program.routines_source("int")
-    assert program.phases[Group.NORMS_MULTIGRID][0].launch in text
+    assert program.phases[Group.NORMS_SMOOTHED][0].launch in text
     for task in (*VECTOR_UPDATES, Task.SMOOTH, Task.POWER):
         assert f"run_{task.text}" not in text
         assert f"phase_{task.text}" not in text

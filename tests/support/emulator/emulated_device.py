@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from optpy.errors import CompileError
 from optpy.kernels.runtime.cuda.device import LoadedKernel, Mark, Module
 from optpy.kernels.runtime.cuda.executor import THREADS
-from optpy.kernels.toolchain.cache import Cache, Entry, open_cache
+from optpy.kernels.toolchain.cache import Cache, CacheEntry, open_cache
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.compiler_process import run_compiler
 from optpy.kernels.toolchain.toolchain import Toolchain, find_toolchain, processor_identity
@@ -297,7 +297,7 @@ def _compile(source: str, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, bool]:
     return ctypes.CDLL(str(entry.library)), hit
 
 
-def _build(cache: Cache, key: str, toolchain: Toolchain, text: str, flags: tuple[str, ...]) -> Entry:
+def _build(cache: Cache, key: str, toolchain: Toolchain, text: str, flags: tuple[str, ...]) -> CacheEntry:
     """Compile and link, in two steps: the checks of the emulator stand in for the library of the sanitizer."""
     cache.discard(key)
     with cache.workspace(key) as built:

@@ -46,7 +46,7 @@ class FakeArray:
         """On the current stream; what is not contiguous, or not of the same shape, is refused."""
         if not self.flags.c_contiguous or out.shape != self.shape or out.dtype != self.dtype:
             raise RuntimeError("`out` cannot be specified")
-        self.fake._fail(FakeRuntimeError)
+        self.fake.fail(FakeRuntimeError)
         self.fake.write("get")
         out[...] = self.values
 
@@ -94,12 +94,12 @@ class RecordingCupy:
     def array(self, values: Any, device: int = 0) -> FakeArray:
         return FakeArray(self, np.asarray(values), device)
 
-    def _fail(self, error: type[_StatusError]) -> None:
+    def fail(self, error: type[_StatusError]) -> None:
         """As every call does once a kernel has failed."""
         if self.failure is not None:
             raise error(*self.failure)
 
-    def _need_context(self) -> None:
+    def need_context(self) -> None:
         if not self.thread.has_context:
             raise FakeDriverError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
 
@@ -171,8 +171,8 @@ class RecordingCupy:
     def _driver(self) -> Any:
         def launch(name: str) -> Any:
             def call(*arguments: int) -> None:
-                self._need_context()
-                self._fail(FakeDriverError)
+                self.need_context()
+                self.fail(FakeDriverError)
                 self.write(name, *arguments[:9], *arguments[10:])
                 (pointer,) = (ctypes.c_void_p * 1).from_address(arguments[9])
                 size = self.kernel_sizes[self.functions[arguments[0]]]
@@ -181,11 +181,11 @@ class RecordingCupy:
             return call
 
         def attribute(which: int, pointer: int) -> int:
-            self._need_context()
+            self.need_context()
             return {4: 32, 3: 48}[which]
 
         def occupancy(pointer: int, threads: int, shared: int) -> int:
-            self._need_context()
+            self.need_context()
             return 2048 // threads
 
         self.functions: dict[int, str] = {}
@@ -214,7 +214,7 @@ class RecordingCupy:
             def __exit__(self, *error: object) -> None:
                 *rest, state.device = state.stack
                 state.stack = tuple(rest)
-                fake._fail(FakeRuntimeError)
+                fake.fail(FakeRuntimeError)
 
         return Device
 
@@ -229,7 +229,7 @@ class RecordingCupy:
                 fake.write("record", stream.ptr)
 
             def synchronize(self) -> None:
-                fake._fail(FakeRuntimeError)
+                fake.fail(FakeRuntimeError)
                 fake.write("synchronize")
 
         return Event
@@ -242,18 +242,18 @@ class RecordingCupy:
 
             def __del__(self) -> None:
                 if self.loaded:
-                    fake._need_context()
+                    fake.need_context()
                     fake.write("moduleUnload")
 
             def load(self, image: bytes) -> None:
-                fake._need_context()
+                fake.need_context()
                 if fake.refuses_images:
                     raise FakeDriverError("CUDA_ERROR_NO_BINARY_FOR_GPU")
                 fake.write("load", image)
                 self.loaded = True
 
             def get_function(self, name: str) -> Any:
-                fake._need_context()
+                fake.need_context()
                 fake.write("get_function", name)
                 pointer = 9000 + len(fake.functions)
                 fake.functions[pointer] = name

@@ -70,10 +70,10 @@ class StrictCupy:
         self.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=device))
         self.linalg = _Functions(self, np.linalg, "linalg.")
         self.ndarray = Array
-        self._functions = _Functions(self, np, "")
+        self.functions = _Functions(self, np, "")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._functions, name)
+        return getattr(self.functions, name)
 
     def asarray(self, a: Any, dtype: Any = None, blocking: bool = False) -> Array:
         """An upload, if it is not there already."""
@@ -141,9 +141,9 @@ class Array:
 
     def __init__(self, array: Any, module: StrictCupy, device: int | None = None) -> None:
         module.check()
-        self._array, self._module = np.asarray(array), module
+        self.on_host, self._module = np.asarray(array), module
         self.device = SimpleNamespace(id=module.device if device is None else device)
-        self.data = SimpleNamespace(ptr=self._array.ctypes.data)
+        self.data = SimpleNamespace(ptr=self.on_host.ctypes.data)
 
     def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Use `.get()` explicitly.")
@@ -152,15 +152,15 @@ class Array:
         raise TypeError("a function of NumPy was called with an array on the device")
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__()
+        return self.on_host.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, self.device.id)
 
     def _download(self) -> Any:
         self._module.check()
-        self._module.downloaded += self._array.size
-        return self._array.copy()
+        self._module.downloaded += self.on_host.size
+        return self.on_host.copy()
 
     def get(self) -> Any:
         """A copy in main memory."""
@@ -187,20 +187,20 @@ class Array:
         return format(self._download()[()], spec)
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.on_host)
 
     def __getitem__(self, key: Any) -> Array:
-        return Array(self._array[_unwrapped(key)], self._module)
+        return Array(self.on_host[_unwrapped(key)], self._module)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._module.check()
-        self._array[_unwrapped(key)] = _unwrapped(value)
+        self.on_host[_unwrapped(key)] = _unwrapped(value)
 
     def __getattr__(self, name: str) -> Any:
         # Also without CuPy to ask: the protocols by which NumPy would take the array for one of its own.
         if name.startswith("__") or (_REAL is not None and not hasattr(_REAL.ndarray, name)):
             raise AttributeError(f"arrays of cupy have no {name}")
-        value = getattr(self._array, name)
+        value = getattr(self.on_host, name)
         if not callable(value):
             return _wrapped(value, self._module)
 
@@ -230,7 +230,7 @@ def _check_arguments(real: Any, arguments: tuple[Any, ...], options: dict[str, A
 
 def _operator(name: str) -> Any:
     def operate(self: Array, *other: Any) -> Any:
-        return _wrapped(getattr(self._array, name)(*map(_unwrapped, other)), self._module)
+        return _wrapped(getattr(self.on_host, name)(*map(_unwrapped, other)), self._module)
 
     return operate
 
@@ -241,7 +241,7 @@ for _name in OPERATORS:
 
 def _unwrapped(value: Any) -> Any:
     if isinstance(value, Array):
-        return value._array
+        return value.on_host
     if isinstance(value, np.ndarray):
         raise TypeError("Unsupported type <class 'numpy.ndarray'>")
     if isinstance(value, tuple | list):

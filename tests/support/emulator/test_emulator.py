@@ -84,7 +84,7 @@ def test_sources_are_cuda(source: str, architecture: str) -> None:
 
 @pytest.mark.parametrize("compiler", ["clang", "zig", "gcc"])
 def test_every_compiler_runs_a_reduction(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = f"{toolchain._zig_binary()} cc" if compiler == "zig" else compiler
+    command = f"{toolchain.zig_binary()} cc" if compiler == "zig" else compiler
     if shutil.which(command.split()[0]) is None:
         pytest.skip(f"no {compiler} on this machine")
     monkeypatch.setenv("OPTPY_CC", command)

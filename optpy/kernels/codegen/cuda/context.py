@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optpy.kernels.codegen.structures import Structure
+from optpy.kernels.codegen.pcg_structures import PCG_ITERATION, PCG_LIMITS, PcgLimits
+from optpy.kernels.codegen.structures import Structure, scalar_numbers
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
 # What blocks count in when they wait for one another.
@@ -12,15 +13,6 @@ SYNC = Structure(
     "Sync",
     """
     unsigned arrived, barrier, halt;
-""",
-)
-# The state of conjugate gradients.
-PCG = Structure(
-    "Pcg",
-    """
-    double alpha, pending, beta, rho, rho_0, pAp, prepared, Q, zeta;
-    double rho_seen, Q_seen;        /* at the last iteration with progress to be seen, k_seen */
-    int64_t k, resumed, k_seen, status;
 """,
 )
 
@@ -42,7 +34,8 @@ def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Struc
         ("double scalar", scalars),
     ]
     members = [f"    {declaration}[{max(count, 1)}];" for declaration, count in arrays]
-    return Structure("Context", "\n".join(["", *members, _POINTERS_AND_LIMITS.strip("\n"), _lanes(kernels)]))
+    text = "\n".join(["", *members, _POINTERS_AND_LIMITS.strip("\n"), _lanes(kernels)])
+    return Structure("Context", text, {"PcgLimits": PcgLimits})
 
 
 def _lanes(kernels: int) -> str:
@@ -52,15 +45,13 @@ def _lanes(kernels: int) -> str:
 _POINTERS_AND_LIMITS = """
     double *partial, *total;        /* of each sum: one number for each block; all totals */
     struct Sync *sync;
-    struct Pcg *pcg;
-    double *trace;                  /* k, rho, pAp, alpha, Q, zeta, rho_next of each iteration; or null */
+    PcgIteration *pcg;
+    struct PcgRow *trace;           /* of each iteration; or null */
     int64_t *progress;              /* in the host's memory: iterations done, -1 at the end; or null */
-    double *omega;                  /* the damping of multigrid's finest level; or null */
-    double eta, r_tolerance;
-    double precision;               /* of the vectors */
+    double *omega;                  /* of the sweeps that smooth a stored z; or null */
+    PcgLimits limits;
     double reduced;                 /* r.z over that of the start, where another preconditioner goes on */
     double factor;                  /* of what pcg_power makes of omega */
-    int64_t max_iterations, min_iterations, reset_period;
     int64_t pause;                  /* iterations after which pcg_solve returns, ended or not */
     int64_t slice;                  /* nanoseconds after which pcg_solve returns; 0: never */
     int fresh;                      /* whether pcg_solve begins, or goes on */
@@ -70,6 +61,5 @@ _POINTERS_AND_LIMITS = """
 
 def structures_source(symbols: SymbolTable, scalars: Sequence[str], kernels: int) -> str:
     """All of them in CUDA, and the numbers of the run-time scalars."""
-    names = ", ".join(name.upper() for name in scalars)
-    texts = [SYNC.text, PCG.text, context_structure(symbols, len(scalars), kernels).text]
-    return "\n".join([*texts, f"enum {{ {names} }};", f"#define OPTPY_SCALARS {len(scalars)}"])
+    texts = [SYNC.text, PCG_LIMITS.text, PCG_ITERATION.text, context_structure(symbols, len(scalars), kernels).text]
+    return "\n".join([*texts, scalar_numbers(scalars)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.ir import Field, loops
+from optpy.kernels.codegen.arithmetic import arithmetic
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
@@ -10,16 +11,23 @@ from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
-from optpy.kernels.codegen.passes.in_vectors import in_vectors, is_elementwise
+from optpy.kernels.codegen.passes.hoist import hoist
+from optpy.kernels.codegen.passes.in_vectors import in_vectors
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.on_device import on_device
 from optpy.kernels.codegen.passes.on_grid import on_grid
 from optpy.kernels.codegen.passes.pack_channels import pack_channels
+from optpy.kernels.codegen.passes.skip_ahead import skip_ahead
 from optpy.kernels.codegen.passes.sum_over_lanes import sum_over_lanes
 
 
 def device_function(
-    kernel: Kernel, conventions: Conventions, number: int, sums: tuple[int, ...], solved: Field | None
+    kernel: Kernel,
+    conventions: Conventions,
+    number: int,
+    sums: tuple[int, ...],
+    solved: Field | None,
+    points: int | None = None,
 ) -> loops.Function:
     """The device function of a kernel, ready to be printed.
 
@@ -29,12 +37,13 @@ def device_function(
         number: of the kernel: what ``Context.lanes`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         solved: where on its grid something is solved for, if other points are to be left out.
+        points: that a thread takes at a time in a sweep; None: it is no sweep.
     """
     mask = None if solved is None else loops.Mask(solved)
-    function = guard_reads(build_loops(kernel))
-    if is_elementwise(function, conventions.symbols):
-        function = in_vectors(function, conventions, sums, mask)
+    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
+    if points is not None:
+        function = in_vectors(function, conventions, sums, mask, points)
     else:
         function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
-        function = pack_channels(on_grid(function, number, sums, mask), conventions)
-    return on_device(declare(flatten(function, conventions)), conventions)
+        function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
+    return on_device(declare(flatten(hoist(function), conventions)), conventions)

@@ -5,7 +5,7 @@ Every thread adds up its sums in double; ``kernels/cuda/reduce.cuh`` makes total
 
 from __future__ import annotations
 
-from optpy.ir import Domain, Field, loops
+from optpy.ir import Field, loops
 from optpy.kernels.codegen.statements import StatementPrinter, indent, uses
 
 _STRIDE = "blockIdx.x * blockDim.x + threadIdx.x", "gridDim.x * blockDim.x"
@@ -33,7 +33,9 @@ class CudaPrinter(StatementPrinter):
             case loops.Vectors():
                 return self._vectors(s)
             case loops.Skip():
-                return [f"if (!{self._solved(s.index, 'row')}) continue;"]
+                return [f"if (!{self._spell.condition(s.flag)}) continue;"]
+            case loops.MaskLoad():
+                return [f"{'' if s.again else 'uint8_t '}{s.name} = {self._solved(s)};"]
             case loops.OverLanes():
                 return [f"{s.name} = optpy_over_lanes({s.name}, lanes);"]
             case loops.PackLoad():
@@ -60,7 +62,6 @@ class CudaPrinter(StatementPrinter):
         rows, length = (
             self._spell.integer(loops.Count(tuple(i.dim for i in d))) for d in (s.domain[:-1], s.domain[-1:])
         )
-        ahead, skip = self._skip_ahead(s) if s.mask is not None else ([], [])
         return [
             f"{self._int} rows = {rows};",
             f"const Tiles tiles = optpy_tiles(rows, {length});",
@@ -69,23 +70,13 @@ class CudaPrinter(StatementPrinter):
             f"    if ({last} >= {length}) continue;",
             f"    {self._int} end = top + tiles.height < rows ? top + tiles.height : rows;",
             f"    {index} row = top + (threadIdx.x >> tiles.shift);",
-            *indent(ahead),
+            *self.block(s.strip, 1),
             "    for (; row < end; row += tiles.tall) {",
-            *indent(skip, 2),
             *indent(uses(last), 2),
             *self.block(s.body, 2),
             "    }",
             "}",
         ]
-
-    def _skip_ahead(self, s: loops.Tiles) -> tuple[list[str], list[str]]:
-        """Before a strip, and at each of its rows: whether the point is solved for, which is loaded while the row above
-        is worked on. Beyond the strip's end another point's is loaded instead, which takes no branch."""
-        below = "(row + tiles.tall < end ? row + tiles.tall : row)"
-        return (
-            [f"uint8_t next = {self._solved(s.domain, '(row < end ? row : top)')};"],
-            ["const uint8_t here = next;", f"next = {self._solved(s.domain, below)};", "if (!here) continue;"],
-        )
 
     def _grid_stride(self, s: loops.GridStride) -> list[str]:
         first, stride = _STRIDE
@@ -136,12 +127,12 @@ class CudaPrinter(StatementPrinter):
             "}",
         ]
 
-    def _solved(self, domain: Domain, row: str) -> str:
-        """Whether something is solved for at a point of a row."""
-        last = str(domain[-1]) if domain else "only"
-        if len(domain) < 2:
+    def _solved(self, s: loops.MaskLoad) -> str:
+        """Whether something is solved for at a point."""
+        last = str(s.domain[-1]) if s.domain else "only"
+        if len(s.domain) < 2:
             return f"solved[{last}]"
-        return f"solved[{row} * {self._spell.pitch(tuple(i.dim for i in domain))} + {last}]"
+        return f"solved[({self._spell.integer(s.row)}) * {self._spell.pitch(tuple(i.dim for i in s.domain))} + {last}]"
 
     # -- vector loads and stores ---------------------------------------------------------------------------------------
 

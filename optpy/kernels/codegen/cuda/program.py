@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import final
 
-from optpy.ir import Coupling, Group, Incidence, Routine, Task, Uncoupled, When, affines_of, in_phases, loops
+from optpy.ir import (
+    Coupling,
+    Group,
+    Incidence,
+    Routine,
+    Task,
+    Uncoupled,
+    VectorSweep,
+    When,
+    affines_of,
+    in_phases,
+    loops,
+)
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.cuda.context import structures_source
 from optpy.kernels.codegen.cuda.functions import device_function
@@ -78,6 +90,7 @@ class CudaProgram(AbstractProgram):
     coupling: Coupling | Uncoupled
 
     def routine(self, kernel: int) -> Routine:
+        """The routine that a kernel, given by its number, has been lowered from."""
         return self.kernels[kernel].border
 
     @property
@@ -138,9 +151,18 @@ class CudaProgram(AbstractProgram):
 
 
 def cuda_program(
-    numbered: Numbered, dtype: str, solver_scalars: tuple[str, ...], coupling: Coupling | Uncoupled
+    numbered: Numbered,
+    dtype: str,
+    solver_scalars: tuple[str, ...],
+    coupling: Coupling | Uncoupled,
+    sweeps: Sequence[VectorSweep] = (),
 ) -> CudaProgram:
-    """Print all kernels as device functions; the arguments are those of ``c_program``."""
+    """Print all kernels as device functions; the other arguments are those of ``c_program``.
+
+    Args:
+        sweeps: of the kernels whose threads take several points at a time.
+    """
+    points = {sweep.routine: sweep.points for sweep in sweeps}
     numbers = numbered.numbers
     conventions = Conventions(numbers.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
     phases: dict[Group, tuple[Phase, ...]] = {}
@@ -156,7 +178,7 @@ def cuda_program(
                 kernel = numbered.kernels[n]
                 own = tuple(list(sums).index((r.name, r.maximum)) for r in kernel.border.reductions)
                 mask = numbers.solved.get(tuple(i.dim for i in kernel.domain)) if _skips(numbered, n) else None
-                found_loops[n] = device_function(kernel, conventions, n, own, mask)
+                found_loops[n] = device_function(kernel, conventions, n, own, mask, points.get(kernel.name))
         phases[group] = tuple(found)
     ordered = [found_loops[n] for n in range(len(numbered.kernels))]
     functions = tuple(map(CudaPrinter(conventions).function, ordered))

@@ -76,14 +76,14 @@ class _Uses:
                 self._integer(s.count)
             case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
-                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
             case loops.Vectors():
                 dims = tuple(i.dim for i in s.domain)
                 self._sizes(dims[:-1])
                 self.found[loops.Pitch(dims)] = None
                 self._mask(s.mask)
-            case loops.Skip():
+            case loops.MaskLoad():
                 self._mask(s.mask)
+                self._integer(s.row)
 
     def _sizes(self, dims: Iterable[Extent]) -> None:
         self.found |= dict.fromkeys(dims)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, loops, point
 from optpy.kernels.codegen.conventions import Conventions
@@ -13,17 +12,11 @@ from optpy.kernels.codegen.passes.on_grid import total_in
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.symbolic.affine import Affine
 
-_NUMBERS: Final = 64
-_NUMBERS_BESIDE_GATHERS: Final = 48
-"""Read and stored at the points that a thread takes at a time, padding included: all are in registers. Fewer on grids
-that graphs point into: the one kernel that sweeps and gathers has as many registers as its hungriest part needs, and
-gathers wait less the more warps fit beside one another."""
-
 
 def in_vectors(
-    function: loops.Function, conventions: Conventions, sums: Sequence[int], mask: loops.Mask | None
+    function: loops.Function, conventions: Conventions, sums: Sequence[int], mask: loops.Mask | None, width: int
 ) -> loops.Function:
-    """The function that takes as many neighbouring points at a time as one load holds, and registers allow.
+    """The function whose threads take some neighbouring points at a time.
 
     It runs over the padding of rows, too, which is never read by anything else and left out of the sums.
 
@@ -32,12 +25,12 @@ def in_vectors(
         conventions: those of where it runs.
         sums: for each of its reductions, which of its launch's sums it adds to.
         mask: where on its grid something is solved for, if other points are to be left out.
+        width: the points of a thread: no more than one load holds.
     """
     (points,) = function.body
     assert isinstance(points, loops.Points)
     dims = tuple(i.dim for i in points.domain)
     reads, stores = _accesses(points.interior)
-    width = _width({*reads, *stores}, dims in conventions.symbols.interleaved, conventions)
     body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, conventions))
     valid: loops.Block = ()
     if any(isinstance(s, loops.Total) for s in points.interior):
@@ -75,14 +68,14 @@ def _accesses(block: loops.Block) -> tuple[list[Access], list[Access]]:
     ]
 
 
-def _width(accesses: Iterable[Access], gathers: bool, conventions: Conventions) -> int:
-    """The number of points that a thread takes at a time."""
-    fields = [a.field for a in accesses]
+def numbers_at_a_point(function: loops.Function, conventions: Conventions) -> int:
+    """The numbers that a function which ``is_elementwise`` reads and stores at a point, padding included."""
+    (points,) = function.body
+    assert isinstance(points, loops.Points)
+    reads, stores = _accesses(points.interior)
+    fields = [a.field for a in {*reads, *stores}]
     padding = {f: conventions.point_stride(f) - f.channels for f in fields if conventions.interleaved(f)}
-    numbers = len(fields) + sum(padding.values())
-    room = _NUMBERS_BESIDE_GATHERS if gathers else _NUMBERS
-    widest = 4 if conventions.dialect.real == "float" else 2
-    return next((w for w in (4, 2) if w <= widest and w * numbers <= room), 1)
+    return len(fields) + sum(padding.values())
 
 
 def _in_registers(s: loops.Statement, conventions: Conventions) -> loops.Block:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from optpy.ir import loops
+from optpy.ir import Domain, loops
+from optpy.symbolic.affine import Affine
 
 
 def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: loops.Mask | None) -> loops.Function:
@@ -26,15 +27,20 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
     assert isinstance(points, loops.Points)
     domain, last = points.domain, points.last
     body = _at_point(points, sums)
-    skip = () if mask is None else (loops.Skip(mask, domain),)
+    skip = () if mask is None else _skip(mask, domain)
     nest: loops.Statement
     if any(isinstance(s, loops.OverLanes) for s in loops.walk(points.interior)):
         nest = loops.ThreadGroups(number, domain, last, (*skip, *body))
     elif len(domain) > 1:
-        nest = loops.Tiles(domain, mask, body)
+        nest = loops.Tiles(domain, (*skip, *body))
     else:
         nest = loops.GridStride(last, loops.Count(tuple(i.dim for i in domain)), (*skip, *body))
     return replace(function, body=(nest,))
+
+
+def _skip(mask: loops.Mask, domain: Domain) -> loops.Block:
+    row = Affine.of(loops.Variable("row"))
+    return loops.MaskLoad("here", mask, domain, row), loops.Skip(loops.Flag("here"))
 
 
 def _at_point(points: loops.Points, sums: Sequence[int]) -> loops.Block:

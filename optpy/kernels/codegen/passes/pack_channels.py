@@ -26,6 +26,7 @@ class Window:
 
     @property
     def channels(self) -> range:
+        """The channels from the first on, the padding counted."""
         return range(self.first, self.first + self.width)
 
 

@@ -54,10 +54,10 @@ def cuda_or_reason() -> tuple[Device | None, str]:
 
     The sentence is as "the GPU NVIDIA H200 (sm_90) is there", or "no GPU: CuPy is not installed; ...".
     """
-    reason = _why_unavailable()
+    reason = why_unavailable()
     if reason is None:
         try:
-            found = _device_or_reason(import_cupy().cuda.runtime.getDevice())
+            found = device_or_reason(import_cupy().cuda.runtime.getDevice())
         except _UnavailableError as error:
             return None, f"no GPU: {error}"
         if not isinstance(found, str):
@@ -83,7 +83,7 @@ def driver_version() -> int | None:
 def describe_cuda() -> dict[str, str]:
     """The rows of `optpy doctor` on CUDA: CuPy, NVRTC, driver, devices; "error" is the reason why it does not work."""
     described = {}
-    packages = _cupy_packages()
+    packages = cupy_packages()
     if packages:
         described["CuPy"] = ", ".join(f"{package} {number}" for package, number in packages.items())
     known = driver_version()
@@ -114,7 +114,7 @@ def _describe_devices(current: Device) -> dict[str, str]:
 
 
 @functools.cache
-def _why_unavailable() -> str | None:
+def why_unavailable() -> str | None:
     """The reason why no device at all can be used in this process; None where one can."""
     try:
         known = _check_installed()
@@ -128,7 +128,7 @@ def _why_unavailable() -> str | None:
 
 
 @functools.cache
-def _device_or_reason(number: int) -> CupyDevice | str:
+def device_or_reason(number: int) -> CupyDevice | str:
     """The device, or why it will never do; what may pass, as memory that others hold, is raised and so not kept."""
     from optpy.kernels.runtime.cuda.cupy_device import CupyDevice
 
@@ -162,7 +162,7 @@ def _cure(error: Exception, cupy: Any) -> str:
     runtime = cupy.cuda.runtime
     if isinstance(error, MemoryError | runtime.CUDARuntimeError | cupy.cuda.driver.CUDADriverError):
         return "another process may hold it, or its memory: nvidia-smi lists who does"
-    packages = " ".join(_cupy_packages()) or "cupy"
+    packages = " ".join(cupy_packages()) or "cupy"
     extra = _extra(runtime.runtimeGetVersion())
     return f"pip install 'optpy[{extra}]' has what {packages} needs beside the driver, CUDA's headers among it"
 
@@ -177,7 +177,7 @@ def _check_installed() -> int:
                 "then pip install 'optpy[cuda12]' or 'optpy[cuda13]'"
             )
         raise _UnavailableError(f"CuPy is not installed; pip install 'optpy[{_extra(known)}]'")
-    packages = _cupy_packages()
+    packages = cupy_packages()
     if len(packages) > 1:
         names = " ".join(packages)
         extra = "cuda12" if known is None else _extra(known)
@@ -198,7 +198,7 @@ def _import_cupy() -> Any:
         cupy = import_cupy()
     except Exception as error:  # whatever is wrong with the installation, it is the reason
         raise _UnavailableError(
-            f"CuPy does not import ({one_line(error)}); pip install --force-reinstall {' '.join(_cupy_packages())}"
+            f"CuPy does not import ({one_line(error)}); pip install --force-reinstall {' '.join(cupy_packages())}"
         ) from error
     if cupy.cuda.runtime.is_hip:
         raise _UnavailableError("CuPy is installed for AMD's ROCm, and optpy needs it for CUDA")
@@ -209,7 +209,7 @@ def _check_driver(cupy: Any, known: int) -> None:
     needed = cupy.cuda.runtime.runtimeGetVersion()
     if known // 1000 < needed // 1000:  # within a major version, older drivers do
         newer = f"install a driver for CUDA {needed // 1000}"
-        older = f"pip uninstall {' '.join(_cupy_packages())}, then pip install 'optpy[cuda12]'"
+        older = f"pip uninstall {' '.join(cupy_packages())}, then pip install 'optpy[cuda12]'"
         raise _UnavailableError(
             f"the NVIDIA driver knows CUDA {_text(known)}, and CuPy is built for CUDA {_text(needed)}; "
             f"{f'{older}, or {newer}' if known >= 12000 else newer}"
@@ -227,7 +227,7 @@ def _check_devices(cupy: Any) -> None:
         raise _UnavailableError(f"the NVIDIA driver finds no device{cure}")
 
 
-def _cupy_packages() -> dict[str, str]:
+def cupy_packages() -> dict[str, str]:
     """The installed ones among those that bring the module, with their versions."""
     found = {}
     for package in _CUPY_PACKAGES:

@@ -221,7 +221,7 @@ class CupyDevice:
         Raises:
             DataError: it is on another device.
         """
-        self._check_place(array)
+        self._check_device(array)
         pointer: int = array.data.ptr
         return pointer
 
@@ -234,7 +234,7 @@ class CupyDevice:
             DataError: the array is on another device.
             DeviceError: work that was queued before has failed.
         """
-        self._check_place(array)
+        self._check_device(array)
         if array.size == 0:
             return np.empty(array.shape, array.dtype)
         with self.current():
@@ -274,7 +274,7 @@ class CupyDevice:
             raise InternalError(f"the kernel {kernel.name} was not loaded on {self!r}")
         return kernel
 
-    def _check_place(self, array: Any) -> None:
+    def _check_device(self, array: Any) -> None:
         if array.device.id != self.number:
             raise DataError(
                 f"an array on GPU {array.device.id}, where the solver works on GPU {self.number}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
@@ -11,20 +12,22 @@ from numpy.typing import NDArray
 
 from optpy.ir import Extent, Field, Group, Hypergraph, Incidence, LoopVariable, entry_dim
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
+from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.buffers import Buffers
-from optpy.kernels.runtime.cuda.context import PCG, SYNC, PcgReadback, context_type
+from optpy.kernels.runtime.cuda.context import SYNC, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.tables import Connectivity
+from optpy.kernels.toolchain.headers import header_constant
 from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 
-THREADS = 256
-"""Of every block: OPTPY_THREADS in prelude.cuh."""
+THREADS = header_constant("kernels/cuda/prelude.cuh", "OPTPY_THREADS")
+"""Of every block."""
 _BLOCKS = 8
 """Blocks of so many threads that a multiprocessor holds at most."""
-_SMALL = 2**31 - 2**22
+SHORT_INDICES = 2**31 - 2**22
 """Indices below this are counted in 32 bits, with room for the last stride of a loop."""
 
-_SHORT, _LONG = 16, 2048
+WARP_LENGTH, BLOCK_LENGTH = 16, 2048
 """Lengths of a point's loops from which a warp, and a block, work on it together."""
 
 
@@ -101,14 +104,14 @@ class CudaExecutor:
         self.device = library.device
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
-        self.index = "int" if _largest_index(self.program, buffers) < _SMALL else "long long"
+        self.index = "int" if largest_index(self.program, buffers) < SHORT_INDICES else "long long"
         self._blocks: dict[tuple[LoadedKernel, int], int] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
         self._most_blocks = self.device.multiprocessors * _BLOCKS
         self._partial = xp.zeros(max(most, 2) * self._most_blocks, np.float64)  # pcg_solve has two rows
         # All that the host ever reads of a solve, side by side: one copy brings it.
-        self._results = xp.zeros(8 * max(self.program.totals, 1) + PCG.itemsize, np.uint8)
+        self._results = xp.zeros(8 * max(self.program.totals, 1) + ctypes.sizeof(PcgIteration), np.uint8)
         self._sync = xp.zeros(SYNC.itemsize, np.uint8)
         self._tables: dict[int, Any] = {}
         self._host: NDArray[np.uint8] | None = None
@@ -175,9 +178,9 @@ class CudaExecutor:
                 own = max(float(degrees.mean()), float(degrees.max()) / 64) if len(degrees) else 0.0
             else:
                 own = float(self.buffers.sizes[last.dim])
-            lengths.append(0.0 if own < _SHORT else own * outer)
+            lengths.append(0.0 if own < WARP_LENGTH else own * outer)
         longest = max(lengths)
-        return 1 if longest < _SHORT else 32 if longest < _LONG else THREADS
+        return 1 if longest < WARP_LENGTH else 32 if longest < BLOCK_LENGTH else THREADS
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
@@ -274,9 +277,9 @@ class CudaExecutor:
                 found[name] = (value if not value <= before else before) if maximum else before + value
         return found
 
-    def pcg_state(self) -> PcgReadback:
-        """The state of conjugate gradients; the host waits for it."""
-        return PcgReadback.of(self._read()[-PCG.itemsize :])
+    def pcg_iteration(self) -> PcgIteration:
+        """The scalars of conjugate gradients as they stand; the host waits for them."""
+        return PcgIteration.from_buffer_copy(self._read()[-ctypes.sizeof(PcgIteration) :].tobytes())
 
     def run(self, group: Group, scalars: Mapping[str, float] | None = None) -> dict[str, float]:
         """Queue a group, and wait for its totals."""
@@ -299,7 +302,7 @@ class CudaExecutor:
         return self.device.to_host(array)
 
 
-def _largest_index(program: CudaProgram, buffers: Buffers) -> int:
+def largest_index(program: CudaProgram, buffers: Buffers) -> int:
     """The largest number that addresses and affine indices may come to."""
     elements = (
         buffers.shape(f.dims)[0] * buffers.pitch[f.dims] * buffers.point_stride(f) for f in program.symbols.fields

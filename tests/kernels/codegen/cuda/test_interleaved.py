@@ -22,7 +22,7 @@ from optpy.kernels.codegen.layout import CPU, CUDA, point_stride, storage_dtype,
 from optpy.kernels.codegen.passes.pack_channels import windows
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.device import Device
-from optpy.kernels.runtime.cuda.executor import _largest_index
+from optpy.kernels.runtime.cuda.executor import largest_index
 from tests.integration.test_operators_on_device import WAYS, solver_on
 from tests.support.applications import ENERGIES
 from tests.support.deep import but_deep
@@ -129,7 +129,7 @@ def test_padding_counts_where_32_bits_may_not_do(channels: int, largest: int) ->
     made = program(channels, "float32")
     buffers = Buffers(made.symbols, dict.fromkeys(made.symbols.sizes, 1000), "float32", layout=CUDA)
     # Five whole numbers, padded to eight; blocks of J^T J, of 15 numbers, which are not padded.
-    assert _largest_index(made, buffers) == largest
+    assert largest_index(made, buffers) == largest
 
 
 # -- which loads bring them ------------------------------------------------------------------------------------------

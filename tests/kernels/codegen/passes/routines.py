@@ -65,7 +65,8 @@ def scatter() -> ir.Routine:
 
 def conventions(*routines: ir.Routine, cuda: bool = False) -> Conventions:
     """Where the routines run, with all that they use numbered."""
-    symbols = SymbolTable(interleaved=gathered_grids(routines), gathered=gathered_fields(routines))
+    grids = gathered_grids(routines)
+    symbols = SymbolTable(interleaved=grids, padded=grids, gathered=gathered_fields(routines))
     for routine in routines:
         symbols.add(routine, solved_only=False)
     return Conventions(symbols, (cuda_dialect if cuda else c_dialect)("float32"), CUDA if cuda else CPU, ())

@@ -22,7 +22,7 @@ def test_what_is_elementwise(routine: ir.Routine, expected: bool) -> None:
 
 def test_each_run_is_one_load_or_store_and_padding_joins_no_sum() -> None:
     where = conventions(elementwise(), cuda=True)
-    (nest,) = in_vectors(guard_reads(build_loops(lower(elementwise()))), where, (0,), None).body
+    (nest,) = in_vectors(guard_reads(build_loops(lower(elementwise()))), where, (0,), None, 4).body
     assert isinstance(nest, loops.Vectors)
     assert nest.width == 4
     assert [(s.step, s.stride) for s in statements(nest.body, loops.RunLoad)] == [(4, 1)]

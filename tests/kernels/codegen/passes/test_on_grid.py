@@ -23,7 +23,9 @@ def nest(routine: ir.Routine, mask: loops.Mask | None = None) -> loops.Statement
 def test_a_stencil_runs_in_tiles_its_interior_with_fewer_checks() -> None:
     tiles = nest(stencil(), MASK)
     assert isinstance(tiles, loops.Tiles)
-    assert tiles.mask == MASK
+    (load,) = statements(tiles.body, loops.MaskLoad)
+    assert load.mask == MASK
+    assert isinstance(tiles.body[1], loops.Skip)
     (inside,) = statements(tiles.body, loops.If)
     assert [str(c) for c in inside.conditions] == ["2 <= i0 < H - 0", "0 <= i1 < W - 1"]
     assert {s.name for s in statements(tiles.body, loops.Accumulate)} == {"sum[2]"}
@@ -36,4 +38,5 @@ def test_local_sums_are_the_work_of_teams_and_edges_a_line() -> None:
     assert isinstance(nest(scatter()), loops.GridStride)
     masked = nest(gather(), MASK)
     assert isinstance(masked, loops.ThreadGroups)
-    assert isinstance(masked.body[0], loops.Skip)
+    assert isinstance(masked.body[0], loops.MaskLoad)
+    assert isinstance(masked.body[1], loops.Skip)

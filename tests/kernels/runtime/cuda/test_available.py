@@ -31,7 +31,7 @@ class Machine:
         self.nvrtc_error: str | None = None
         self.supported = (75, 80, 90)
         monkeypatch.setattr(available, "driver_version", lambda: self.driver)
-        monkeypatch.setattr(available, "_cupy_packages", lambda: self.packages)
+        monkeypatch.setattr(available, "cupy_packages", lambda: self.packages)
         monkeypatch.setattr(available, "find_spec", lambda name: object() if self.packages else None)
         monkeypatch.setattr(available, "nvrtc_version", self._nvrtc_version)
         monkeypatch.setattr(available, "supported_architectures", lambda: self.supported)
@@ -65,8 +65,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 
 def _forget() -> None:
-    available._why_unavailable.cache_clear()
-    available._device_or_reason.cache_clear()
+    available.why_unavailable.cache_clear()
+    available.device_or_reason.cache_clear()
 
 
 def test_a_healthy_machine(machine: Machine) -> None:
@@ -107,7 +107,6 @@ def test_without_cupy_and_without_a_driver(machine: Machine) -> None:
 def test_without_a_driver_cupy_is_not_imported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.driver = None
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it would raise
-    monkeypatch.setattr(available, "_import_cupy", lambda: pytest.fail("CuPy was imported"))
     assert machine.reason() == (
         "no NVIDIA driver is installed (libcuda.so.1 cannot be loaded, or is a stub of the compiler's); install "
         "NVIDIA's driver; in a container, start it with the GPU (--gpus all)"

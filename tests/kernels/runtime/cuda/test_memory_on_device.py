@@ -20,6 +20,7 @@ from optpy.kernels.codegen.tables import Column, Offsets, Sorted, TableKey
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.capacity import memory_error
 from optpy.kernels.runtime.tables import Connectivity, sorted_order
+from tests.support.bound_problem import record_problems
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.emulator.strict_cupy import Array, StrictCupy
 
@@ -184,17 +185,18 @@ def test_how_much_of_a_gradient_is_rounding_is_found_also_where_the_device_is_fu
     energy = op.Energy(a=op.sin(X[v]) - 0.5, b=R[v] @ op.vector(1.0, 2.0, 3.0) - op.vector(3.0, 2.0, 1.0))
     q = np.array([0.1, 0.2, 0.3, 0.4])
     data = dict(X=np.ones((5, 2)), R=np.tile(q / np.linalg.norm(q), (5, 1)))
+    made = record_problems(monkeypatch)
     session = op.compile(energy, device="cuda", dtype=np.float64).start(data)
-    cost = session.step().cost
-    found = (*astuple(session._problem.rounding(cost)), session._problem.promised_change())
+    cost, (problem,) = session.step().cost, made
+    found = (*astuple(problem.rounding(cost)), problem.promised_change())
     tried = []
 
     def full(*arguments: Any) -> Any:
         tried.append(arguments)
         raise MemoryError("out of memory allocating 99 bytes")
 
-    monkeypatch.setattr(emulated.xp._functions, "empty", full, raising=False)
-    again = (*astuple(session._problem.rounding(cost)), session._problem.promised_change())
+    monkeypatch.setattr(emulated.xp.functions, "empty", full, raising=False)
+    again = (*astuple(problem.rounding(cost)), problem.promised_change())
     assert len(tried) == 2
     assert again == pytest.approx(found, rel=1e-12)
 

@@ -8,8 +8,10 @@ from fractions import Fraction
 import pytest
 
 from optpy.ir import Scalar
-from optpy.kernels.codegen.quotient import Powers, split_quotient
-from optpy.symbolic.expr import Expr, Number, var
+from optpy.kernels.codegen.passes.in_order import in_order
+from optpy.kernels.codegen.passes.split_quotients import Powers, split_quotient, split_quotients
+from optpy.symbolic.expr import Expr, Number, mul, power, var
+from tests.kernels.codegen.passes.expressions import assert_computes_the_same, counts, through
 
 x, y, z, w = (var(Scalar(name)) for name in "xyzw")
 VALUES: dict[Expr, float] = {x: 1.1, y: 0.7, z: 1.3, w: 0.4}
@@ -54,3 +56,11 @@ def test_numerators_and_denominators_are_dealt_out_evenly() -> None:
     for part, _ in parts:
         assert sum(e for _, e in part if e > 0) <= 2
         assert sum(e for _, e in part if e < 0) >= -2
+
+
+def test_products_become_products_of_quotients() -> None:
+    e = mul(power(x, 4), power(z, -5))
+    (found,) = through([in_order, split_quotients], e)
+    parts = [counts(part) for part in found.children]
+    assert [part["power"] for part in parts] == [2, 1, 1]  # x**2 / z**2, x / z**2, x / z
+    assert_computes_the_same([e], [found])

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final, TypeAlias
 
+from optpy.ir import loops
+from optpy.ir.loops.arithmetic import TIMES, is_call, power_of, raised, times, with_args
 from optpy.symbolic.expr import Expr, Number
 
 Powers: TypeAlias = tuple[tuple[Expr, Number], ...]
@@ -23,6 +25,20 @@ _DEGREE: Final = 2
 
 _LARGEST: Final = 64
 """Larger exponents are left to ``pow``."""
+
+
+def split_quotients(function: loops.Function) -> loops.Function:
+    """Split the powers of each product that has high ones below."""
+    return loops.map_values(function, _rule)
+
+
+def _rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+    if not is_call(node, TIMES):
+        return with_args(node, children)
+    parts = split_quotient(tuple(map(power_of, children)))
+    if len(parts) == 1 and parts[0][1] == 1:
+        return with_args(node, children)
+    return times(raised(times(raised(b, x) for b, x in part), n) for part, n in parts)
 
 
 def split_quotient(powers: Powers) -> list[tuple[Powers, int]]:

@@ -1,0 +1,104 @@
+"""Divisions and roots in the loops of problems: few, as values are shared and those of params leave the loops."""
+
+from __future__ import annotations
+
+import pytest
+
+import optpy as op
+from optpy.api.pipeline import derive
+from optpy.ir import Group, ResidualSchedule, loops
+from optpy.kernels.codegen import arithmetic, functions
+from optpy.scheduling.schedule import Given
+from optpy.symbolic.expr import Call
+from optpy.symbolic.order import topological
+from problems import (
+    bundle_adjustment,
+    cotangent_smoothing,
+    embedded_deformation,
+    image_warping,
+    laplacian_smoothing,
+    mesh_deformation,
+    nonrigid_alignment,
+    poisson_image_editing,
+    pose_graph,
+    shape_from_shading,
+    sparse_warping,
+)
+from tests.support.schedules import stencils_by_hand
+
+GROUPS = (Group.RESIDUALS, Group.JACOBIAN, Group.GRADIENT, Group.PRODUCT)
+
+Counts = tuple[tuple[int, int], ...]
+"""(divisions, roots) of each group."""
+
+
+def counted(energy: op.Energy, given: Given = ()) -> Counts:
+    """At a point of the interior, or at an edge: all functions but those of the border."""
+    listing = derive(energy.problem, "float64", given).listing
+    found = []
+    for group in GROUPS:
+        over, sqrt = 0, 0
+        for function in (listing.loops[k][-1] for k in listing.groups.get(group, ())):
+            for s in (s for nest in function.body for b in loops.blocks_of(nest).values() for s in loops.walk(b)):
+                if isinstance(s, loops.Evaluate):
+                    names = [node.op.name for node in topological(s.values) if isinstance(node, Call)]
+                    over, sqrt = over + names.count("over"), sqrt + names.count("sqrt")
+        found.append((over, sqrt))
+    return tuple(found)
+
+
+def unshared(energy: op.Energy, given: Given = ()) -> Counts:
+    """The counts without the passes that share values."""
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(arithmetic, "share_reciprocals", lambda function: function)
+        m.setattr(functions, "hoist", lambda function: function)
+        return counted(energy, given)
+
+
+NONE: Counts = ((0, 0),) * len(GROUPS)
+
+
+@pytest.mark.parametrize(
+    "energy",
+    [
+        image_warping.energy,
+        sparse_warping.energy,
+        laplacian_smoothing.energy,
+        poisson_image_editing.energy,
+        mesh_deformation.euler,
+        mesh_deformation.so3,
+        embedded_deformation.energy,
+        nonrigid_alignment.energy,
+        pose_graph.pose_graph(2),
+        pose_graph.pose_graph(3),
+    ],
+)
+def test_polynomials_divide_nowhere(energy: op.Energy) -> None:
+    """Not by params either, nor are their roots in a loop."""
+    assert counted(energy) == NONE
+
+
+@pytest.mark.parametrize(
+    ("energy", "before", "after"),
+    [
+        (cotangent_smoothing.energy, ((3, 5), (120, 5), (0, 0), (0, 0)), ((3, 5), (11, 5), (0, 0), (0, 0))),
+        (bundle_adjustment.energy, ((6, 1), (68, 1), (0, 0), (0, 0)), ((3, 1), (10, 1), (0, 0), (0, 0))),
+        (
+            bundle_adjustment.robust_energy("cauchy"),
+            ((21, 4), (72, 2), (0, 0), (0, 0)),
+            ((7, 4), (12, 2), (0, 0), (0, 0)),
+        ),
+        (shape_from_shading.energy, ((35, 6), (151, 5), (0, 0), (0, 0)), ((3, 3), (6, 3), (0, 0), (0, 0))),
+    ],
+)
+def test_values_are_shared(energy: op.Energy, before: Counts, after: Counts) -> None:
+    assert unshared(energy) == before
+    assert counted(energy) == after
+
+
+def test_shading_without_a_stored_jacobian_divides_twice_for_each_normal() -> None:
+    """By the square of its length and by the length; once for each of 17 normals around a pixel in a product."""
+    energy = shape_from_shading.energy
+    inline = stencils_by_hand(energy, ResidualSchedule("every"))
+    assert unshared(energy, inline) == ((35, 6), (0, 0), (275, 17), (475, 17))
+    assert counted(energy, inline) == ((3, 3), (0, 0), (26, 17), (34, 17))
