@@ -91,7 +91,7 @@ class CompiledProblem:
             self.executor.set_connectivity(graphs)
         self.executor.set_params(params)
         changed = {*arrays, *(g.name for g in graphs or ()), *(p for p in params if params[p] != self._params.get(p))}
-        self._params, self._at_start = dict(params), True
+        self._params, self._at_start, first = dict(params), True, not self._bound_before
         for f in self.buffers.memory:
             if f.role in (Role.UNKNOWN, Role.DATA) and f.name in arrays:
                 self.buffers.write(f, arrays[f.name])
@@ -102,7 +102,7 @@ class CompiledProblem:
         self.linear_solver.data_changed()
         if arrays or graphs or not changed.isdisjoint(self._params_of_fixed):
             self._set_points()
-        if not changed.isdisjoint(self._data_of_funcs):
+        if first or not changed.isdisjoint(self._data_of_funcs):
             self.executor.queue(Group.FUNCS)
         self.executor.wait()  # who is to write to the data, or to use another stream, need not know
 

@@ -139,12 +139,13 @@ def blendshapes() -> Made:
     """Vertices made of weighted shapes, moved by an unknown rotation: a vector summed over all shapes."""
     v, k = op.indices(V, K)
     w, R, Shapes, T = op.Unknown("w", (K,)), op.Unknown("R", ()), op.Array("Shapes", (V, K), 3), op.Array("T", (V,), 3)
+    q = op.indices(K)
     face = op.Func("face", (V,))
     face[v] = op.sum(w[k] * Shapes[v, k], over=k)
     energy = op.Energy(
         fit=op.robust(op.rotate_axis_angle(op.vector(0, 0, R[()]), face[v]) - T[v], "huber", scale=2.0),
         small=0.1 * w[k],
-        total=op.sum(w[k], over=k) - 1,
+        total=op.sum(w[k], over=k) - op.sum(op.value(q), over=q),
     )
 
     def data(rng: np.random.Generator, n: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from optpy.ir import Definition, Extent, Field, Problem, Residual
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import Expr, add
 
-_MOST_TERMS = 1 << 12
+MOST_TERMS = 1 << 12
 """Of one sum: each term is an expression of its own here, of some microseconds for each of its nodes."""
 
 _Face = Callable[[Definition], tuple[Expr, ...]]
@@ -51,11 +51,11 @@ _UNROLLED: Final[WeakKeyDictionary[Problem, dict[tuple[int, ...], Problem]]] = W
 def _check_terms(residual: Residual, sizes: Mapping[Extent, int]) -> None:
     for field in funcs_read(residual.components):
         terms = math.prod(sizes[k.dim] for k in _definition(field).loops)
-        if terms > _MOST_TERMS:
+        if terms > MOST_TERMS:
             raise DataError(
                 f"op.sum in the residual '{residual.label}' (written at {residual.location}) has {terms} terms at each "
                 f"point here; energy.cost, energy.residuals, energy.jacobian and the checks write out up to "
-                f"{_MOST_TERMS}: give them smaller data. op.solve has no such limit"
+                f"{MOST_TERMS}: give them smaller data. op.solve has no such limit"
             )
 
 

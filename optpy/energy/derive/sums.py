@@ -25,6 +25,7 @@ from typing import final
 from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
 from optpy.energy.derive.gather import GatheredSum, SummandContribution, View, column_of, gather
 from optpy.energy.derive.linearised import LinearisedFuncs, LinearisedResidual, along_step, linearise
+from optpy.energy.derive.materialised import func_memory
 from optpy.energy.derive.vectors import AP, DELTA, C, G, P, at, block_channel, vector
 from optpy.ir import (
     REAL,
@@ -81,7 +82,7 @@ def derived_sum(func: Field, others: LinearisedFuncs) -> DerivedSum:
     d = func.definition
     domain = (*canonical_domain(func.dims), *d.loops)
     as_residual = Residual(func.name, func.name, domain, d.values, d.linearised, (func.channels,), d.location)
-    memory = Field(f"sum.{func.name}", func.dims, func.channels, REAL, Role.STORED, func.channel_axis)
+    memory = Field(func_memory(func.name), func.dims, func.channels, REAL, Role.STORED, func.channel_axis)
     return DerivedSum(memory, linearise(as_residual, as_residual, others))
 
 
