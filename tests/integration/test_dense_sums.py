@@ -54,8 +54,8 @@ def data_of(sizes: tuple[int, int, int, int], dtype: Any = np.float64) -> dict[s
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("longest", [3, 1024])
 def test_loops_in_strips(cuda: bool, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sum_in_strips, "_LONGEST", longest)
-    monkeypatch.setattr(sum_in_strips, "_VECTOR", min(longest, 16))
+    monkeypatch.setattr(sum_in_strips, "LONGEST", longest)
+    monkeypatch.setattr(sum_in_strips, "VECTOR", min(longest, 16))
     for sizes in ((1, 1, 1, 1), (9, 2, 3, 2)):
         check_loops(dense_sums(), data_of(sizes), cuda)
 

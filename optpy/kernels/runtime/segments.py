@@ -15,7 +15,8 @@ _SHORTEST = 128
 """Points of a segment at least, where there are enough, for points that add up whole dims: a row of what they add is
 then read in runs of several cache lines."""
 _SHARES = 16
-"""Segments of a grid at least whose points add up whole dims, where that leaves them ``_SHORTEST`` points."""
+"""Segments of a grid at least whose points add up whole dims, where that leaves them ``_SHORTEST`` points: enough for
+the threads that memory can keep busy, as no measurement on many cores has shown yet."""
 _CHUNK = 64
 """Runs of this many points are skipped where nothing is solved for."""
 

@@ -28,14 +28,16 @@ from optpy.symbolic.affine import Affine, Divides
 from optpy.symbolic.expr import ONE, ZERO, Expr, Product, mul, var
 from optpy.symbolic.traverse import variables
 
-_LONGEST = 1024
-"""Points of a strip at most."""
-_VECTOR = 16
+LONGEST = 1024
+"""Points of a strip at most: where all rows of a million numbers are added up, a strip of 128 points takes half as long
+again, since memory is then read in short runs."""
+VECTOR = 16
 """Points of a strip at least: the numbers of the widest vector register."""
 _SUMS = 2048
 """Numbers in double that leave half of the first cache, and more, to what is read."""
 _SPARSEST = 4
-"""A condition that holds at one of so many points, or more, does not keep sums from being added up at all of them."""
+"""A condition that holds at one of so many points, or more, does not keep sums from being added up at all of them. No
+measurement has set it."""
 
 
 def sum_in_strips(function: loops.Function) -> loops.Function:
@@ -84,7 +86,7 @@ class _Strips:
         if not self.before:
             return (self.points,)
         strip, end = loops.Variable("strip"), loops.Variable("strip_end")
-        length = max(_VECTOR, min(_LONGEST, _SUMS // max(1, len(self.arrays)) // _VECTOR * _VECTOR))
+        length = max(VECTOR, min(LONGEST, _SUMS // max(1, len(self.arrays)) // VECTOR * VECTOR))
         stop = loops.MinMax("min", Affine.of(strip) + length, self.points.high)
         sums = (loops.Alloc(a.access.field, (length,), cleared=False) for a in self.arrays.values())
         body = (loops.Let(str(end), stop), *sums, *self.before, self._over_points(rest))
@@ -92,7 +94,7 @@ class _Strips:
         if not self.either:
             return (strips,)
         assert isinstance(self.points.low, Affine)
-        short = loops.Less(Affine.of(self.points.high) - self.points.low, Affine(_VECTOR))
+        short = loops.Less(Affine.of(self.points.high) - self.points.low, Affine(VECTOR))
         return (loops.If((short,), (self.points,), (strips,)),)
 
     def _over_points(self, body: loops.Block) -> loops.Loop:
