@@ -44,6 +44,7 @@ class LoopInterpreter(Interpreter):
         self._entries: dict[TableEntry, int] = {}
         self._values: dict[Expr, float] = {}
         self._partial: dict[int, float] = {}
+        self._local: dict[ir.Field, tuple[int, ...]] = {}
 
     def run(self, group: Group) -> dict[str, float]:
         """Run the kernels of a group; the totals of their reductions by name."""
@@ -128,8 +129,9 @@ class LoopInterpreter(Interpreter):
 
     def _element(self, access: ir.Access) -> tuple[int, int]:
         flat = 0
-        for affine, dim in zip(access.index, access.field.dims, strict=True):
-            index, size = self._integer(affine), self._bound.sizes[dim]
+        shape = self._local.get(access.field) or [self._bound.sizes[d] for d in access.field.dims]
+        for affine, size in zip(access.index, shape, strict=True):
+            index = self._integer(affine)
             assert 0 <= index < size, f"{access} is read or stored outside"
             flat = flat * size + index
         return flat, access.channel
@@ -178,6 +180,11 @@ class LoopInterpreter(Interpreter):
                 names[s.name] = self._values[s.value]
             case loops.LetFlag():
                 names[s.name] = self._all(s.conditions)
+            case loops.Alloc():
+                self._local[s.field] = s.extents
+                self._memory[s.field] = np.full((math.prod(s.extents), 1), 0.0 if s.cleared else np.nan)
+            case loops.LetSum():
+                names[s.name] = self._read(s.operand)
             case loops.Lookup():
                 self._entries[s.entry] = self._integer(s.value) if s.guard is None or self._condition(s.guard) else -1
             case loops.Unravel():

@@ -17,6 +17,7 @@ from optpy.ir.loops.statements import (
     Let,
     LetFlag,
     LetNumber,
+    LetSum,
     Lookup,
     Mask,
     MaskLoad,
@@ -210,6 +211,7 @@ Statement = (
     | Let
     | LetFlag
     | LetNumber
+    | LetSum
     | Lookup
     | MaskLoad
     | OverLanes

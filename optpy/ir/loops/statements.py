@@ -75,10 +75,11 @@ class Mask:
 @final
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Local memory of fixed extents for a field of one channel, all of it 0."""
+    """Local memory of fixed extents for a field of one channel, all of it 0 if it is cleared."""
 
     field: Field
     extents: tuple[int, ...]
+    cleared: bool = True
 
     def __str__(self) -> str:
         return f"alloc {self.field}[{', '.join(map(str, self.extents))}]"
@@ -118,6 +119,18 @@ class LetFlag:
 
     def __str__(self) -> str:
         return f"{self.name} = {all_of(self.conditions)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LetSum:
+    """``name``: a local sum that stands in memory."""
+
+    name: str
+    operand: MemoryOperand
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.operand}"
 
 
 @final

@@ -12,8 +12,10 @@ from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.hoist import hoist
+from optpy.kernels.codegen.passes.limit_loops import limit_loops
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
+from optpy.kernels.codegen.passes.sum_in_strips import sum_in_strips
 from optpy.kernels.codegen.passes.sum_serially import sum_serially
 
 
@@ -28,7 +30,8 @@ def cpu_functions(
         segments: number of the list of segments that it visits.
         reduction: number of its first reduction.
     """
-    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
-    function = follow_edges(look_up(function, conventions.symbols))
-    functions = over_segments(sum_serially(function), segments, reduction)
-    return tuple(declare(flatten(hoist(f), conventions)) for f in functions)
+    function = follow_edges(look_up(guard_reads(build_loops(kernel)), conventions.symbols))
+    functions = over_segments(function, segments, reduction)
+    summed = (sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
+    computed = (hoist(arithmetic(f, conventions.dialect)) for f in summed)
+    return tuple(declare(flatten(f, conventions)) for f in computed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from optpy.errors import InternalError
 from optpy.ir import Access, Extent, Hoisted, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
 from optpy.kernels.codegen.body import Body
@@ -42,6 +44,8 @@ class StatementPrinter:
                 return [f"const int {s.name} = {spell.all_of(s.conditions)};"]
             case loops.LetNumber():
                 return [f"const {self._dialect.real} {s.name} = {spell.values[s.value]};"]
+            case loops.LetSum():
+                return [f"const double {s.name} = {self.element(s.operand)};"]
             case loops.Unravel():
                 return self._unravel(s)
             case loops.Lookup():
@@ -61,8 +65,8 @@ class StatementPrinter:
                 otherwise = ["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []
                 return [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1), *otherwise, "}"]
             case loops.Alloc():
-                extents = "".join(f"[{n}]" for n in (_product(s.extents),))
-                return [f"{spell.ctype(s.field)} {s.field}{extents} = {{0}};"]
+                zeros = " = {0}" if s.cleared else ""
+                return [f"{spell.ctype(s.field)} {s.field}[{math.prod(s.extents)}]{zeros};"]
         raise InternalError(f"no text for {s}")
 
     # -- declarations --------------------------------------------------------------------------------------------------
@@ -200,13 +204,6 @@ class StatementPrinter:
             *indent(uses(name)),
             "}",
         ]
-
-
-def _product(numbers: tuple[int, ...]) -> int:
-    total = 1
-    for n in numbers:
-        total *= n
-    return total
 
 
 def indent(lines: list[str], depth: int = 1) -> list[str]:

@@ -6,7 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
-from optpy.ir import Access, Extent, Field, Hypergraph, InBounds, Routine, Scalar, affines_of, atoms_of, indices_of
+from optpy.ir import (
+    Access,
+    Extent,
+    Field,
+    Hypergraph,
+    InBounds,
+    LoopVariable,
+    Routine,
+    Scalar,
+    affines_of,
+    atoms_of,
+    indices_of,
+)
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, TableEntry
 
@@ -23,6 +35,8 @@ class SegmentList:
     solved_only: bool
     incidences: tuple[tuple[Hypergraph, int], ...] = ()
     """Slots whose edges each point goes through: points with many are more work."""
+    dense: bool = False
+    """Whether each point adds up whole dims: a few points are work for several threads."""
 
 
 @final
@@ -90,7 +104,8 @@ def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
     # An edge adds to what is solved for also where nothing of its own is.
     solved_only = solved_only and not routine.prepares and not routine.atomic_adds
-    return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around))
+    dense = any(isinstance(k, LoopVariable) for x in routine.locals for k in x.loops)
+    return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around), dense)
 
 
 def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:

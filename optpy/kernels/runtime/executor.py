@@ -18,7 +18,7 @@ from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary
-from optpy.kernels.runtime.segments import all_segments, solved_segments, weighted_segments
+from optpy.kernels.runtime.segments import all_segments, longest_segment, solved_segments, weighted_segments
 from optpy.kernels.runtime.tables import Connectivity
 
 ACCESSES_PER_THREAD = 2**16
@@ -130,10 +130,11 @@ class CpuExecutor:
     def _segments_of(self, of: SegmentList, graphs: Mapping[Hypergraph, Connectivity]) -> NDArray[Any]:
         mask = self.program.numbers.solved.get(of.dims)
         rows, length = self.buffers.shape(of.dims)
+        longest = longest_segment(rows * length, of.dense)
         if of.solved_only and mask is not None:
-            segments = solved_segments(self.buffers.view(mask)[0])
+            segments = solved_segments(self.buffers.view(mask)[0], longest)
         else:
-            segments = all_segments(rows, length)
+            segments = all_segments(rows, length, longest)
         if not of.incidences:
             return segments
         edges = sum(graphs[graph].degrees(slot) for graph, slot in of.incidences)

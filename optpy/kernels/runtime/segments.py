@@ -11,6 +11,12 @@ from optpy.kernels.runtime.context import Segment
 
 _SEGMENT = 2048
 """Points of a segment at most: enough to hide its overhead, few enough to share evenly among threads."""
+_SHORTEST = 128
+"""Points of a segment at least, where there are enough, for points that add up whole dims: a row of what they add is
+then read in runs of several cache lines."""
+_SHARES = 16
+"""Segments of a grid at least whose points add up whole dims, where that leaves them ``_SHORTEST`` points: enough for
+the threads that memory can keep busy, as no measurement on many cores has shown yet."""
 _CHUNK = 64
 """Runs of this many points are skipped where nothing is solved for."""
 
@@ -20,16 +26,30 @@ _WORK = 4096
 SEGMENT = np.dtype(Segment)
 
 
-def all_segments(rows: int, length: int) -> NDArray[Any]:
-    """Every point of a grid, as an array of ``SEGMENT``."""
-    return _segments(np.repeat(np.arange(rows), 1), np.zeros(rows, np.int64), np.full(rows, length, np.int64))
+def longest_segment(points: int, dense: bool) -> int:
+    """Points of a segment at most.
+
+    Args:
+        points: of the grid.
+        dense: whether each adds up whole dims, so that few points are much work.
+    """
+    if not dense:
+        return _SEGMENT
+    share = -(-points // (_SHARES * _CHUNK)) * _CHUNK  # segments begin on cache lines
+    return min(_SEGMENT, max(_SHORTEST, share))
 
 
-def solved_segments(solved: NDArray[Any]) -> NDArray[Any]:
+def all_segments(rows: int, length: int, longest: int = _SEGMENT) -> NDArray[Any]:
+    """Every point of a grid, as an array of ``SEGMENT``; ``longest`` as of ``longest_segment``."""
+    return _segments(np.repeat(np.arange(rows), 1), np.zeros(rows, np.int64), np.full(rows, length, np.int64), longest)
+
+
+def solved_segments(solved: NDArray[Any], longest: int = _SEGMENT) -> NDArray[Any]:
     """The runs of points that hold something to solve for, up to a few points more.
 
     Args:
         solved: (rows, length), nonzero where something is solved for.
+        longest: as of ``longest_segment``.
     """
     rows, length = solved.shape
     chunks = -(-length // _CHUNK)
@@ -40,7 +60,7 @@ def solved_segments(solved: NDArray[Any]) -> NDArray[Any]:
     edges = np.diff(active, axis=1)
     row, begin = np.nonzero(edges == 1)
     end = np.nonzero(edges == -1)[1]
-    return _segments(row, begin * _CHUNK, np.minimum(end * _CHUNK, length))
+    return _segments(row, begin * _CHUNK, np.minimum(end * _CHUNK, length), longest)
 
 
 def weighted_segments(segments: NDArray[Any], edges: NDArray[np.int64], length: int) -> NDArray[Any]:
@@ -67,12 +87,12 @@ def weighted_segments(segments: NDArray[Any], edges: NDArray[np.int64], length: 
     return _with_work(start // length, start % length, start % length + stop - start, before[stop] - before[start])
 
 
-def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], longest: int) -> NDArray[Any]:
     """Cut runs into segments of bounded length."""
-    pieces = -(-(end - begin) // _SEGMENT)
+    pieces = -(-(end - begin) // longest)
     n = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    start = np.repeat(begin, pieces) + n * _SEGMENT
-    stop = np.minimum(start + _SEGMENT, np.repeat(end, pieces))
+    start = np.repeat(begin, pieces) + n * longest
+    stop = np.minimum(start + longest, np.repeat(end, pieces))
     return _with_work(np.repeat(row, pieces), start, stop, stop - start)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optpy.kernels.runtime.segments import SEGMENT, all_segments, solved_segments, weighted_segments
+from optpy.kernels.runtime.segments import SEGMENT, all_segments, longest_segment, solved_segments, weighted_segments
 
 CHUNK, LONGEST = 64, 2048
 
@@ -79,3 +79,15 @@ def test_weighted_segments_visit_the_same_points_in_shares_of_bounded_work(
         own = edges[s["row"] * length + s["begin"] : s["row"] * length + s["end"]]
         assert s["work"] == own.sum() + len(own)
         assert s["work"] - own[-1] <= 4096  # all but its last point
+
+
+def test_few_points_that_are_much_work_are_several_segments() -> None:
+    """Of whole cache lines, as many as keep several threads busy; many points are cut as others are."""
+    counts = {n: len(all_segments(1, n, longest_segment(n, dense=True))) for n in (1, 128, 1000, 5000, 10**6)}
+    assert [counts[n] for n in (1, 128, 1000, 5000)] == [1, 1, 8, 16]
+    assert counts[10**6] == len(all_segments(1, 10**6)) == len(all_segments(1, 10**6, longest_segment(10**6, False)))
+    solved = np.ones((1, 1000), np.uint8)
+    segments = solved_segments(solved, longest_segment(solved.size, dense=True))
+    assert len(segments) == 8
+    check_order(segments)
+    assert (segments["begin"] % CHUNK == 0).all()

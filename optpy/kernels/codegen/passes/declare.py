@@ -55,7 +55,7 @@ class _Uses:
             case loops.Store():
                 self._operand(s.operand)
                 self._conditions(s.guards)
-            case loops.PackLoad() | loops.PackStore():
+            case loops.LetSum() | loops.PackLoad() | loops.PackStore():
                 self._operand(s.operand)
                 self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
             case loops.RunLoad() | loops.RunStore():

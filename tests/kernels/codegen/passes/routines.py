@@ -12,7 +12,7 @@ from optpy.kernels.codegen.dialect import c_dialect, cuda_dialect
 from optpy.kernels.codegen.layout import CPU, CUDA
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, gathered_grids
 from optpy.symbolic.affine import Affine
-from optpy.symbolic.expr import ONE, add, const, mul, var
+from optpy.symbolic.expr import ONE, Expr, add, const, mul, var
 
 H, W, V, E = ir.Extent("H"), ir.Extent("W"), ir.Extent("V"), ir.Extent("E")
 GRID, VERTICES, EDGES = ir.canonical_domain((H, W)), ir.canonical_domain((V,)), ir.canonical_domain((E,))
@@ -21,6 +21,7 @@ OUT = ir.Field("out", (H, W), 1, ir.REAL, ir.Role.VECTOR)
 X = ir.Field("X", (V,), 3, ir.REAL, ir.Role.DATA)
 P, DELTA = (ir.Vector(kind, X).field for kind in (ir.VectorKind.P, ir.VectorKind.DELTA))
 G = ir.Field("g", (V,), 3, ir.REAL, ir.Role.VECTOR)
+LOOPS = ir.LoopVariable("k", V), ir.LoopVariable("l", E)
 GRAPH = ir.Hypergraph("edges", E, ((V,), (V,)))
 
 
@@ -61,6 +62,12 @@ def scatter() -> ir.Routine:
     (e,) = EDGES
     (here,), (there,) = GRAPH.at(0, Affine.of(e)), GRAPH.at(0, Affine.of(e) + 1)
     return ir.Routine("scatter", EDGES, atomic_adds=(ir.AtomicAdd(read(G, there), var(read(X, here))),))
+
+
+def dense(summand: Expr, *condition: Expr, local: str = "local0") -> ir.Routine:
+    """out[i, j] = the sum of a summand over k and l, where a condition holds."""
+    x = ir.LocalSum((local,), LOOPS, mul(*condition), (summand,))
+    return ir.Routine("dense", GRID, (ir.Assignment(read(OUT, *GRID), var(ir.LocalName(local))),), locals=(x,))
 
 
 def conventions(*routines: ir.Routine, cuda: bool = False) -> Conventions:
