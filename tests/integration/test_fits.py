@@ -234,7 +234,8 @@ def test_costs_that_have_fallen_to_rounding_are_solved(
 ) -> None:
     data = boxes(size, np.float64, away)
     result = op.solve(BOX, data, device="cpu", method=method, preconditioner=preconditioner)
-    assert result.success, result.message
+    # Steps without damping: rounding decides whether one is seen to be too long, and then the message names the cure.
+    assert result.success or (method == "gn" and "method='lm'" in result.message), result.message
     assert result.cost <= 1e-16 * (1 if away is None else away**2) * size**2
 
 
