@@ -207,6 +207,10 @@ def fits(*residuals: Any, **more: Any) -> list[op.Energy]:
     return [op.Energy(fit=r, **more) for r in residuals]
 
 
+Z = op.Unknown("Z", (N, N))
+LOOPS = [((n, k), k), ((k, n), k), ((k, k), k), ((k, k + n), k)]
+"""An index of Z, and over what it is summed."""
+
 DIFFERENT: dict[str, list[op.Energy]] = {
     "coefficient": fits(*(c * X[n] - 1 for c in (2, 3, 2.1, np.nextafter(2.1, 3), -2, 0.5, 1 / 3))),
     "constant": fits(*(X[n] - c for c in (1, 2, 0.1, np.nextafter(0.1, 1)))),
@@ -234,6 +238,16 @@ DIFFERENT: dict[str, list[op.Energy]] = {
     "channels": fits(*(X[n] - op.Array("A", (N,), c)[n].sum() for c in (1, 2, 3))),
     "sizes": fits(*(op.Unknown("Z", (d, N))[op.indices(d, N)] - 1 for d in (M, E))),
     "stopped": fits(X[n] * X[n], op.stop_gradient(X[n]) * X[n]),
+    "sums": fits(
+        *(op.sum(f(X[n]), over=n) - 1 for f in (op.sin, op.cos)),
+        op.sum(X[n] * X[n], over=n) - 1,
+        op.sum(X[n], over=n) - 1,
+        op.sum(X[n] * A[k], over=(n, k)) - 1,
+        op.sum(X[n] * A[k], over=(k, n)) - 1,
+        op.sum(X[n] * op.sum(A[k], over=k), over=n) - 1,
+    ),
+    "loops of sums": fits(*(op.sum(Z[index], over=over) - Y[n] for index, over in LOOPS)),
+    "sums of data": fits(*(X[n] - op.sum(f(V[k]), over=k)[0] for f in (op.sin, op.cos))),
     "robust": fits(*(op.robust(X[n] - 1, f, scale=c) for f in ("huber", "cauchy") for c in (1, 2, w))),
     "slots": [along(False), along(True)],
     "graphs": [over(E, (N, N)), over(F, (N, N))],
