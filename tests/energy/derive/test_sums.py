@@ -133,6 +133,9 @@ def test_other_sizes_compile_nothing_anew(name: str, monkeypatch: pytest.MonkeyP
 # -- preconditioners ---------------------------------------------------------------------------------------------------
 
 
+EXACT: dict[str, Any] = dict(eta=1e-12, linear_iterations=500)
+
+
 def grid_energy() -> op.Energy:
     blurred = op.sum(X[i + k, j] * Window[k, 0], over=k)
     return op.Energy(fit=blurred - A[i, j], smooth=[0.3 * (X[i, j] - X[i + 1, j]), 0.3 * (X[i, j] - X[i, j + 1])])
@@ -166,7 +169,7 @@ def test_jacobi_solves_to_the_minimum(preconditioner: Any) -> None:
     data = grid_data()
     F = np.concatenate([r.ravel() for r in grid_energy().residuals(data).values()])
     exact = -np.linalg.lstsq(grid_energy().jacobian(data).toarray(), F, rcond=None)[0]
-    result = op.solve(grid_energy(), data, "cpu", method="gn", preconditioner=preconditioner, eta=1e-12, linear_iterations=500)
+    result = op.solve(grid_energy(), data, "cpu", method="gn", preconditioner=preconditioner, **EXACT)
     np.testing.assert_allclose(result.x["X"].ravel(), exact, atol=1e-6)
 
 
