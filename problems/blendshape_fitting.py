@@ -118,7 +118,9 @@ def smooth_displacements(points: Floats, count: int, rng: np.random.Generator) -
     rigid = np.concatenate([np.eye(3) + 0 * points[:, :, None], np.cross(points[:, None, :], np.eye(3))], axis=2)
     columns = np.concatenate([rigid, fields], axis=2).reshape(-1, 6 + count)
     orthogonal = np.linalg.qr(columns)[0][:, 6:] * np.sqrt(len(points))
-    return np.asarray(orthogonal.reshape(-1, 3, count).transpose(0, 2, 1) * (0.03 / (1 + 4 * order))[:, None])
+    size = 1 / (1 + 4 * order)
+    size *= 0.05 / np.linalg.norm(size)  # of all shapes together
+    return np.asarray(orthogonal.reshape(-1, 3, count).transpose(0, 2, 1) * size[:, None])
 
 
 def default_mesh() -> Trimesh:

@@ -30,7 +30,7 @@ def sum(e: Operand, over: Index | Iterable[Index]) -> Expression:
     of the same loop.
 
     The diagonal of J^T J, by which Levenberg-Marquardt damps and Jacobi's method preconditions, is that of each read by
-    itself: where several reads of a residual meet in one element of an unknown, at several points of one sum, in several
+    itself: where several reads of a residual meet in one element of an unknown, at several points of a sum, in several
     sums or beside one, the products of two of them are left out of it.
 
     Args:
