@@ -63,6 +63,11 @@ def along(backwards: bool) -> op.Energy:
     return op.Energy(reg=op.sin(X[b]) * X[a] if backwards else op.sin(X[a]) * X[b])
 
 
+Z = op.Unknown("Z", (N, N))
+LOOPS = [((n, k), k), ((k, n), k), ((k, k), k), ((k, k + n), k)]
+"""An index of Z, and over what it is summed."""
+
+
 def through(formula: Any, name: str = "B", of: int = 0) -> Any:
     """An intermediate where it is read."""
     B = op.Func(name, (N,))
@@ -112,6 +117,15 @@ DIFFERENT: dict[str, list[op.Energy]] = {
     ),
     "intermediates of data": fits(*(X[n] * through(f(A[n])) for f in (op.sin, op.cos))),
     "intermediate conditions": fits(*(op.where(through(c), X[n], 0) for c in (A[n] > 0, A[n] < 0, A[n] > w))),
+    "sums": fits(
+        *(op.sum(f(X[n]), over=n) - 1 for f in (op.sin, op.cos)),
+        op.sum(X[n] * X[n], over=n) - 1,
+        op.sum(X[n], over=n) - 1,
+        op.sum(X[n] * A[k], over=(n, k)) - 1,
+        op.sum(X[n] * A[k], over=(k, n)) - 1,
+        op.sum(X[n] * op.sum(A[k], over=k), over=n) - 1,
+    ),
+    "loops of sums": fits(*(op.sum(Z[index], over=over) - Y[n] for index, over in LOOPS)),
     "robust": fits(*(op.robust(X[n] - 1, f, scale=c) for f in ("huber", "cauchy") for c in (1, 2, w))),
     "slots": [along(False), along(True)],
     "graphs": [over(E, (N, N)), over(F, (N, N))],

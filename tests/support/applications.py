@@ -10,8 +10,10 @@ import pytest
 
 import optpy as op
 from problems import (
+    blendshape_fitting,
     bundle_adjustment,
     cotangent_smoothing,
+    deconvolution,
     embedded_deformation,
     image_warping,
     laplacian_smoothing,
@@ -42,6 +44,8 @@ ENERGIES: dict[str, op.Energy] = {
     "bundle_adjustment robust": bundle_adjustment.robust_energy("huber"),
     "pose_graph plane": pose_graph.plane,
     "pose_graph space": pose_graph.space,
+    "blendshape_fitting": blendshape_fitting.energy,
+    "deconvolution": deconvolution.energy,
 }
 
 
@@ -94,6 +98,8 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "bundle_adjustment robust": lambda: _bundle() | dict(scale=1.0),
     "pose_graph plane": lambda: _walk(2),
     "pose_graph space": lambda: _walk(3),
+    "blendshape_fitting": lambda: blendshape_fitting.fitting(meshes.pebble(1), 4).data,
+    "deconvolution": lambda: deconvolution.default_photograph(18).data,
 }
 
 

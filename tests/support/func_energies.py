@@ -154,4 +154,33 @@ def blendshapes() -> Made:
     return energy, data
 
 
-SUMS = {make.__name__: make for make in (deconvolved, blendshapes)}
+def over_edges() -> Made:
+    """Sums over all edges, through slots, of a Func and of rotations; strided, and mirrored."""
+    v, e, k = op.indices(V, E, K)
+    X, R, A = op.Unknown("X", (V,), 3), op.Unknown("R", (V,), op.SO3), op.Array("A", (V,), 3)
+    a, b = op.Graph("edges", E, (V, V))[e]
+    length = op.Func("length", (E,))
+    length[e] = op.dot(X[a] - X[b], A[a])
+    w, Share = op.Unknown("w", (K,)), op.Array("Share", (V,))
+    energy = op.Energy(
+        total=op.sum(op.sin(length[e]) * X[b], over=e) - 1,
+        turned=op.sum(R[a] @ A[b], over=e) - A[v] * X[v],
+        strided=op.sum(w[2 * k] * w[K - 1 - k] + w[0], over=k) * Share[v] - X[v][0],
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        vertices = n + 1
+        R_ = rng.normal(size=(vertices, 4))
+        return dict(
+            X=rng.normal(size=(vertices, 3)), R=R_ / np.linalg.norm(R_, axis=1, keepdims=True),
+            A=rng.normal(size=(vertices, 3)), edges=distinct(rng, vertices, 2 * n, 2), w=rng.normal(size=n + 2),
+            Share=rng.normal(size=vertices),
+        )  # fmt: skip
+
+    return energy, data
+
+
+EXACT_BLOCKS = ("blendshapes",)
+"""Those of `SUMS` that read each element of an unknown once in a residual, at most."""
+
+SUMS = {make.__name__: make for make in (deconvolved, blendshapes, over_edges)}

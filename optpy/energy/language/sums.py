@@ -29,8 +29,9 @@ def sum(e: Operand, over: Index | Iterable[Index]) -> Expression:
     not ask ``op.in_bounds`` itself, it is 0. A residual, a Func and another sum may read the sum, but not with an index
     of the same loop.
 
-    The diagonal of J^T J, by which Levenberg-Marquardt damps, is that of each read by itself: where reads of several
-    sums, or a read beside a sum, meet in one element of an unknown, their products are left out of it.
+    The diagonal of J^T J, by which Levenberg-Marquardt damps and Jacobi's method preconditions, is that of each read by
+    itself: where several reads of a residual meet in one element of an unknown, at several points of a sum, in several
+    sums or beside one, the products of two of them are left out of it.
 
     Args:
         e: the summand, of any shape.

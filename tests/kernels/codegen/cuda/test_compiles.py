@@ -50,6 +50,7 @@ SOME: tuple[tuple[str, Form, str, tuple[Variant, bool]], ...] = (
     ("mesh_deformation euler", "scatter", "float64", (BLOCKS, True)),
     ("mesh_deformation so3", "gather", "float32", (BLOCKS, False)),
     ("pose_graph plane", "scatter", "float32", (DIAGONAL, True)),
+    ("blendshape_fitting", "gather", "float32", (DIAGONAL, True)),
 )
 """What is compiled in each run: all forms, precisions and conjugate gradients, as few as have them all."""
 
