@@ -35,7 +35,7 @@ from problems.blendshape_fitting import Fitting
 
 Vector = NDArray[np.float64]
 
-_SECONDS = 1.0
+SECONDS = 1.0
 """For which a product is repeated."""
 
 
@@ -122,7 +122,7 @@ def windows(side: int, dtype: str) -> Iterator[Row]:
         deconvolution.default_photograph(side).data, method="gn"
     )
     once = session.benchmark("applyJTJ", 1)
-    seconds = session.benchmark("applyJTJ", max(1, round(_SECONDS / once)))
+    seconds = session.benchmark("applyJTJ", max(1, round(SECONDS / once)))
     yield Row(name, f"{side} x {side}, {dtype}: applyJTJ", 1e-6 * side * side / seconds, "Mpixel/s", "10")
 
 
