@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import final
 
@@ -119,5 +121,7 @@ def show(name: str, found: Reading, details: bool) -> None:
 
 
 if __name__ == "__main__":
-    for name, found in main().items():
-        show(name, found, details="--details" in sys.argv[1:])
+    with TemporaryDirectory() as empty:  # what a cache has kept would be read past
+        os.environ["OPTPY_CACHE_DIR"] = empty
+        for name, found in main().items():
+            show(name, found, details="--details" in sys.argv[1:])
