@@ -56,10 +56,14 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         if decided.storage is not FuncStorage.INLINE:
             stored.append(func)
             continue
-        assert func.definition is not None
-        own = {func: func.definition.values}
+        own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
+
+
+_TERMS = 16
+"""Terms that a sum is taken to have: how many there are is known with the data. No benchmark has set it: windows and
+models have more."""
 
 
 @final
@@ -88,14 +92,35 @@ class _Reads:
             stored: those that have passes of their own.
         """
         seen: set[object] = set()
-        near: dict[object, set[MultiIndex]] = {}
+        near: dict[object, set[object]] = {}
         for r, with_funcs in zip(problem.residuals, problem.with_funcs, strict=True):
             found = _indices(func, with_formulas(with_funcs.components, inlined))
             seen |= _seen_from_unknowns(r, found)
             near.setdefault(r.domain, set()).update(found)
-        formulas = (f.definition.values for f in stored if f.definition is not None)
+        stored = list(stored)
+        for summed in (f for f in stored if f.is_sum):
+            terms = _in_summands(summed, _indices(func, with_formulas(_values(summed), inlined)))
+            seen |= terms
+            near[summed] = terms
+        formulas = map(_values, stored)
         passes = [len(_indices(func, with_formulas(values, inlined))) for values in formulas]
         return _Reads(len(seen), max(map(len, near.values()), default=0), max(passes, default=0))
+
+
+def _values(func: Field) -> tuple[Expr, ...]:
+    assert func.definition is not None
+    return func.definition.values
+
+
+def _in_summands(summed: Field, read: Iterable[MultiIndex]) -> set[object]:
+    """The places at which the terms of a sum read an intermediate; there are products with each term, too."""
+    assert summed.definition is not None
+    loops = summed.definition.loops
+    found: set[object] = set()
+    for index in read:
+        terms = _TERMS if any(a.reads(loops) for a in index) else 1
+        found |= {(summed, index, n) for n in range(terms)}
+    return found
 
 
 def _indices(func: Field, roots: Iterable[Expr]) -> set[MultiIndex]:

@@ -147,3 +147,16 @@ def test_texts() -> None:
     schedule = derive(op.Energy(r=around(steep())).problem, "float32").schedule
     first = str(schedule).splitlines()[0]
     assert first == f"func steep: values and partials; in the cost stored  # {schedule.funcs[0].reason}"
+
+
+def test_the_terms_of_a_sum_read_what_is_stored() -> None:
+    """Each term would compute it anew, in every product."""
+    k = op.indices(W)
+    steep_ = op.Func("steep", (H, W))
+    steep_[i, j] = op.sin(X[i, j])
+    in_terms = op.Energy(fit=op.sum(steep_[i, k], over=k) - A[i, 0])
+    assert {s.name: s.storage for s in schedule_funcs(in_terms.problem).funcs} == {"steep": PARTIALS}
+    alone = op.Func("alone", (H, W))
+    alone[i, j] = op.sin(X[i, j])
+    beside = op.Energy(fit=op.sum(A[i, k], over=k) * alone[i, j])
+    assert {s.name: s.storage for s in schedule_funcs(beside.problem).funcs} == {"alone": INLINE}
