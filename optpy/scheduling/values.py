@@ -27,14 +27,20 @@ def worth_storing(e: Expr, points: Mapping[Expr, ReadPoint]) -> bool:
 def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Extent, ...]]) -> tuple[StoredValue, ...]:
     """The values that are stored, each once, wherever it is read.
 
+    They are computed before all else at a linearisation, and so not from what other routines store there.
+
     Args:
         routines: that run many times at one linearisation point.
         packed: grids on which all stored numbers are the channels of one field.
     """
     centred = Centred()
+    routines = list(routines)
+    later = {s.target.field for r in routines for s in r.assignments}
     found: dict[Expr, _StorageCandidate] = {}
     for routine in routines:
         for e, at in _candidates(routine):
+            if not later.isdisjoint(v.key.field for v in variables([e]) if isinstance(v.key, Access)):
+                continue
             value = centred.of(e, at)
             candidate = found.setdefault(value, _StorageCandidate(value, at.dims))
             candidate.readers[routine.name] = None

@@ -27,7 +27,7 @@ def on_a_grid() -> Made:
     energy = op.Energy(
         fit=X[i, j] - op.vector(A[i, j], C[i, j + 1]),
         b=[B[i, j] - B[i, j + 1] * C[i, j - 1], 0.1 * w * B[i, j]],
-        d=D[i, j] - D[i - 1, j],
+        d=op.cos(B[i, j]) * D[i, j] - D[i - 1, j],
         fixed={X: A[i, j] > 1.5},
     )
     return energy, lambda rng, n: dict(X=rng.normal(size=(n, n + 2, 2)), A=rng.normal(size=(n, n + 2)), w=0.7)
@@ -70,7 +70,7 @@ def on_a_mesh() -> Made:
         fit=shifted[v] - A[v],
         stretch=op.robust(length[e] - op.norm(A[a] - A[b]), "huber", scale=0.3),
         bend=(shifted[a] - shifted[b]) / op.stop_gradient(length[e]),
-        flat=area[t] * op.vector(shifted[p][0], shifted[q][1] * s[()], 1),
+        flat=op.sin(area[t]) * op.vector(shifted[p][0], shifted[q][1] * s[()], 1),
     )
 
     def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
