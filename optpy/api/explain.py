@@ -15,7 +15,7 @@ from optpy.energy.check.unrolled import unrolled
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
-from optpy.errors import CompileError
+from optpy.errors import CompileError, DataError
 from optpy.ir import Group, Hypergraph, Problem, Role, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.solver.protocol import Cost
@@ -41,8 +41,12 @@ def explained_cost(
         values = residuals(problem, executor)
     except CompileError as error:  # their kernels are compiled now
         return f"{non_finite(cost)}; its residuals cannot be looked at, since {error}"
-    written = unrolled(problem, executor.buffers.sizes)
-    return explain_values(written, values, cost.non_finite_terms, _bound(executor, params, graphs))
+    bound = _bound(executor, params, graphs)
+    try:
+        written = unrolled(problem, bound.sizes)
+    except DataError:  # a sum has too many terms
+        return f"{non_finite(cost)}: guard what a term of op.sum may divide by or overflow with, or start elsewhere"
+    return explain_values(written, values, cost.non_finite_terms, bound)
 
 
 def explained_gradient(
@@ -51,7 +55,14 @@ def explained_gradient(
     """Names the derivative that is not finite, and its element; the gradient is the one computed last."""
     bound = _bound(executor, params, graphs)
     gradient = {u.name: executor.host(executor.buffers.read(vector(VectorKind.G, u))) for u in problem.unknowns}
-    return explain_gradient(problem.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)
+    try:
+        written = unrolled(problem, bound.sizes)
+    except DataError:
+        names = ", ".join(name for name, g in gradient.items() if not np.isfinite(g).all())
+        return (
+            f"the gradient J^T F by {names} is not finite: a term of op.sum has an infinite slope at the initial values"
+        )
+    return explain_gradient(written.residuals, Columns.of(problem, bound), bound, gradient, executor.dtype)
 
 
 def _bound(executor: Executor, params: Mapping[str, float], graphs: Mapping[Hypergraph, Connectivity]) -> BoundData:

@@ -188,3 +188,15 @@ def test_a_session_follows_data_and_sizes_of_what_is_summed() -> None:
         s.step()
     np.testing.assert_allclose(session["w"], fresh["w"], rtol=1e-9)
     assert session["w"].shape == (5,)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("terms", [3, 5000])
+def test_what_is_not_finite_in_a_sum_is_told(terms: int) -> None:
+    """Where its terms are too many to be written out, by the name of the residual's term or of the unknown alone."""
+    of_cost = op.Energy(total=op.sum(1 / w[k], over=k) - 1)
+    with pytest.raises(op.DataError, match=r"'total'"):
+        op.solve(of_cost, dict(w=np.zeros(terms)), "cpu")
+    of_slope = op.Energy(total=op.sum(op.sqrt(w[k]), over=k) - 1)
+    with pytest.raises(op.DataError, match=r"by w"):
+        op.solve(of_slope, dict(w=np.zeros(terms)), "cpu")
