@@ -15,7 +15,7 @@ from optpy.energy.language.written_out import funcs_read, with_formulas, written
 from optpy.errors import DataError
 from optpy.ir import Definition, Extent, Field, Problem, Residual
 from optpy.symbolic.affine import Affine, Atom
-from optpy.symbolic.expr import Expr, add
+from optpy.symbolic.expr import ZERO, Expr, add
 
 MOST_TERMS = 1 << 12
 """Of one sum: each term is an expression of its own here, of some microseconds for each of its nodes."""
@@ -84,7 +84,7 @@ def _formulas(sums: Iterable[Field], face: _Face, sizes: Mapping[Extent, int]) -
         for at in product(*ranges):
             there: dict[Atom, Affine] = {k: Affine(n) for k, n in zip(definition.loops, at, strict=True)}
             parts.append(rename(summands, there))
-        found[field] = tuple(add(*terms) for terms in zip(*parts, strict=True)) if parts else ()
+        found[field] = tuple(add(*terms) for terms in zip(*parts, strict=True)) if parts else (ZERO,) * field.channels
     return found
 
 

@@ -200,3 +200,18 @@ def test_what_is_not_finite_in_a_sum_is_told(terms: int) -> None:
     of_slope = op.Energy(total=op.sum(op.sqrt(w[k]), over=k) - 1)
     with pytest.raises(op.DataError, match=r"by w"):
         op.solve(of_slope, dict(w=np.zeros(terms)), "cpu")
+
+
+@pytest.mark.native
+def test_a_sum_over_no_edges_is_nothing() -> None:
+    V, E = op.dims("V E")
+    v, e = op.indices(V, E)
+    P, A = op.Unknown("P", (V,)), op.Array("A", (V,))
+    a, b = op.Graph("edges", E, (V, V))[e]
+    energy = op.Energy(total=op.sum((P[a] - P[b]) ** 2, over=e) - 2, near=P[v] - A[v])
+    data = dict(P=np.ones(4), A=np.arange(4.0), edges=np.zeros((0, 2), int))
+    assert energy.cost(data) == 0.5 * (4 + 1 + 0 + 1 + 4)
+    assert energy.jacobian(data).shape == (5, 4)
+    result = op.solve(energy, data, "cpu", method="gn")
+    np.testing.assert_allclose(result.x["P"], np.arange(4), atol=1e-12)
+    assert result.cost == pytest.approx(2)
