@@ -18,8 +18,8 @@ from bench.__main__ import CASES, load_case
 from bench.case import Case
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
+from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
-from optpy.energy.derive.routines import linearised
 from optpy.ir import Group, ResidualSchedule
 from optpy.scheduling.residuals import costs, gathers
 from optpy.scheduling.stencils import is_stencil
@@ -49,7 +49,7 @@ class Way:
 
 def measure(case: Case, size: int, dtype: str) -> Iterator[Way]:
     """Every way: over graphs all gathers, on grids J stored or not; and the decider's, if that differs by residual."""
-    sources = linearised(case.energy.problem.residuals)
+    sources = linearised_problem(case.energy.problem).residuals
     edges = [s for s in sources if over_edges(s.residual)]
     stencils = [s for s in sources if not over_edges(s.residual) and is_stencil(s)]
     data = case.data(size)

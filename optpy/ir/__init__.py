@@ -41,7 +41,7 @@ from optpy.ir.leaves import (
 )
 from optpy.ir.matrix import BlockEntry, Coupling, EdgeCoupling, NormalMatrix, NormalTerm, Uncoupled
 from optpy.ir.points import Bindings, Slab, slabs
-from optpy.ir.problem import Problem, Scale, funcs_in_order
+from optpy.ir.problem import Problem, Scale, funcs_read
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
 from optpy.ir.schedule import (
@@ -137,7 +137,7 @@ __all__ = [
     "canonical_domain",
     "entries_of",
     "entry_dim",
-    "funcs_in_order",
+    "funcs_read",
     "graphs_in",
     "graphs_of",
     "in_phases",

@@ -65,8 +65,7 @@ class Problem:
     @property
     def funcs(self) -> tuple[Field, ...]:
         """The intermediates that residuals read, by themselves or through others, each after those that it reads."""
-        read = (v.key for r in self.with_funcs for v in variables((*r.components, *r.linearised)))
-        return funcs_in_order(k.field for k in read if isinstance(k, Access))
+        return funcs_read(e for r in self.with_funcs for e in (*r.components, *r.linearised))
 
     @property
     def dims(self) -> tuple[Extent, ...]:
@@ -75,10 +74,11 @@ class Problem:
         return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))
 
 
-def funcs_in_order(fields: Iterable[Field]) -> tuple[Field, ...]:
-    """The intermediates among fields, and those that they read, each after those that it reads."""
+def funcs_read(roots: Iterable[Expr]) -> tuple[Field, ...]:
+    """The intermediates that expressions read, by themselves or through others, each after those that it reads."""
     found: dict[Field, None] = {}
-    pending = [f for f in reversed([*fields]) if f.definition is not None]
+    keys = [v.key for v in variables(roots)]
+    pending = [k.field for k in reversed(keys) if isinstance(k, Access) and k.field.definition is not None]
     while pending:
         func = pending[-1]
         assert func.definition is not None

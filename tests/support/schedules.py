@@ -10,7 +10,6 @@ from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
-from optpy.energy.derive.routines import linearised
 from optpy.ir import ResidualSchedule, Target
 from optpy.scheduling.funcs import schedule_funcs
 from optpy.scheduling.residuals import cheapest, gathers, scatters
@@ -36,7 +35,7 @@ def by_hand(energy: op.Energy, way: Way) -> tuple[ResidualSchedule, ...]:
 
 def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[ResidualSchedule, ...]:
     """The schedules of an energy's stencils, all in one way."""
-    sources = linearised(energy.problem.residuals)
+    sources = linearised_problem(energy.problem).residuals
     return tuple(replace(way, label=s.residual.label) for s in sources if not over_edges(s.residual) and is_stencil(s))
 
 

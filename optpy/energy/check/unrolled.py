@@ -11,9 +11,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from optpy.energy.language.canonical import rename
-from optpy.energy.language.written_out import funcs_read, with_formulas, written_out
+from optpy.energy.language.written_out import with_formulas, written_out
 from optpy.errors import DataError
-from optpy.ir import Definition, Extent, Field, Problem, Residual
+from optpy.ir import Definition, Extent, Field, Problem, Residual, funcs_read
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ZERO, Expr, add
 

@@ -14,7 +14,7 @@ from typing import final
 
 from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
 from optpy.energy.derive.gather import GatheredSum, gather
-from optpy.energy.derive.linearised import LinearisedResidual, along_step, linearise
+from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.sums import (
@@ -140,11 +140,6 @@ def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
 
 
 # -- over unknowns -----------------------------------------------------------------------------------------------
-
-
-def linearised(residuals: Sequence[Residual]) -> list[LinearisedResidual]:
-    """Every residual with its derivatives."""
-    return [linearise(r) for r in residuals]
 
 
 def stored_jacobians(

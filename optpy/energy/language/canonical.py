@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from optpy import ir
@@ -56,6 +56,25 @@ def with_boundary_rule(components: Iterable[Expr], renaming: Renaming) -> list[E
         return renamed
     guards = boundary_guards(renamed)
     return [mul(*guards, c) for c in renamed]
+
+
+def canonical_definition(
+    e: Expression, axes: Sequence[DeclaredIndex], location: Location | None, loops: Sequence[DeclaredIndex] = ()
+) -> ir.Definition:
+    """The formula of an intermediate, with the boundary rule applied.
+
+    Args:
+        e: as the user wrote it.
+        axes: its indices that stand for the axes of the intermediate.
+        location: the user's line.
+        loops: its indices over which it is summed.
+    """
+    domain = ir.canonical_domain(v.dim for v in axes)
+    own = tuple(ir.LoopVariable(f"s{n}", k.dim) for n, k in enumerate(loops))
+    renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip([*axes, *loops], [*domain, *own], strict=True)}
+    linearised = with_boundary_rule(e.components, renaming)
+    values, funcs = tuple(ir.at_zero(linearised)), ir.funcs_read(linearised)
+    return ir.Definition(values, tuple(linearised), funcs, own, location, tuple(loops))
 
 
 def _check(label: str, e: Expression) -> None:

@@ -14,15 +14,13 @@ from dataclasses import replace
 from typing import Any, NoReturn, final
 
 from optpy import ir
-from optpy.energy.language.canonical import loop_variables, with_boundary_rule
+from optpy.energy.language.canonical import canonical_definition, loop_variables
 from optpy.energy.language.declarations import GridArray, declared_field, shape_text
 from optpy.energy.language.expression import Expression, Operand, Source, as_expression
 from optpy.energy.language.index import DeclaredIndex, Dim, Index, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import refuse_robust
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Atom
-from optpy.symbolic.traverse import variables
 
 
 @final
@@ -124,12 +122,8 @@ class Func(GridArray):
         if f.channel_axis and e.shape != (f.channels,):
             message = f"the formula of the Func {self._text} has shape {e.shape}, and ({f.channels},) is declared"
             raise EnergyError(message, e.location)
-        renaming: dict[Atom, Affine] = {v: Affine.of(i) for v, i in zip(axes, ir.canonical_domain(f.dims), strict=True)}
-        linearised = with_boundary_rule(e.components, renaming)
-        values = tuple(ir.at_zero(linearised))
-        read = (v.key for v in variables(linearised))
-        funcs = ir.funcs_in_order(k.field for k in read if isinstance(k, ir.Access))
-        definition = ir.Definition(values, tuple(linearised), funcs, location=Location.of_caller())
+        definition = canonical_definition(e, axes, Location.of_caller())
+        values = definition.values
         return replace(
             f,
             channels=len(values),

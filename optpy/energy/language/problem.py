@@ -18,7 +18,7 @@ from optpy.energy.language.graph import Graph, slots_text
 from optpy.energy.language.index import check_name, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import scales_of
-from optpy.energy.language.written_out import func_accesses, funcs_read, with_summands, written_out
+from optpy.energy.language.written_out import func_accesses, with_summands, written_out
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import ZERO, Expr
@@ -104,7 +104,7 @@ def _check_sizes(problem: ir.Problem) -> None:
 
 def _loops(residual: ir.Residual) -> ir.Domain:
     """The loop variables of a residual, and those of the sums that it reads."""
-    read = (f.definition for f in funcs_read(residual.components))
+    read = (f.definition for f in ir.funcs_read(residual.components))
     return (*residual.domain, *(k for d in read if d is not None for k in d.loops))
 
 
@@ -123,8 +123,7 @@ def _mentions(with_funcs: ir.Residual) -> set[Source | ir.Extent]:
     Some may be gone where those are written out: a channel that nobody reads, a product of conditions that exclude each
     other. Then they are no part of the problem, and intermediates that compute with them stay written out.
     """
-    read = (v.key for v in variables(with_funcs.components))
-    funcs = ir.funcs_in_order(k.field for k in read if isinstance(k, ir.Access))
+    funcs = ir.funcs_read(with_funcs.components)
     formulas = [e for f in funcs if f.definition is not None for e in f.definition.values]
     return {*(_read(formulas) - {*funcs}), *_sizes(formulas), *(d for f in funcs for d in f.dims)}
 

@@ -11,15 +11,14 @@ from hashlib import blake2b
 from typing import Any
 
 from optpy import ir
-from optpy.energy.language.canonical import loop_variables, refuse_summed, with_boundary_rule
+from optpy.energy.language.canonical import canonical_definition, loop_variables, refuse_summed
 from optpy.energy.language.expression import Expression, Operand, as_expression
 from optpy.energy.language.index import DeclaredIndex, Index, describe
 from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import refuse_robust
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import var
-from optpy.symbolic.traverse import variables
 
 
 def sum(e: Operand, over: Index | Iterable[Index]) -> Expression:
@@ -70,20 +69,7 @@ def _loops(summand: Expression, over: Any) -> list[DeclaredIndex]:
 
 def _summed(e: Expression, axes: list[DeclaredIndex], loops: list[DeclaredIndex]) -> ir.Field:
     dims = tuple(v.dim for v in axes)
-    own = tuple(ir.LoopVariable(f"s{n}", k.dim) for n, k in enumerate(loops))
-    renaming: dict[Atom, Affine] = {
-        v: Affine.of(i) for v, i in zip([*axes, *loops], [*ir.canonical_domain(dims), *own], strict=True)
-    }
-    linearised = with_boundary_rule(e.components, renaming)
-    read = (v.key for v in variables(linearised))
-    definition = ir.Definition(
-        tuple(ir.at_zero(linearised)),
-        tuple(linearised),
-        ir.funcs_in_order(k.field for k in read if isinstance(k, ir.Access)),
-        own,
-        e.location,
-        tuple(loops),
-    )
+    definition = canonical_definition(e, axes, e.location, loops)
     finite = all(v.finite for v in definition.values)
     channel_axis = len(definition.values) > 1
     return ir.Field(

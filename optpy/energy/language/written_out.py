@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from optpy.energy.language.boundary import outside_guards
 from optpy.energy.language.canonical import rename
-from optpy.ir import Access, Definition, Field, Role, canonical_domain, funcs_in_order
+from optpy.ir import Access, Definition, Field, Role, canonical_domain, funcs_read
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.expr import Expr, Var, mul
 from optpy.symbolic.traverse import map_variables, variables
@@ -68,11 +68,6 @@ def func_accesses(roots: Iterable[Expr]) -> list[Access]:
     """All that is read of intermediates."""
     keys = (v.key for v in variables(roots))
     return [k for k in keys if isinstance(k, Access) and k.field.role is Role.FUNC]
-
-
-def funcs_read(roots: Iterable[Expr]) -> tuple[Field, ...]:
-    """The intermediates that expressions read, by themselves or through others, each after those that it reads."""
-    return funcs_in_order(a.field for a in func_accesses(roots))
 
 
 def with_summands(roots: Iterable[Expr]) -> list[Expr]:
