@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
-from bench.__main__ import CASES, load_case
 from bench.case import Case
+from bench.decisions import chosen, parser
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.api.problem import CompiledProblem
@@ -94,23 +94,16 @@ def _seconds(problem: CompiledProblem, limits: LinearLimits) -> tuple[float, int
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The settings of a run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.preconditioners", description=(__doc__ or "").split("\n\n")[0]
-    )
-    parser.add_argument("cases", nargs="*", choices=CASES, default=CASES, metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--size", type=int, default=256, help="pixels along a side; a mesh: N * N vertices")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    parser.add_argument("--matrix", action="store_true", help="J^T J is assembled on grids, too")
-    return parser.parse_args(arguments)
+    made = parser("bench.preconditioners", __doc__)
+    made.add_argument("--matrix", action="store_true", help="J^T J is assembled on grids, too")
+    return made.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measures, and prints a line for each preconditioner."""
     settings = parse(arguments)
-    for name in settings.cases:
-        case = load_case(name)
-        size = min(settings.size, case.largest or settings.size)
-        print(f"{name}, {size}², {settings.dtype}, {case.method}: in iterations with the first", flush=True)
+    for case, size in chosen(settings):
+        print(f"{case.name}, {size}², {settings.dtype}, {case.method}: in iterations with the first", flush=True)
         for p in measure(case, size, settings.dtype, matrix=settings.matrix):
             own = f"{p.solve:7.0f} of a solve in {p.iterations} of its own"
             print(

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
-from bench.__main__ import CASES, load_case
 from bench.case import Case
+from bench.decisions import chosen, parser
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.energy.derive.linearised_problem import linearised_problem
@@ -87,20 +87,14 @@ def _seconds(case: Case, dtype: str, given: list[ResidualSchedule], data: dict[s
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The settings of a run."""
-    parser = argparse.ArgumentParser(prog="python -m bench.schedules", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("cases", nargs="*", choices=CASES, default=CASES, metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--size", type=int, default=256, help="pixels along a side; a mesh: N * N vertices")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    return parser.parse_args(arguments)
+    return parser("bench.schedules", __doc__).parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measures, and prints a line for each way."""
     settings = parse(arguments)
-    for name in settings.cases:
-        case = load_case(name)
-        size = min(settings.size, case.largest or settings.size)
-        print(f"{name}, {size}², {settings.dtype}: a product with J^T J, for each {case.unit}", flush=True)
+    for case, size in chosen(settings):
+        print(f"{case.name}, {size}², {settings.dtype}: a product with J^T J, for each {case.unit}", flush=True)
         for w in measure(case, size, settings.dtype):
             counted = "" if w.counted is None else f"{w.counted:6d} additions, "
             print(f"  {w.way:32s} {counted}{w.nanoseconds:8.2f} ns{'  (chosen)' if w.is_chosen else ''}", flush=True)

@@ -59,7 +59,8 @@ class CompiledProblem:
         self._graphs: Mapping[Hypergraph, Connectivity] = {}
         self._params: dict[str, float] = {}
         self._params_of_fixed = {v.key.name for v in variables(problem.fixed.values()) if isinstance(v.key, Scalar)}
-        self._data_of_funcs = data_of_stored(problem, executor.buffers.memory)
+        stored_at_binding = Group.FUNCS in executor.groups  # to ask the problem takes a walk over all its expressions
+        self._data_of_funcs = data_of_stored(problem, executor.buffers.memory) if stored_at_binding else frozenset()
         self._bound_before = False
         self._at_start = True  # no step has been taken since data was bound
         self._ahead = False  # what follows the linear solve has been queued with it

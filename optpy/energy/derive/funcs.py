@@ -55,16 +55,18 @@ class DerivedFuncs:
 
     def in_costs(self, residuals: Iterable[Residual]) -> list[Residual]:
         """Residuals as a cost reads them."""
-        if not self.formulas:
-            return list(residuals)
-        return [replace(r, components=tuple(with_formulas(r.components, self.formulas))) for r in residuals]
+        return _reading(residuals, self.formulas)
 
     def with_data(self, residuals: Iterable[Residual]) -> list[Residual]:
         """Residuals with sums of data read from memory; what depends on unknowns is as it was."""
         of_data = {f: e for f, e in self.formulas.items() if f.is_sum and not any(self.linearised[f].partials)}
-        if not of_data:
-            return list(residuals)
-        return [replace(r, components=tuple(with_formulas(r.components, of_data))) for r in residuals]
+        return _reading(residuals, of_data)
+
+
+def _reading(residuals: Iterable[Residual], formulas: Formulas) -> list[Residual]:
+    if not formulas:
+        return list(residuals)
+    return [replace(r, components=tuple(with_formulas(r.components, formulas))) for r in residuals]
 
 
 def derive_funcs(problem: Problem, schedules: Sequence[FuncSchedule]) -> DerivedFuncs:
