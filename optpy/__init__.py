@@ -92,6 +92,7 @@ from optpy.energy.language.numpy_names import (
 from optpy.energy.language.refusal import missing_name as _missing_name
 from optpy.energy.language.robust import robust
 from optpy.energy.language.rotations import rotate2d, rotate3d, rotate_axis_angle, rotate_quaternion
+from optpy.energy.language.sampled import Sampled
 from optpy.energy.language.sums import sum
 from optpy.energy.manifolds.se2 import SE2
 from optpy.energy.manifolds.se3 import SE3
@@ -139,6 +140,7 @@ __all__ = [
     "OptpyError",
     "Param",
     "PrecisionWarning",
+    "Sampled",
     "Session",
     "SolveOptions",
     "SolveResult",

@@ -19,7 +19,7 @@ from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
+from optpy.ir import REAL, Access, Field, Group, Plane, Problem, Residual, Role, Routine, Schedule, at_zero
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -141,6 +141,9 @@ def _reads(residual: Residual) -> dict[Field, list[str]]:
         text = _place(access, residual)
         if text not in places.setdefault(access.field, []):
             places[access.field].append(text)
+    planes = [v.key for v in variables(residual.components) if isinstance(v.key, Plane)]
+    for field in dict.fromkeys(p.field for p in planes):
+        places.setdefault(field, []).append("computed places")
     return places
 
 

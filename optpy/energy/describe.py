@@ -136,8 +136,9 @@ def summary(problem: ir.Problem) -> str:
 def reads(residual: ir.Residual) -> list[str]:
     """The names of the fields, graphs and params in a residual, sorted."""
     roots = with_summands(residual.components)
-    keys = [v.key for v in variables(roots)]
-    declared = {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    keys = (v.key for v in variables(roots))
+    read = [k for k in keys if isinstance(k, ir.Access | ir.Plane | ir.Scalar)]
+    declared = {k if isinstance(k, ir.Scalar) else k.field for k in read}
     names = {d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
     return sorted(names | {g.name for g in ir.graphs_in(roots)})
 

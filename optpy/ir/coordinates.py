@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from optpy.ir.fields import Role
 from optpy.ir.leaves import Access
-from optpy.symbolic.expr import ZERO, Expr, Var
-from optpy.symbolic.traverse import map_variables
+from optpy.symbolic.elements import GIVEN_SLOPES
+from optpy.symbolic.expr import ZERO, Call, Expr, Var
+from optpy.symbolic.traverse import rebuild, transform
 
 
 def is_unknown(key: object) -> bool:
@@ -18,9 +19,13 @@ def is_unknown(key: object) -> bool:
 
 
 def at_zero(roots: Iterable[Expr]) -> list[Expr]:
-    """The expressions where no unknown has moved: every tangent is 0."""
+    """The expressions where no unknown has moved: every tangent is 0. They are not to be differentiated any more."""
 
-    def leaf(v: Var) -> Expr:
-        return ZERO if isinstance(v.key, Access) and v.key.field.role is Role.TANGENT else v
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        if isinstance(node, Var):
+            return ZERO if isinstance(node.key, Access) and node.key.field.role is Role.TANGENT else node
+        if isinstance(node, Call) and node.op.name == GIVEN_SLOPES:
+            return children[0]
+        return node if children == node.children else rebuild(node, children)
 
-    return map_variables(roots, leaf)
+    return transform(roots, rule)

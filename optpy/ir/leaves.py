@@ -41,6 +41,24 @@ class Access:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Plane:
+    """One channel of a field of data as a whole: what ``symbolic.elements.element`` reads at computed places."""
+
+    field: Field
+    channel: int
+    boolean = False
+
+    @property
+    def finite(self) -> bool:
+        return self.field.finite
+
+    def __str__(self) -> str:
+        suffix = f".{self.channel}" if self.field.channels > 1 else ""
+        return f"{self.field.name}[{', '.join(':' for _ in self.field.dims)}]{suffix}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class InBounds:
     """1 where ``0 <= index < dim``."""
 
@@ -117,7 +135,7 @@ class Hoisted:
         return f"head.{self.name}"
 
 
-Leaf = Access | InBounds | IndexCondition | IndexValue | Scalar | LocalName | Hoisted
+Leaf = Access | Plane | InBounds | IndexCondition | IndexValue | Scalar | LocalName | Hoisted
 
 
 def affines_of(key: object) -> tuple[Affine, ...]:

@@ -44,6 +44,7 @@ class Problem:
         params: that are read, in the order of their first mention.
         scales: of robust losses, to be checked where data is bound.
         location: the user's line.
+        sampled: the arrays that are read at computed places.
     """
 
     residuals: tuple[Residual, ...]
@@ -56,6 +57,7 @@ class Problem:
     params: tuple[Scalar, ...]
     scales: tuple[Scale, ...]
     location: Location
+    sampled: tuple[Field, ...] = ()
 
     @property
     def terms(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from optpy.energy.derive.gather import gather
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian
 from optpy.energy.derive.routines import product_outputs
-from optpy.ir import Access, FieldChannel, ResidualSchedule, Role
+from optpy.ir import Access, FieldChannel, Plane, ResidualSchedule, Role
 from optpy.scheduling.residuals import with_values_read
 from optpy.scheduling.values import fields_read_in_conditions_only
 from optpy.symbolic.count import count_nodes
@@ -127,6 +127,6 @@ def _roots(source: LinearisedResidual) -> list[Expr]:
 def _streams(roots: Sequence[Expr]) -> dict[FieldChannel, float]:
     """All that is read besides the solver's vectors, each with its size in numbers of the solver's precision."""
     keys = (v.key for v in variables(roots))
-    read = {(k.field, k.channel) for k in keys if isinstance(k, Access) and k.field.role is not Role.VECTOR}
+    read = {(k.field, k.channel) for k in keys if isinstance(k, Access | Plane) and k.field.role is not Role.VECTOR}
     as_bytes = fields_read_in_conditions_only(roots)
     return {x: BYTE if x[0] in as_bytes or x[0].dtype in ("uint8", "bool") else 1.0 for x in read}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optpy.symbolic.elements import ELEMENT, GIVEN_SLOPES
 from optpy.symbolic.expr import Call, Const, Expr, Product, Sum, Var
 from optpy.symbolic.order import topological
 
@@ -82,7 +83,20 @@ def _error(node: Expr, values: dict[Expr, Value], errors: dict[Expr, Value]) -> 
         if np.any(errors[e]):
             changed = [_value(node, own | {e: values[e] + d}, _no_leaf) for d in (errors[e], -errors[e])]
             error = error + np.fmax(*(np.abs(v - values[node]) for v in changed))
-    return error if node.boolean else error + _UNIT * len(node.children) * np.abs(values[node])
+    if node.boolean or (isinstance(node, Call) and node.op.name in _EXACT):
+        return error
+    rounded = _UNIT * len(node.children) * np.abs(values[node])
+    return error + np.where(_is_whole_quotient(node, values), 0.0, rounded)
+
+
+def _is_whole_quotient(node: Expr, values: dict[Expr, Value]) -> Any:
+    """Whether a product or quotient of two whole numbers is whole: then it is exact."""
+    if not isinstance(node, Product) or len(node.factors) > 2 or any(x not in (1, -1) for _, x in node.factors):
+        return False
+    whole: Any = _is_whole(values[node])
+    for base in node.children:
+        whole = whole & _is_whole(values[base])
+    return whole
 
 
 def _error_of_sum(node: Sum, values: dict[Expr, Value], errors: dict[Expr, Value]) -> Value:
@@ -106,6 +120,9 @@ def _is_whole(value: Value) -> Any:
     return (np.abs(value) < 2.0**53) & (np.floor(value) == value)
 
 
+_EXACT = ("floor", "abs", "sign", "minimum", "maximum", "stop_gradient", "whole", ELEMENT, GIVEN_SLOPES)
+"""Operations whose results are never rounded."""
+
 _UNIT = float(np.finfo(np.float64).eps) / 2
 
 
@@ -124,8 +141,11 @@ def _wide(value: Value) -> Value:
 
 def _product(node: Product, values: dict[Expr, Value]) -> Value:
     result: Value = np.float64(1.0)
-    for base, exponent in node.factors:
-        if base not in node.guards:
+    # Divisions come last: k * (1 / k) may be less than 1, and its floor 0.
+    for base, exponent in sorted(node.factors, key=lambda factor: factor[1] == -1):
+        if exponent == -1:
+            result = result / values[base]
+        elif base not in node.guards:
             result = result * (values[base] if exponent == 1 else np.power(values[base], float(exponent)))
     guard: Value = np.float64(1.0)
     for b in node.guards:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from optpy.symbolic.booleans import is_not, literals
+from optpy.symbolic.elements import GIVEN_SLOPES, is_element
 from optpy.symbolic.expr import (
     ONE,
     ZERO,
@@ -101,7 +102,7 @@ class _ToSympy:
             self._numbers[node] = self._product(node)
         else:
             assert isinstance(node, Call)
-            self._numbers[node] = _function(node.op.name)(*(self.number(a) for a in node.args))
+            self._numbers[node] = self._call(node)
 
     def number(self, node: Expr) -> Any:
         import sympy
@@ -110,6 +111,12 @@ class _ToSympy:
             return _number(node.value)
         found = self._numbers.get(node)
         return sympy.Piecewise((1, self._conditions[node]), (0, True)) if found is None else found
+
+    def _call(self, node: Call) -> Any:
+        args = [self.number(a) for a in node.args]
+        if node.op.name == GIVEN_SLOPES:
+            return args[0]
+        return _piecewise_constant(str(args[0]))(*args[1:]) if is_element(node) else _function(node.op.name)(*args)
 
     def _condition(self, node: Expr) -> Any:
         import sympy
@@ -206,14 +213,19 @@ def _power(base: Any, exponent: Number) -> Any:
     return base if exponent == 1 else sympy.Pow(base, _number(exponent))
 
 
-@cache
 def _stop_gradient() -> Any:
+    return _piecewise_constant("stop_gradient")
+
+
+@cache
+def _piecewise_constant(name: str) -> Any:
+    """A function of that name whose derivative is 0: an array, of the indices at which it is read."""
     import sympy
 
     def fdiff(self: Any, argindex: int = 1) -> Any:
         return sympy.Integer(0)
 
-    return type("stop_gradient", (sympy.Function,), {"nargs": 1, "is_real": True, "fdiff": fdiff})
+    return type(name, (sympy.Function,), {"is_real": True, "fdiff": fdiff})
 
 
 @cache

@@ -19,7 +19,7 @@ from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
-from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.interpret import Value, evaluate
 from tests.support.interpret_routines import Interpreter
 
 
@@ -144,10 +144,12 @@ class LoopInterpreter(Interpreter):
     def _lane(self, lane: loops.Lane) -> int:
         return lane.lane if lane.stride is None else self._names["u"] * lane.stride + lane.lane
 
-    def _value_of(self, key: Any, reads: dict[ir.Access, loops.Load]) -> float:
+    def _value_of(self, key: Any, reads: dict[ir.Access, loops.Load]) -> Value:
         match key:
             case ir.Access():
                 return self._read(reads[key].operand) if self._all(reads[key].guards) else 0.0
+            case ir.Plane():
+                return self.field(key.field)[:, key.channel]
             case ir.LocalName() | ir.Hoisted():
                 return float(self._names[key.name])
             case ir.Scalar():

@@ -181,6 +181,8 @@ class Interpreter:
                 found = np.zeros(points.count)
                 found[inside] = field[place[inside], key.channel]
                 return found
+            case ir.Plane():
+                return self.field(key.field)[:, key.channel].reshape([self._bound.sizes[d] for d in key.field.dims])
             case ir.LocalName():
                 return points.locals[key.name]
             case ir.Scalar():

@@ -234,10 +234,22 @@ class Draw:
             return op.vector(self.choose([1, -0.5, 0.1, 2]))[0]
         return 0.1 * op.value(self.choose(space.loops))
 
+    def _sampled(self, space: Space) -> Any:
+        """An array read at coordinates that unknowns move, also beyond its ends."""
+        dims = self.choose([self.main, self.main[-1:]])
+        array = self._array(dims, [None, "float32", "uint8"])
+        boundary = self.choose(["nearest", "constant", "mirror", "wrap"])
+        sampled = op.Sampled(array, method=self.choose(["linear", "linear", "cubic"]), boundary=boundary)
+        at = [self.leaf(space) + 0.3 + self.choose([0, 1, 0.5]) * op.value(self.choose(space.loops)) for _ in dims]
+        value = sampled(*at)
+        return value[1] if array.channels else value
+
     def number(self, space: Space, depth: int) -> Any:
         """A formula without poles."""
         if depth == 0:
             return self.leaf(space)
+        if self.chance(10):
+            return self._sampled(space)
         x = self.number(space, depth - 1)
         kind = self.choose(["+", "-", "*", "unary", "unary", "/", "where", "guarded", "two", "stop"])
         if kind == "unary":

@@ -14,7 +14,7 @@ from optpy.energy.check.evaluation import LeafValues
 from optpy.energy.data.binding import BoundData
 from optpy.energy.language.written_out import written_out
 from optpy.symbolic.expr import Expr, var
-from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.interpret import Value, evaluate
 from optpy.symbolic.traverse import variables
 
 
@@ -37,13 +37,14 @@ class AtPoint:
     def _here(self, values: Any) -> Any:
         return np.broadcast_to(values, self._slab.shape)[self._at]
 
-    def __call__(self, key: Any) -> float:
+    def __call__(self, key: Any) -> Value:
         role = key.field.role if isinstance(key, ir.Access) else None
         if role is ir.Role.TANGENT:
             return 0.0
         if role is ir.Role.FUNC:
             return self.values(written_out([var(key)], attrgetter("values")))[0]
-        return float(self._here(self._leaf_values(key)))
+        value = self._leaf_values(key)
+        return value if isinstance(key, ir.Plane) else float(self._here(value))
 
     def values(self, roots: Iterable[Expr]) -> list[float]:
         """Of expressions."""
@@ -59,7 +60,7 @@ class AtPoint:
         for v in variables(list(roots)):
             key = v.key
             if isinstance(key, ir.Scalar):
-                yield Read(key.name, None, None, self(key))
+                yield Read(key.name, None, None, float(self(key)))
             elif isinstance(key, ir.Access) and key.field.role is not ir.Role.TANGENT:
                 channel = key.channel if key.field.channels > 1 else None
-                yield Read(key.field.name, self.element(key), channel, self(key))
+                yield Read(key.field.name, self.element(key), channel, float(self(key)))

@@ -40,6 +40,9 @@ class LeafValues:
         match key:
             case ir.Access():
                 return self.read(key, self._bound.arrays[key.field.name])
+            case ir.Plane():
+                plane: NDArray[Any] = self._bound.arrays[key.field.name]
+                return plane[..., key.channel] if key.field.channel_axis else plane
             case ir.InBounds():
                 index_value = self._slab.index(key.index, self._bound)
                 return ((index_value >= 0) & (index_value < sizes[key.dim])).astype(np.float64)

@@ -9,7 +9,9 @@ from typing import Final, final
 import numpy as np
 
 from optpy.energy.check.at_point import AtPoint
+from optpy.ir import Plane
 from optpy.symbolic.derivative import local_partials
+from optpy.symbolic.elements import is_element
 from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var
 from optpy.symbolic.order import topological
 
@@ -37,7 +39,7 @@ class Steep:
 
 def steep_operation(root: Expr, by: Var, here: AtPoint) -> Steep | None:
     """The innermost operation whose derivative is not finite and counts; None: all are finite."""
-    nodes = topological([root])
+    nodes = [e for e in topological([root]) if not (isinstance(e, Var) and isinstance(e.key, Plane))]
     values = dict(zip(nodes, here.values(nodes), strict=True))
     depends: set[Expr] = set()
     for node in nodes:
@@ -67,6 +69,8 @@ def _reached(root: Expr, values: dict[Expr, float]) -> set[Expr]:
         if node in found:
             continue
         found.add(node)
+        if is_element(node):  # piecewise constant
+            continue
         if isinstance(node, Product) and any(values[b] == 0 for b in node.guards):
             continue
         if isinstance(node, Call) and node.op.name in ("minimum", "maximum"):

@@ -103,6 +103,7 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     graphs = {g: graph_array(g, data[g.name], xp) for g in problem.graphs}
     for g, raw in graphs.items():
         _bind_edges(g, len(raw), sizes, bound_by)
+    _check_sampled(problem, sizes)
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, problem.scales)) for p in problem.params}
     check_scales(problem.scales, params, solver)
@@ -123,6 +124,7 @@ def bind_update(problem: ir.Problem, bound: BoundData, changes: Mapping[str, Any
     raws = {f: _read(f, changes[f.name], bound.xp) for f in problem.fields if f.name in changes}
     graphs = {g: graph_array(g, changes[g.name], bound.xp) for g in problem.graphs if g.name in changes}
     sizes = _sizes_after(problem, bound, {f: raw for f, (raw, _) in raws.items()}, graphs)
+    _check_sampled(problem, sizes)
     arrays = {f.name: _values(f, raw, solver, bound.xp) for f, (raw, _) in raws.items()}
     origins = {f.name: origin for f, (_, origin) in raws.items()}
     as_matrices = {name: m for name, m in bound.as_matrices.items() if name not in changes}
@@ -265,6 +267,19 @@ def _bind_sizes(
                 f.location,
             )
         bound_by.setdefault(dim, f)
+
+
+LONGEST_SAMPLED = 2**31 - 128
+"""Elements along an axis of an array that is sampled: ``optpy_clampedf`` computes in 32 bits."""
+
+
+def _check_sampled(problem: ir.Problem, sizes: Mapping[ir.Extent, int]) -> None:
+    """Arrays that are sampled have elements everywhere, nearest to any place."""
+    for f in problem.sampled:
+        for dim in f.dims:
+            if not 1 <= sizes[dim] <= LONGEST_SAMPLED:
+                message = f"{f.name!r} is read by op.Sampled, and the size {dim} is {sizes[dim]}"
+                raise DataError(f"{message}: it must be from 1 to {LONGEST_SAMPLED}", f.location)
 
 
 def _element_shapes(f: ir.Field) -> list[tuple[int, ...]]:

@@ -105,6 +105,8 @@ class GridArray(Symbol):
         keys = [v.key for v in variables(value.components)]
         if not keys or not all(isinstance(k, ir.Access) and k.field.dtype in _WHOLE for k in keys):
             cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
+            if self.field.role is ir.Role.DATA:
+                cure += f"; at real coordinates it is op.Sampled({self.name})({', '.join('zyx'[-len(entries) :])})"
             return EnergyError(f"{what}; {cure}", Location.of_caller())
         table = keys[0].field
         dims = ", ".join(d.name for d in self.field.dims)
@@ -156,7 +158,8 @@ class GridArray(Symbol):
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed
     __round__ = __floor__ = __ceil__ = __trunc__ = __int__ = __float__ = __complex__ = __index__ = _unindexed
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = __bool__ = _unindexed
-    __call__ = __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
+    __call__ = Refusal("'{0.name}' is indexed, as in {0._example}; at real coordinates it is op.Sampled({0.name})(...)")
+    __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:
         return self.field == other.field if isinstance(other, GridArray) else self._unindexed()

@@ -48,8 +48,9 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     mentioned = _mentioned([e for _, _, e in entries], conditions)
     as_written = {u.field: repr(c) for u, c in conditions.items()}
     canonical = {u.field: canonical_fixed(u.field, c) for u, c in conditions.items()}
+    read_roots = [*with_summands(e for r in residuals for e in (*r.components, *r.linearised)), *canonical.values()]
     read = _read(with_summands(c for r in residuals for c in r.components))
-    read_at_all = [s for s in mentioned if s in read | _read(canonical.values())]
+    read_at_all = [s for s in mentioned if s in _read(read_roots)]
     fields = tuple(s for s in read_at_all if isinstance(s, ir.Field))
     unknowns = tuple(f for f in fields if f.role is ir.Role.UNKNOWN and f in read)
     _check_fixed(canonical, unknowns, location)
@@ -57,7 +58,11 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     params = tuple(s for s in read_at_all if isinstance(s, ir.Scalar))
     known = {*read_at_all, *(d for f in fields for d in f.dims), *(g.edges for g in graphs)}
     reading = tuple(w if _mentions(w) <= known else r for w, r in zip(with_funcs, residuals, strict=True))
-    problem = ir.Problem(residuals, reading, unknowns, canonical, as_written, fields, graphs, params, scales, location)
+    planes = (v.key for v in variables(read_roots) if isinstance(v.key, ir.Plane))
+    sampled = tuple(dict.fromkeys(p.field for p in planes))
+    problem = ir.Problem(
+        residuals, reading, unknowns, canonical, as_written, fields, graphs, params, scales, location, sampled
+    )
     _check_sizes(problem)
     return problem
 
@@ -132,7 +137,7 @@ def _check_reads_unknown(residual: ir.Residual) -> None:
     keys = [v.key for v in variables(with_summands(residual.components))]
     if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
         return
-    declarations = [k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)]
+    declarations = [k if isinstance(k, ir.Scalar) else k.field for k in keys if isinstance(k, _DECLARED)]
     names = sorted({d.name for d in declarations if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in residual.components):
@@ -163,6 +168,9 @@ def _check_slots(residual: ir.Residual) -> None:
                     residual.location,
                 )
 
+
+_DECLARED = (ir.Access, ir.Plane, ir.Scalar)
+"""Leaves that read what is declared."""
 
 _NO_LISTS = (Expression, np.ndarray, GridArray, Graph, str, Mapping)
 """Types that can be iterated over but are no lists of residuals."""
@@ -229,7 +237,7 @@ def _declaration(s: Source) -> str:
 def _read(roots: Iterable[Expr]) -> set[Source]:
     roots = list(roots)
     keys = [v.key for v in variables(roots)]
-    declared = {k.field if isinstance(k, ir.Access) else k for k in keys if isinstance(k, ir.Access | ir.Scalar)}
+    declared = {k if isinstance(k, ir.Scalar) else k.field for k in keys if isinstance(k, _DECLARED)}
     return {*declared, *ir.graphs_in(roots)}
 
 

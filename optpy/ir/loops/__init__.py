@@ -51,6 +51,7 @@ from optpy.ir.loops.nests import (
     text,
     walk,
     with_blocks,
+    with_own_leaves,
 )
 from optpy.ir.loops.statements import (
     Accumulate,
@@ -153,4 +154,5 @@ __all__ = [
     "text",
     "walk",
     "with_blocks",
+    "with_own_leaves",
 ]

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeGuard
 
 import numpy as np
 
+from optpy.symbolic.elements import moved_inside
 from optpy.symbolic.nodes import Call, Const, Expr, Operation, const, make_call
 from optpy.symbolic.number import Number
 
@@ -54,6 +55,18 @@ NUMBER: Final = _operation("number", lambda x: x)
 
 NONZERO: Final = _operation("nonzero", lambda x: _flag(x != 0), boolean=True)
 """A byte of memory as a flag."""
+
+CLAMPED: Final = _operation("clamped", moved_inside)
+"""The whole number in 0 ... n - 1 that is nearest to a number; 0 for NaN: what an index of memory may be made of."""
+
+PLACE: Final = _operation("place", lambda row, length, column: row * length + column)
+"""The number of a point in C order, from that of its row, in whole numbers."""
+
+READ: Final = _operation("read", lambda plane, place, stride: plane[np.int64(place)])
+"""The number of a plane at a place, its neighbours so many numbers apart."""
+
+WHOLE_VALUED: Final = (CLAMPED, PLACE)
+"""Operations whose values are integers."""
 
 WHOLE_COMPARISONS: Final = {
     "less": _operation("whole_less", lambda a, b: _flag(a < b), boolean=True),

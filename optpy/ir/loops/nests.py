@@ -27,6 +27,7 @@ from optpy.ir.loops.statements import (
     Store,
     Total,
     Unravel,
+    evaluate,
 )
 from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
@@ -302,6 +303,14 @@ def map_values(function: Function, rule: Callable[[Expr, tuple[Expr, ...]], Expr
 
     transform([v for s in walk(function.body) if isinstance(s, Evaluate) for v in s.values], rule, done)
     return replace(function, body=rewrite(function.body, replaced))
+
+
+def with_own_leaves(s: Statement) -> Block:
+    """The statement; an evaluation with the leaves that its values have now."""
+    if not isinstance(s, Evaluate):
+        return (s,)
+    now = evaluate(s.values, s.prefix)
+    return (replace(now, reads=tuple((a, load) for a, load in s.reads if a in now.leaves)),)
 
 
 def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:

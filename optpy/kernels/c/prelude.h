@@ -29,6 +29,20 @@ OPTPY_FN float optpy_maxf(float a, float b) { return a > b || a != a ? a : b; }
 OPTPY_FN double optpy_min(double a, double b) { return a < b || a != a ? a : b; }
 OPTPY_FN double optpy_max(double a, double b) { return a > b || a != a ? a : b; }
 
+/* The whole number in 0 ... n - 1 that is nearest to a whole number; 0 for NaN. It is clamped before it is converted, as
+ * what does not fit an integer must not be, and after, as n - 1 may be rounded up. Axes are no longer than
+ * LONGEST_SAMPLED of energy/data/binding.py, so that 32 bits, which every processor converts to in vectors, hold it. */
+OPTPY_FN int64_t optpy_clampedf(float x, int64_t n) {
+    const int32_t last = (int32_t)(n - 1);
+    const float end = (float)last, inside = x > 0 ? x < end ? x : end : 0;
+    const int32_t whole = (int32_t)inside;
+    return whole < last ? whole : last;
+}
+OPTPY_FN int64_t optpy_clamped(double x, int64_t n) {
+    const double end = (double)(n - 1);
+    return (int32_t)(x > 0 ? x < end ? x : end : 0);
+}
+
 OPTPY_FN int64_t optpy_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 OPTPY_FN float optpy_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 OPTPY_FN double optpy_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }

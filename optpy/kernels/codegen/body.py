@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from optpy.errors import EnergyError, InternalError
-from optpy.ir import Access
+from optpy.ir import Access, Plane
 from optpy.ir.loops import arithmetic
 from optpy.ir.loops.arithmetic import signs_of
 from optpy.kernels.codegen.dialect import Dialect
@@ -64,11 +64,19 @@ class Body:
             self._text[node] = f"({text})"
         else:
             name = self._name()
-            self.lines.append(f"const {'int' if node.boolean else self._dialect.real} {name} = {text};")
+            self.lines.append(f"const {self._type(node)} {name} = {text};")
             self._text[node] = name
+
+    def _type(self, node: Call) -> str:
+        if node.op in arithmetic.WHOLE_VALUED:
+            return self._dialect.index
+        return "int" if node.boolean else self._dialect.real
 
     def _define_leaf(self, node: Var) -> None:
         ctype, text = self._leaf(node.key)
+        if isinstance(node.key, Plane):  # an array has its name already
+            self._text[node] = text
+            return
         name = self._text[node] = self._name()
         comment = f"  /* {node.key} */" if isinstance(node.key, Access) else ""
         self.lines.append(f"const {ctype} {name} = {text};{comment}")
@@ -111,6 +119,14 @@ class Body:
                 return f"{args[0]} - {args[0]} == 0"
             case arithmetic.NEVER:
                 return f"{args[0]} - {args[0]} != 0"
+            case arithmetic.CLAMPED:
+                return f"{self._dialect.clamped}({', '.join(args)})"
+            case arithmetic.PLACE:
+                return f"{args[0]} * {args[1]} + {args[2]}"
+            case arithmetic.READ:
+                plane, place = args[:2]
+                stride = self._whole(node.args[2])
+                return f"{plane}[{place}]" if stride == "1" else f"{plane}[{place} * {stride}]"
             case op if op.name == "not":
                 return f"!{args[0]}"
             case op if op.name in self._dialect.functions:

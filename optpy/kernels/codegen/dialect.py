@@ -23,6 +23,7 @@ class Dialect:
         lanes: numbers in the widest vector register (64 bytes; narrower machines use several registers).
         functions: spelling of each operation that is a function call, by the name in the table of operations.
         types: storage type of each dtype.
+        clamped: spelling of the whole number inside a range that is nearest to a number.
         index, unsigned: the types of loop variables and addresses, and what bounds are checked in.
         restrict: says that a pointer's memory is reached through no other.
     """
@@ -33,6 +34,7 @@ class Dialect:
     lanes: int
     functions: dict[str, str]
     types: dict[str, str] = field(default_factory=dict)
+    clamped: str = "optpy_clamped"
     index: str = "int64_t"
     unsigned: str = "uint64_t"
     restrict: str = "restrict"
@@ -52,12 +54,13 @@ _C_NAMES = {
 def c_dialect(dtype: str) -> Dialect:
     """C11 for the CPU, in float32 or float64."""
     single = dtype == "float32"
-    functions = {op: name + ("f" if single else "") for op, name in _C_NAMES.items()}
+    suffix = "f" if single else ""
+    functions = {op: name + suffix for op, name in _C_NAMES.items()}
     real = "float" if single else "double"
     types = {
         REAL: real, "float32": "float", "float64": "double", "uint8": "uint8_t", "int32": "int32_t", "bool": "uint8_t",
     }  # fmt: skip
-    return Dialect(dtype, real, "f" if single else "", 16 if single else 8, functions, types)
+    return Dialect(dtype, real, suffix, 16 if single else 8, functions, types, f"optpy_clamped{suffix}")
 
 
 def cuda_dialect(dtype: str) -> Dialect:

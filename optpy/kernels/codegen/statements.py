@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from optpy.errors import InternalError
-from optpy.ir import Access, Extent, Hoisted, InBounds, IndexCondition, IndexValue, LocalName, Scalar, loops
+from optpy.ir import Access, Extent, Hoisted, InBounds, IndexCondition, IndexValue, LocalName, Plane, Scalar, loops
 from optpy.kernels.codegen.body import Body
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
@@ -138,6 +138,8 @@ class StatementPrinter:
                 load = reads[key]
                 text = self.element(load.operand)
                 return spell.ctype(key.field), f"({spell.all_of(load.guards)}) ? {text} : 0" if load.guards else text
+            case Plane():
+                return f"{spell.ctype(key.field)} *", spell.array(key.field, key.channel)
             case Scalar():
                 return self._dialect.real, spell.scalar(key)
             case LocalName():

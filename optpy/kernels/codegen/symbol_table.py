@@ -13,6 +13,7 @@ from optpy.ir import (
     Hypergraph,
     InBounds,
     LoopVariable,
+    Plane,
     Routine,
     Scalar,
     affines_of,
@@ -79,7 +80,7 @@ class SymbolTable:
         for affine in affines_of(key):
             self._sizes(_dims_in(affine))
         match key:
-            case Access():
+            case Access() | Plane():
                 self._field(key.field)
             case InBounds():
                 self._sizes([key.dim])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Scalar, loops
+from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Plane, Scalar, loops
 from optpy.symbolic.affine import Affine, Divides, FloorDiv
 
 
@@ -147,6 +147,8 @@ class _Uses:
             match key:
                 case Scalar():
                     self.found[key] = None
+                case Plane():
+                    self.arrays[key.field, key.channel] = None
                 case InBounds():
                     self._conditions((key,))
                 case IndexValue():

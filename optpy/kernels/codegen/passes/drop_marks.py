@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from optpy.ir import loops
 from optpy.ir.loops.arithmetic import with_args
+from optpy.symbolic.elements import GIVEN_SLOPES
 from optpy.symbolic.expr import Call, Expr
 
-_MARKS = ("stop_gradient", "whole")
+_MARKS = ("stop_gradient", "whole", GIVEN_SLOPES)
 
 
 def drop_marks(function: loops.Function) -> loops.Function:

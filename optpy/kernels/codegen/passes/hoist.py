@@ -26,7 +26,7 @@ def hoist(function: loops.Function) -> loops.Function:
         return names.get(node) or with_args(node, children)
 
     head: loops.Block = (loops.evaluate(found, "h"), *(loops.LetNumber(f"given{n}", e) for n, e in enumerate(found)))
-    body = loops.rewrite(loops.map_values(function, rule).body, _with_leaves)
+    body = loops.rewrite(loops.map_values(function, rule).body, loops.with_own_leaves)
     return replace(function, body=(*head, *body))
 
 
@@ -47,11 +47,3 @@ def _dear(roots: Iterable[Expr]) -> list[Expr]:
 
 def _is_dear(node: Expr) -> bool:
     return isinstance(node, Call) and node.op.name not in _CHEAP and signs_of(node.op) is None
-
-
-def _with_leaves(s: loops.Statement) -> loops.Block:
-    """The evaluation with the leaves that it still has."""
-    if not isinstance(s, loops.Evaluate):
-        return (s,)
-    now = loops.evaluate(s.values, s.prefix)
-    return (replace(now, reads=tuple((a, load) for a, load in s.reads if a in now.leaves)),)

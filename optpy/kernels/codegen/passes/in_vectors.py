@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, loops, point
+from optpy.ir import Access, Field, InBounds, IndexCondition, IndexValue, Plane, loops, point
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.passes.on_grid import total_in
 from optpy.kernels.codegen.symbol_table import SymbolTable
@@ -54,7 +54,7 @@ def is_elementwise(function: loops.Function, symbols: SymbolTable) -> bool:
     if any(a.field.dims and (a.field.dims != dims or a.index != point(points.domain)) for a in (*reads, *stores)):
         return False
     leaves = [key for s in block if isinstance(s, loops.Evaluate) for key in s.leaves]
-    if any(isinstance(key, InBounds | IndexValue | IndexCondition) for key in leaves):
+    if any(isinstance(key, InBounds | IndexValue | IndexCondition | Plane) for key in leaves):
         return False
     stored = [a.field for a in stores]
     return all(stored.count(f) == f.channels for f in set(stored) if f.dims in symbols.interleaved)

@@ -1,0 +1,70 @@
+"""Routines of energies that sample arrays, against the dense Jacobian."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optpy as op
+from optpy.api.pipeline import derive
+from optpy.ir import Group, Plane
+from optpy.symbolic.elements import is_element
+from optpy.symbolic.order import topological
+from tests.support.operator_checks import check_everything
+from tests.support.sampled_energies import ENERGIES
+
+pytestmark = pytest.mark.native
+
+
+@pytest.mark.parametrize("name", ENERGIES)
+def test_every_routine_agrees_with_the_dense_jacobian(name: str) -> None:
+    energy, data = ENERGIES[name]()
+    solver = op.compile(energy, "cpu", np.float64)
+    for n in (2, 3, 6):
+        check_everything(energy, data(np.random.default_rng(n), n), solver=solver)
+
+
+def test_a_product_reads_stored_slopes_and_no_image() -> None:
+    """So that it is a stencil like any other."""
+    energy, _ = ENERGIES["flow"]()
+    groups = derive(energy.problem, "float32").routines.groups
+    for group, samples in ((Group.PRODUCT, False), (Group.PRODUCT_DAMPED, False), (Group.JACOBIAN, True)):
+        roots = [e for r in groups[group] for e in r.roots]
+        assert any(map(is_element, topological(roots))) is samples
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_far_away_and_at_no_place_nothing_outside_is_read(dtype: type) -> None:
+    """Where one coordinate is infinite the value is NaN, and the solve says so; however far it is, there is one."""
+    H, V = op.dims("H V")
+    v = op.indices(V)
+    x, scale, curve = op.Unknown("x", (V,)), op.Array("scale", (V,)), op.Array("curve", (H,))
+    solver = op.compile(op.Energy(fit=op.Sampled(curve)(x[v] * scale[v] * scale[v])), "cpu", dtype)
+    ends, places = np.array([3, 4, 5], dtype), np.array([1, -1, 0, 2**31, -(2**31), 2**33], dtype)
+    for far in (1.0, 1e3, 1e9, 1e13):
+        data = dict(x=places, scale=np.full(6, far, dtype), curve=ends)
+        at = np.clip(places.astype(float) * far**2, 0, 2)
+        expected = np.interp(at, [0, 1, 2], ends.astype(float))
+        assert solver.solve(data, max_iterations=1).initial_cost == pytest.approx(0.5 * (expected**2).sum(), rel=1e-6)
+    with pytest.raises(op.DataError, match=r"'fit'.* is nan"):
+        solver.solve(dict(x=places, scale=np.full(6, 1e38 if dtype is np.float32 else 1e308, dtype), curve=ends))
+
+
+def test_an_image_that_changes_is_sampled_anew() -> None:
+    energy, make = ENERGIES["flow"]()
+    data = make(np.random.default_rng(0), 6)
+    solver = op.compile(energy, "cpu", np.float64)
+    session = solver.start(data, method="gn")
+    session.step()
+    second = data["second"][::-1].copy()
+    session.update(second=second, U=data["U"])
+    session.step()
+    direct = solver.start(data | dict(second=second), method="gn")
+    direct.step()
+    np.testing.assert_allclose(session["U"], direct["U"], rtol=1e-10, atol=1e-10)
+
+
+def test_what_a_routine_reads_of_an_image_is_told() -> None:
+    energy, _ = ENERGIES["flow"]()
+    keys = [k for r in derive(energy.problem, "float32").routines.groups[Group.COST] for k in r.keys]
+    assert {k.field.name for k in keys if isinstance(k, Plane)} == {"second"}

@@ -1,0 +1,20 @@
+"""Routines of energies that sample arrays on GPUs, against the dense Jacobian."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optpy.api.device_choice import DeviceChoice
+from optpy.api.plan import build
+from optpy.kernels.runtime.cuda.device import Device
+from tests.support.operator_checks import check_everything
+from tests.support.sampled_energies import ENERGIES
+
+
+@pytest.mark.parametrize("name", ENERGIES)
+def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, name: str) -> None:
+    energy, data = ENERGIES[name]()
+    solver = build(energy, "float64", (), DeviceChoice(gpu, "as asked", False))
+    for n in (2, 5):
+        check_everything(energy, data(np.random.default_rng(n), n), solver=solver)
