@@ -31,6 +31,8 @@ CASES = (
     "nonrigid_alignment",
     "shape_from_shading",
     "shape_from_shading_inline",
+    "optical_flow",
+    "optical_flow_robust",
 )
 PARTS = ("throughput", "compile", "race")
 

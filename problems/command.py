@@ -44,9 +44,13 @@ def problem_command(
     *, output: str, method: str, iterations: int
 ) -> Callable[[Callable[[Settings], None]], click.Command]:
     """Makes a problem's `main(settings)` a program with the usual options; the arguments are defaults."""
-    size = "Pixels along the longer side.  [default: the picture's]"
-    option = click.Option(["--size"], type=click.IntRange(min=1), help=size)
-    return command(Settings, [option], output=output, method=method, iterations=iterations)
+    return command(Settings, [size_option()], output=output, method=method, iterations=iterations)
+
+
+def size_option() -> click.Option:
+    """The option --size of `Settings`."""
+    help = "Pixels along the longer side.  [default: the picture's]"
+    return click.Option(["--size"], type=click.IntRange(min=1), help=help)
 
 
 def command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,8 @@ def test_far_away_and_at_no_place_nothing_outside_is_read(dtype: type) -> None:
     v = op.indices(V)
     x, scale, curve = op.Unknown("x", (V,)), op.Array("scale", (V,)), op.Array("curve", (H,))
     solver = op.compile(op.Energy(fit=op.Sampled(curve)(x[v] * scale[v] * scale[v])), "cpu", dtype)
-    ends, places = np.array([3, 4, 5], dtype), np.array([1, -1, 0, 2**31, -(2**31), 2**33], dtype)
+    ends: Any = np.array([3, 4, 5], dtype)
+    places: Any = np.array([1, -1, 0, 2**31, -(2**31), 2**33], dtype)
     for far in (1.0, 1e3, 1e9, 1e13):
         data = dict(x=places, scale=np.full(6, far, dtype), curve=ends)
         at = np.clip(places.astype(float) * far**2, 0, 2)

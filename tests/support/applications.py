@@ -20,6 +20,7 @@ from problems import (
     mesh_deformation,
     meshes,
     nonrigid_alignment,
+    optical_flow,
     poisson_image_editing,
     pose_graph,
     shape_from_shading,
@@ -46,6 +47,8 @@ ENERGIES: dict[str, op.Energy] = {
     "pose_graph space": pose_graph.space,
     "blendshape_fitting": blendshape_fitting.energy,
     "deconvolution": deconvolution.energy,
+    "optical_flow": optical_flow.energy,
+    "optical_flow robust": optical_flow.robust,
 }
 
 
@@ -82,6 +85,17 @@ def _walk(dimension: Any) -> dict[str, Any]:
     return pose_graph.synthetic_walk(dimension, rounds=2, steps=10, noise=1.0, seed=1).graph.data
 
 
+def _flow() -> dict[str, Any]:
+    film = optical_flow.turning(20)
+    noise = np.random.default_rng(0).normal(size=(20, 20, 2))
+    return dict(Flow=noise, First=film.first, Second=film.second, w_smooth=0.1)
+
+
+def _robust_flow() -> dict[str, Any]:
+    frames = optical_flow.frames(optical_flow.turning(20), (20, 20))
+    return _flow() | frames | optical_flow.PARAMS
+
+
 DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "image_warping": _warp,
     "poisson_image_editing": lambda: poisson_image_editing.latte_art(24).data,
@@ -100,6 +114,8 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "pose_graph space": lambda: _walk(3),
     "blendshape_fitting": lambda: blendshape_fitting.fitting(meshes.pebble(1), 4).data,
     "deconvolution": lambda: deconvolution.default_photograph(18).data,
+    "optical_flow": _flow,
+    "optical_flow robust": _robust_flow,
 }
 
 

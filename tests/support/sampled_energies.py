@@ -104,12 +104,14 @@ def keys(x: Real) -> Real:
     """The kernel of cubic convolution, a = -1/2 (Keys 1981, equation 15)."""
     x = np.abs(x)
     near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    weight: Real = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return weight
 
 
 def hat(x: Real) -> Real:
     """The kernel of linear interpolation."""
-    return np.maximum(1 - np.abs(x), 0)
+    weight: Real = np.maximum(1 - np.abs(x), 0)
+    return weight
 
 
 def convolved(array: Real, coordinates: Sequence[Real], method: str, boundary: str, value: float = 0.0) -> Real:

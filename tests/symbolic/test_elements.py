@@ -55,7 +55,7 @@ def test_it_is_rebuilt_with_other_indices() -> None:
 
 
 def test_rounding_of_an_index_that_is_no_limit_is_none() -> None:
-    at = {"A": np.array([1.0, 30.0, 500.0]), "x": 1.3}
+    at: dict[str, Any] = {"A": np.array([1.0, 30.0, 500.0]), "x": 1.3}
     e = element(A, call(OPERATIONS["floor"], x))
     (error,) = rounding([e], lambda key: at[str(key)], lambda key: np.float64(1e-12 if str(key) == "x" else 0))
     assert error == 0
