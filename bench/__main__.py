@@ -32,7 +32,6 @@ CASES = (
     "shape_from_shading",
     "shape_from_shading_inline",
     "optical_flow",
-    "optical_flow_robust",
 )
 PARTS = ("throughput", "compile", "race")
 

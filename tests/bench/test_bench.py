@@ -61,6 +61,7 @@ def some_case(request: pytest.FixtureRequest) -> Case:
         ("embedded_deformation", 4, 48 + 48 + 36 + 12 + 1 + 48, 8 * 48 + 48 + 36 + 12 + 1 + 48),
         ("cotangent_smoothing", 4, 12 + 12 + 12 + 12, 8 * 12 + 12 + 12 + 12),
         ("nonrigid_alignment", 4, 28 + 28 + 17 * 4 + 1 + 28, 8 * 28 + 28 + 17 * 4 + 1 + 28),
+        ("optical_flow", 4, 8 + 8 + 8 + 4 + 8, 8 * 8 + 8 + 8 + 4 + 8),
         ("sparse_warping", 4, 12 + 12 + 4 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 1 + 12),
     ],
 )
