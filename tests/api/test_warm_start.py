@@ -25,6 +25,7 @@ from optpy.errors import Location
 from optpy.kernels.codegen.program import Program
 from tests.support.applications import ENERGIES
 from tests.support.func_energies import ENERGIES as FUNC_ENERGIES
+from tests.support.sampled_energies import ENERGIES as SAMPLED
 from tests.support.warm_starts import MODULE, energy_of, program_of, wave
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,9 +66,9 @@ def locations(value: Any, seen: set[int]) -> set[Location]:
     return set().union(*(locations(x, seen) for x in inner))
 
 
-@pytest.mark.parametrize("name", [*ENERGIES, *FUNC_ENERGIES])
+@pytest.mark.parametrize("name", [*ENERGIES, *FUNC_ENERGIES, *SAMPLED])
 def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
-    energy = ENERGIES[name] if name in ENERGIES else FUNC_ENERGIES[name]()[0]
+    energy = ENERGIES[name] if name in ENERGIES else (FUNC_ENERGIES | SAMPLED)[name]()[0]
     problem = energy.problem
     derived = derive(problem, "float32").listing.program
     assert kept_program(problem, "float32", (), lambda: derived) is derived

@@ -9,11 +9,14 @@ import pytest
 
 import optpy as op
 from optpy.api.pipeline import derive
-from optpy.ir import Group, Plane
+from optpy.api.plan import build
+from optpy.ir import FuncSchedule, FuncStorage, Group, Plane
 from optpy.symbolic.elements import is_element
 from optpy.symbolic.order import topological
+from tests.kernels.codegen.test_loops_of_energies import check_loops
+from tests.support.deep import but_deep
 from tests.support.operator_checks import check_everything
-from tests.support.sampled_energies import ENERGIES
+from tests.support.sampled_energies import ENERGIES, INEXACT_BLOCKS
 
 pytestmark = pytest.mark.native
 
@@ -23,7 +26,21 @@ def test_every_routine_agrees_with_the_dense_jacobian(name: str) -> None:
     energy, data = ENERGIES[name]()
     solver = op.compile(energy, "cpu", np.float64)
     for n in (2, 3, 6):
-        check_everything(energy, data(np.random.default_rng(n), n), solver=solver)
+        made = data(np.random.default_rng(n), n)
+        check_everything(energy, made, solver=solver, exact_blocks=name not in INEXACT_BLOCKS)
+
+
+def test_an_intermediate_that_samples_may_be_stored() -> None:
+    energy, data = ENERGIES["patches"]()
+    solver = build(energy, "float64", [FuncSchedule("bright", FuncStorage.PARTIALS)])
+    check_everything(energy, data(np.random.default_rng(0), 5), solver=solver, exact_blocks=False)
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize("name", but_deep(ENERGIES, ("turned", "volume")))
+def test_loops_compute_what_routines_say(name: str, cuda: bool) -> None:
+    energy, data = ENERGIES[name]()
+    check_loops(energy, data(np.random.default_rng(2), 2), cuda)
 
 
 def test_a_product_reads_stored_slopes_and_no_image() -> None:

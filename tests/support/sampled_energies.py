@@ -94,7 +94,31 @@ def far_away() -> Made:
     return energy, data
 
 
-ENERGIES = {make.__name__: make for make in (flow, turned, volume, far_away)}
+def patches() -> Made:
+    """Sums over patches around moved points, and an intermediate that is read at neighbours."""
+    i, j = op.indices(H, W)
+    k = op.indices(D)
+    U, image, window = op.Unknown("U", (H, W), 2), op.Array("image", (H, W)), op.Array("window", (D,))
+    sampled = op.Sampled(image, boundary="mirror")
+    y, x = op.value(i) + U[i, j][0], op.value(j) + U[i, j][1]
+    bright = op.Func("bright", (H, W), 2)
+    bright[i, j] = op.vector(sampled(y, x), op.sin(sampled(x, y)))
+    energy = op.Energy(
+        patch=op.sum(sampled(y + op.value(k), 0.5 * x) * window[k], over=k) - image[i, j],
+        edge=bright[i, j] - bright[i, j + 1] * bright[i - 1, j],
+        small=0.1 * U[i, j],
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        arrays = dict(image=rng.normal(size=(n, n + 1)), window=rng.normal(size=3))
+        return arrays | dict(U=2 * rng.normal(size=(n, n + 1, 2)))
+
+    return energy, data
+
+
+ENERGIES = {make.__name__: make for make in (flow, turned, volume, far_away, patches)}
+INEXACT_BLOCKS = ("patches",)
+"""Those whose sums read an element of an unknown several times in a residual."""
 
 
 # ---- the oracle ------------------------------------------------------------------------------------------------------
