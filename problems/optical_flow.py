@@ -67,8 +67,10 @@ def change() -> Any:
     )
 
 
+changed = op.Sampled(Second3, method="cubic")(*place()) - First3[i, j]  # cubic: solves find no kinks
+
 robust = op.Energy(
-    fit=op.where(inside(*place()), op.robust(op.Sampled(Second3)(*place()) - First3[i, j], "soft_l1", s_fit), 0),
+    fit=op.where(inside(*place()), op.robust(changed, "soft_l1", s_fit), 0),
     smooth=w_smooth * Still[i, j] * op.robust(change(), "soft_l1", s_smooth),
 )
 """The same with outliers in both terms, for frames with slopes: it is what the program solves."""

@@ -26,7 +26,7 @@ def test_a_made_motion_is_found() -> None:
     flow = found(frames)
     assert flow.shape == (80, 80, 2)
     assert frames.error(np.zeros_like(flow)) > 1.5
-    assert frames.error(flow) < 0.1
+    assert frames.error(flow) < 0.06
 
 
 def test_the_plain_energy_refines_what_is_nearly_right() -> None:
@@ -68,7 +68,7 @@ def test_the_motion_in_a_film_is_found() -> None:
 
 @pytest.mark.deep
 @needs_sintel
-@pytest.mark.parametrize(("name", "error"), [("sintel_alley_1", 0.3), ("sintel_cave_2", 1.7)])
+@pytest.mark.parametrize(("name", "error"), [("sintel_alley_1", 0.25), ("sintel_cave_2", 1.6)])
 def test_the_motion_in_a_whole_film_is_found(name: str, error: float) -> None:
     assert film(name).error(found(film(name))) < error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, final
 
 from optpy import ir
 from optpy.energy.language.declarations import Array, GridArray, Unknown, shape_text
@@ -172,7 +172,3 @@ def _chosen(option: str, value: object, known: tuple[str, ...]) -> str:
         message = f"{option}={describe(value)} is none of op.Sampled: choose {', '.join(map(repr, known))}"
         raise EnergyError(message, Location.of_caller())
     return value
-
-
-assert get_args(Interpolation) == tuple(METHODS)
-assert get_args(Boundary) == BOUNDARIES

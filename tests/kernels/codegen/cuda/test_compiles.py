@@ -51,6 +51,7 @@ SOME: tuple[tuple[str, Form, str, tuple[Variant, bool]], ...] = (
     ("mesh_deformation so3", "gather", "float32", (BLOCKS, False)),
     ("pose_graph plane", "scatter", "float32", (DIAGONAL, True)),
     ("blendshape_fitting", "gather", "float32", (DIAGONAL, True)),
+    ("optical_flow", "gather", "float32", (BLOCKS, True)),
 )
 """What is compiled in each run: all forms, precisions and conjugate gradients, as few as have them all."""
 
