@@ -88,7 +88,7 @@ def test_polynomials_divide_nowhere(energy: op.Energy) -> None:
             ((21, 4), (72, 2), (0, 0), (0, 0)),
             ((7, 4), (12, 2), (0, 0), (0, 0)),
         ),
-        (shape_from_shading.energy, ((13, 4), (48, 1), (16, 0), (10, 0)), ((1, 1), (2, 1), (0, 0), (0, 0))),
+        (shape_from_shading.energy, ((13, 4), (48, 1), (12, 0), (10, 0)), ((1, 1), (2, 1), (0, 0), (0, 0))),
         (shape_from_shading.inline, ((35, 6), (151, 5), (0, 0), (0, 0)), ((3, 3), (6, 3), (0, 0), (0, 0))),
     ],
 )
@@ -98,8 +98,8 @@ def test_values_are_shared(energy: op.Energy, before: Counts, after: Counts) -> 
 
 
 def test_shading_without_a_stored_jacobian_divides_twice_for_each_normal() -> None:
-    """By the square of its length and by the length; once for each of 17 normals around a pixel in a product."""
+    """By the square of its length and by the length; once for each normal around a pixel in a product: 10 differ."""
     energy = shape_from_shading.inline
     inline = stencils_by_hand(energy, ResidualSchedule("every"))
-    assert unshared(energy, inline) == ((35, 6), (0, 0), (275, 17), (475, 17))
-    assert counted(energy, inline) == ((3, 3), (0, 0), (26, 17), (34, 17))
+    assert unshared(energy, inline) == ((35, 6), (0, 0), (226, 14), (412, 14))
+    assert counted(energy, inline) == ((3, 3), (0, 0), (20, 14), (28, 14))
