@@ -40,7 +40,7 @@ from optpy.symbolic.traverse import variables
 def with_found_funcs(problem: Problem) -> Problem:
     """A problem with the intermediates that its residuals have written out in several places.
 
-    None takes fewer operations than its store and a load: a product would not read it at fewer places.
+    In two places none takes fewer operations than a store and a load of its values; in more, as many in all.
     """
     return with_common_funcs(problem, 2 * STREAM)
 

@@ -31,13 +31,28 @@ from optpy.ir import (
     Problem,
     Residual,
     Role,
+    Scalar,
     at_zero,
     canonical_domain,
     funcs_read,
 )
 from optpy.symbolic.affine import Affine, Atom
-from optpy.symbolic.count import EXPENSIVE, count
-from optpy.symbolic.expr import Call, Expr, Number, Product, Sum, Var, const, linear, mul, power, split_content, var
+from optpy.symbolic.count import EXPENSIVE, count, count_nodes
+from optpy.symbolic.expr import (
+    Call,
+    Const,
+    Expr,
+    Number,
+    Product,
+    Sum,
+    Var,
+    const,
+    linear,
+    mul,
+    power,
+    split_content,
+    var,
+)
 from optpy.symbolic.number import divided
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import rebuild, transform, variables
@@ -48,6 +63,12 @@ FOUND: Final = "common "
 _ANCHOR: Final = 8
 """Additions of the dearest part of what is found, at least: a division."""
 
+_LARGEST: Final = 10**9
+"""Additions that are counted: repeated squares would be more than fit into a word."""
+
+_SEVERAL: Final = object()
+"""In place of an index, where arrays are read at several."""
+
 _TRIED: Final = 16
 """Formulas that may turn out to be none before the search ends: it must not take long where there is nothing."""
 
@@ -57,7 +78,7 @@ def with_common_funcs(problem: Problem, least: int) -> Problem:
 
     Args:
         problem: as the user wrote it.
-        least: additions that an intermediate saves wherever it is read, at least.
+        least: additions of an intermediate in two places, at least; of one in more places as many in all.
     """
     residuals = problem.with_funcs
     number = 1
@@ -164,12 +185,19 @@ class _Search:
         for label, found in roots.items():
             for node in topological(found):
                 self._labels.setdefault(node, set()).add(label)
+        self._cost: dict[Expr, int] = {}
+        """Of each node, what is shared counted at each use: a number that takes one walk."""
+        for node in topological(every):
+            self._cost[node] = min(count_nodes([node]).cost + sum(self._cost[c] for c in node.children), _LARGEST)
 
     def best(self) -> _Found | None:
         """The intermediate that is looked for first: of many operations, in many places."""
-        often = [uses for uses in self._uses().values() if len(self._places(uses)) > 1]
-        costs = [count([uses[0].value]).cost for uses in often]
-        dear = [(cost * (len(self._places(u)) - 1), u) for cost, u in zip(costs, often, strict=True) if cost >= _ANCHOR]
+        dear = []
+        for uses in self._uses().values():
+            first = uses[0]
+            cost = self._cost[first.part.value] + (count_nodes([first.value]).cost if first.powered else 0)
+            if cost >= _ANCHOR and (places := len(self._places(uses))) > 1:
+                dear.append((cost * (places - 1), uses))
         dear.sort(key=lambda x: -x[0])
         found = (self._around(uses) for _, uses in dear[:_TRIED])
         return next((f for f in found if f is not None), None)
@@ -215,7 +243,8 @@ class _Search:
             else:
                 reads[use.part.value] = [_Read(None, times, at)]
             counted.append(use)
-        if formula is None or len(self._places(counted)) < 2 or _operations(formula) < self._least:
+        places = len(self._places(counted))
+        if formula is None or places < 2 or places * _operations(formula) < 2 * self._least:
             return None
         return _Found(formula, domain, reads)
 
@@ -300,13 +329,39 @@ def _origin(e: Expr, at: Place) -> Place:
 
 def _operations(formula: Expr) -> int:
     """Additions of a formula, but for the dear functions of single points, which are stored by themselves."""
-    free: set[Expr] = set()
-    for node in topological([formula]):
-        if isinstance(node, Call) and not node.boolean and node.op.cost >= EXPENSIVE:
-            read = {v.key.index for v in variables([node]) if isinstance(v.key, Access)}
-            if len(read) == 1:
-                free.update(topological([node]))
-    return count([formula], free).cost
+    formula = _with_params_computed(formula)
+    order = topological([formula])
+    index: dict[Expr, object] = {}  # at which a node reads arrays; _SEVERAL
+    by_themselves: list[Expr] = []
+    for node in order:
+        own = {node.key.index} if isinstance(node, Var) and isinstance(node.key, Access) else set()
+        read = own.union(*({index[c]} for c in node.children if c in index))
+        if read:
+            index[node] = read.pop() if len(read) == 1 else _SEVERAL
+        if (
+            isinstance(node, Call)
+            and not node.boolean
+            and node.op.cost >= EXPENSIVE
+            and index.get(node) is not _SEVERAL
+        ):
+            by_themselves.append(node)
+    return count([formula], set(topological(by_themselves))).cost
+
+
+def _with_params_computed(formula: Expr) -> Expr:
+    """A formula with numbers in place of powers of params, which are computed before all loops."""
+    given: set[Expr] = set()
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        is_param = isinstance(node, Var) and isinstance(node.key, Scalar)
+        if is_param or isinstance(node, Const) or (children and given.issuperset(node.children)):
+            given.add(node)
+        if isinstance(node, Product):
+            factors = zip(children, node.factors, strict=True)
+            return mul(*(e if base in given else power(e, x) for e, (base, x) in factors))
+        return node if children == node.children else rebuild(node, children)
+
+    return transform([formula], rule)[0]
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
