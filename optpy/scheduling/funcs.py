@@ -87,7 +87,7 @@ def _where_found(func: Field, problem: Problem) -> str:
         return ""
     read = [r for r in problem.with_funcs if func in funcs_read(r.linearised)]
     places = ", ".join(f"{r.label} ({r.location})" for r in read)
-    return f"written out several times in {places}; "
+    return f"written out in {places}; "
 
 
 _TERMS = 16

@@ -55,7 +55,7 @@ def test_what_is_found_in_data_alone_is_computed_when_that_is_bound() -> None:
     )
     (found,) = derive(energy.problem, "float64").schedule.funcs
     assert (found.name, found.storage) == ("common 1", FuncStorage.VALUES)
-    assert f"written out several times in near ({energy.problem.residuals[1].location})" in found.reason
+    assert f"written out in near ({energy.problem.residuals[1].location})" in found.reason
     rng = np.random.default_rng(0)
     data = dict(X=np.zeros((6, 7)), A=rng.normal(size=(6, 7)), w=0.5)
     session = op.compile(energy, "cpu", np.float64).start(data)

@@ -11,12 +11,13 @@ condition by which it lies inside the grid stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from optpy.energy.derive.forms import Forms, Part, Place
+from optpy.energy.derive.forms import Forms, Part, Place, least
 from optpy.energy.derive.gather import shift
+from optpy.energy.derive.uses import Use, is_bound, joined, with_neighbours
 from optpy.energy.language.boundary import always_inside
 from optpy.errors import Location
 from optpy.ir import (
@@ -53,7 +54,6 @@ from optpy.symbolic.expr import (
     split_content,
     var,
 )
-from optpy.symbolic.number import divided
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import rebuild, transform, variables
 
@@ -73,16 +73,16 @@ _TRIED: Final = 16
 """Formulas that may turn out to be none before the search ends: it must not take long where there is nothing."""
 
 
-def with_common_funcs(problem: Problem, least: int) -> Problem:
+def with_common_funcs(problem: Problem, least_cost: int) -> Problem:
     """A problem whose residuals read what they have in common, up to shifts, as intermediates.
 
     Args:
         problem: as the user wrote it.
-        least: additions of an intermediate in two places, at least; of one in more places as many in all.
+        least_cost: additions of an intermediate in two places, at least; of one in more places as many in all.
     """
     residuals = problem.with_funcs
     number = 1
-    while (found := _Search(residuals, least).best()) is not None:
+    while (found := _Search(residuals, least_cost).best()) is not None:
         residuals = found.in_place(residuals, f"{FOUND}{number}")
         number += 1
     return problem if number == 1 else replace(problem, with_funcs=residuals)
@@ -151,32 +151,11 @@ def _replaced(node: Expr, children: Sequence[Expr], reads: Sequence[_Read], func
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A part of an expression, by which others beside it are looked for.
-
-    Attributes:
-        within: the expression.
-        part: of it.
-        powered: whether what is looked for is the power that stands there, not only its base.
-    """
-
-    within: Expr
-    part: Part
-    powered: bool = False
-
-    @property
-    def value(self) -> Expr:
-        """The part, or its power, as an expression by itself."""
-        return power(self.part.value, self.part.number) if self.powered else self.part.value
-
-
-@final
 class _Search:
     """Looks for one intermediate."""
 
-    def __init__(self, residuals: Sequence[Residual], least: int) -> None:
-        self._least = least
+    def __init__(self, residuals: Sequence[Residual], least_cost: int) -> None:
+        self._least_cost = least_cost
         roots = {r.label: [*r.linearised, *r.components] for r in residuals}
         every = [e for found in roots.values() for e in found]
         self._forms = Forms(every)
@@ -191,7 +170,7 @@ class _Search:
             self._cost[node] = min(count_nodes([node]).cost + sum(self._cost[c] for c in node.children), _LARGEST)
 
     def best(self) -> _Found | None:
-        """The intermediate that is looked for first: of many operations, in many places."""
+        """The intermediate that is looked for first: of many operations, in many places; then conditions."""
         dear = []
         for uses in self._uses().values():
             first = uses[0]
@@ -200,43 +179,36 @@ class _Search:
                 dear.append((cost * (places - 1), uses))
         dear.sort(key=lambda x: -x[0])
         found = (self._around(uses) for _, uses in dear[:_TRIED])
-        return next((f for f in found if f is not None), None)
+        return next((f for f in found if f is not None), None) or self._condition()
 
-    def _uses(self) -> dict[object, list[_Use]]:
+    def _uses(self) -> dict[object, list[Use]]:
         """The parts of all expressions, those that are equal up to a shift together."""
-        found: dict[object, list[_Use]] = {}
+        found: dict[object, list[Use]] = {}
         for node in self._labels:
             parts = self._forms.parts.get(node)
             if parts is None:
                 parts = tuple(Part(c, 1, self._forms.of[c]) for c in node.children if c in self._forms.of)
             for p in parts:
                 if p.form.at and p.value in self._forms.of:
-                    found.setdefault(p.form.number, []).append(_Use(node, p))
+                    found.setdefault(p.form.number, []).append(Use(node, p))
                     if isinstance(node, Product) and p.number != 1:
-                        found.setdefault((p.form.number, p.number), []).append(_Use(node, p, powered=True))
+                        found.setdefault((p.form.number, p.number), []).append(Use(node, p, powered=True))
         return found
 
-    def _places(self, uses: Iterable[_Use]) -> set[tuple[str, Place]]:
+    def _places(self, uses: Iterable[Use]) -> set[tuple[str, Place]]:
         return {(label, u.part.form.at) for u in uses for label in self._labels[u.within]}
 
-    def _around(self, uses: Sequence[_Use]) -> _Found | None:
+    def _around(self, uses: Sequence[Use]) -> _Found | None:
         """The intermediate that a part with such uses belongs to."""
-        loops = tuple(v for v, _ in uses[0].part.form.at)
-        domain = canonical_domain(v.dim for v in loops)
         formula: Expr | None = None
         reads: dict[Expr, list[_Read]] = {}
-        counted: list[_Use] = []
-        for use, parts in _with_neighbours(uses, self._forms):
-            e = _joined(use, parts)
-            at = tuple(Affine.of(v) + d for v, d in _origin(e, use.part.form.at))
-            back: dict[Atom, Affine] = {
-                v: Affine.of(i) - (a - Affine.of(v)) for v, i, a in zip(loops, domain, at, strict=True)
-            }
-            times, own = split_content(shift([e], back)[0])
+        counted: list[Use] = []
+        for use, parts in with_neighbours(uses, self._forms):
+            times, own, at = _at_its_own_point(joined(use, parts), use.part.form.at)
             if parts and isinstance(use.within, Sum):
                 times = times * use.part.number
             formula = formula or own
-            if own is not formula or not self._is_inside(use if parts else _Use(use.part.value, use.part), loops, at):
+            if own is not formula or not self._is_inside(use if parts else Use(use.part.value, use.part), at):
                 continue
             if parts:
                 reads.setdefault(use.within, []).append(_Read(frozenset(p.value for p in parts), times, at))
@@ -244,75 +216,54 @@ class _Search:
                 reads[use.part.value] = [_Read(None, times, at)]
             counted.append(use)
         places = len(self._places(counted))
-        if formula is None or places < 2 or places * _operations(formula) < 2 * self._least:
+        if formula is None or places < 2 or places * _operations(formula) < 2 * self._least_cost:
             return None
-        return _Found(formula, domain, reads)
+        return _Found(formula, _domain(uses[0].part.form.at), reads)
 
-    def _is_inside(self, use: _Use, loops: Domain, at: tuple[Affine, ...]) -> bool:
+    def _condition(self) -> _Found | None:
+        """The dearest condition on several points: it is stored as a byte, though it may stand in one place only.
+
+        Conditions on single points are stored by themselves (``scheduling.values``).
+        """
+        found: dict[tuple[Expr, Domain], dict[Expr, list[_Read]]] = {}
+        for node in self._labels:
+            guards = [p for p in self._forms.parts.get(node, ()) if p.value.boolean and not is_bound(p.value)]
+            place = least(p.form for p in guards)
+            if not isinstance(node, Product) or len(guards) < 2 or not place:
+                continue
+            _, own, at = _at_its_own_point(mul(*(p.value for p in guards)), place)
+            if self._is_inside(Use(node, guards[0]), at):
+                reads = found.setdefault((own, _domain(place)), {})
+                reads[node] = [_Read(frozenset(p.value for p in guards), 1, at)]
+        of_several = [_Found(e, loops, reads) for (e, loops), reads in found.items() if len(_indices(e)) > 1]
+        dear = [f for f in of_several if _operations(f.formula) >= self._least_cost]
+        return max(dear, key=lambda f: _operations(f.formula), default=None)
+
+    def _is_inside(self, use: Use, at: tuple[Affine, ...]) -> bool:
         """Whether what is read lies inside the grid wherever its value matters."""
         held = self._held[use.within]
         if isinstance(use.within, Product) and use.part.value is not use.within:
             held = held | _bounds(use.within)
-        return all(always_inside(a, v.dim) or _holds(a, v.dim, held) for v, a in zip(loops, at, strict=True))
+        return all(always_inside(a, d) or _holds(a, d, held) for a in at for d in [_loop(a).dim])
 
 
-def _with_neighbours(uses: Sequence[_Use], forms: Forms) -> Iterator[tuple[_Use, tuple[Part, ...]]]:
-    """Each use with all parts that stand beside it in the same way in all of them, itself first; none: it stands alone.
-
-    Sums are flattened: ``B[i, j] - B[i, j + 1]`` has the terms of both, if B is a sum.
-    """
-    beside = [_beside(u, forms) for u in uses]
-    exponents = {u.part.number for u in uses if isinstance(u.within, Product)}
-    if None in beside or len({type(u.within) for u in uses}) > 1 or len(exponents) > 1:
-        yield from ((u, ()) for u in {u.part.value: u for u in uses}.values())
-        return
-    tables = [b for b in beside if b is not None]
-    taken = {(u.within, u.part.value) for u in uses}
-    kept: list[object] = []
-    for key in tables[0]:
-        found = [(u.within, t[key].value) for u, t in zip(uses, tables, strict=True) if key in t]
-        if len(found) == len(uses) == len(set(found)) and taken.isdisjoint(found):
-            kept.append(key)
-            taken.update(found)
-    if any(isinstance(u.within, Product) and not _selects_nothing_else(u, forms, taken) for u in uses):
-        kept = [key for key in kept if not tables[0][key].value.boolean]
-    for use, table in zip(uses, tables, strict=True):
-        yield use, (use.part, *(table[key] for key in kept)) if kept or use.powered else ()
+def _loop(index: Affine) -> LoopVariable:
+    (atom,) = index.atoms
+    assert isinstance(atom, LoopVariable)
+    return atom
 
 
-def _beside(use: _Use, forms: Forms) -> dict[object, Part] | None:
-    """The other parts that an intermediate may have, by what is equal where they stand beside equal ones."""
-    parts = forms.parts.get(use.within)
-    if parts is None:
-        return None
-    own, at = use.part, dict(use.part.form.at)
-    found: dict[object, Part] = {}
-    for p in parts:
-        if p is own or p.value not in use.within.children or any(v not in at for v, _ in p.form.at):
-            continue
-        seen = p.form.seen_from(own.form.at)
-        if isinstance(use.within, Sum):
-            ratio = divided(p.number * p.form.sign, own.number * own.form.sign)
-            found[p.form.number, ratio, seen] = p
-        elif not _is_bound(p.value) and (p.value.boolean or not own.value.boolean):
-            sign = p.form.sign if type(p.number) is not int else 1
-            found[p.form.number, p.number, sign, seen] = p
-    return found
+def _domain(place: Place) -> Domain:
+    return canonical_domain(v.dim for v, _ in place)
 
 
-def _selects_nothing_else(use: _Use, forms: Forms, taken: Collection[tuple[Expr, Expr]]) -> bool:
-    """Whether no factor beside an intermediate needs the conditions within it: those that are finite do not."""
-    rest = (p for p in forms.parts[use.within] if (use.within, p.value) not in taken)
-    return all(p.value.boolean or (isinstance(p.value, Var) and p.value.finite and p.number == 1) for p in rest)
-
-
-def _joined(use: _Use, parts: Sequence[Part]) -> Expr:
-    """The parts as an expression, to be multiplied by the number of the first one."""
-    if not parts:
-        return use.part.value
-    if isinstance(use.within, Sum):
-        return linear(0, [(divided(p.number, use.part.number), p.value) for p in parts])
-    return mul(*(power(p.value, p.number) for p in parts))
+def _at_its_own_point(e: Expr, place: Place) -> tuple[Number, Expr, tuple[Affine, ...]]:
+    """A number, the expression over its own grid by which it is multiplied, and the place where that is read."""
+    at = tuple(Affine.of(v) + d for v, d in _origin(e, place))
+    back: dict[Atom, Affine] = {
+        v: Affine.of(i) - (a - Affine.of(v)) for (v, _), i, a in zip(place, _domain(place), at, strict=True)
+    }
+    return *split_content(shift([e], back)[0]), at
 
 
 def _origin(e: Expr, at: Place) -> Place:
@@ -325,6 +276,10 @@ def _origin(e: Expr, at: Place) -> Place:
                     assert isinstance(atom, LoopVariable)
                     read[atom] = min(a.constant, read.get(atom, a.constant))
     return tuple((v, read.get(v, d)) for v, d in at)
+
+
+def _indices(e: Expr) -> set[tuple[Affine, ...]]:
+    return {v.key.index for v in variables([e]) if isinstance(v.key, Access)}
 
 
 def _operations(formula: Expr) -> int:
@@ -365,10 +320,6 @@ def _with_params_computed(formula: Expr) -> Expr:
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
-
-
-def _is_bound(e: Expr) -> bool:
-    return isinstance(e, Var) and isinstance(e.key, InBounds)
 
 
 def _bounds(product: Product) -> frozenset[InBounds]:

@@ -126,7 +126,7 @@ class Forms:
         if len(parts) == 1 and abs(node.terms[0][0]) == 1:
             form = parts[0].form
             return replace(form, sign=form.sign if node.terms[0][0] > 0 else -form.sign)
-        at = _least(p.form for p in parts)
+        at = least(p.form for p in parts)
         ordered = sorted(parts, key=lambda p: _order(p, at))
         first = next((p for p in ordered if p.form.at), ordered[0])
         sign = 1 if first.number * first.form.sign > 0 else -1
@@ -156,7 +156,7 @@ class Forms:
 
     def _product(self, node: Product) -> ShiftedForm:
         parts = self.parts[node] = tuple(Part(b, x, self.of[b]) for b, x in node.factors)
-        at = _least(p.form for p in parts)
+        at = least(p.form for p in parts)
         ordered = sorted(parts, key=lambda p: _order(p, at))
         # The sign of what a whole power is taken of is a sign of the product, or none at all.
         form = self._of_parts(("product",), [(p, 1 if type(p.number) is int else p.form.sign) for p in ordered])
@@ -164,7 +164,7 @@ class Forms:
         return form if sum(p.form.sign < 0 for p in odd) % 2 == 0 else ShiftedForm(form.number, -1, form.at)
 
     def _of_parts(self, what: tuple[object, ...], signed: list[tuple[Part, int]]) -> ShiftedForm:
-        at = _least(p.form for p, _ in signed)
+        at = least(p.form for p, _ in signed)
         parts = [(p.form.number, p.number, sign, p.form.seen_from(at)) for p, sign in signed]
         return self._numbered((*what, *parts), 1, at)
 
@@ -173,7 +173,8 @@ def _ordered(offsets: dict[LoopVariable, int]) -> Place:
     return tuple(sorted(offsets.items(), key=lambda x: x[0].name))
 
 
-def _least(forms: Iterable[ShiftedForm]) -> Place:
+def least(forms: Iterable[ShiftedForm]) -> Place:
+    """The least offset of each loop variable: where what is made of them stands."""
     offsets: dict[LoopVariable, int] = {}
     for form in forms:
         for v, d in form.at:

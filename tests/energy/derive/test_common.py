@@ -108,6 +108,18 @@ def test_conditions_are_computed_with_what_they_select_where_nothing_else_needs_
     assert "<" not in beside
 
 
+def test_a_dear_condition_on_several_points_is_found_in_a_single_place() -> None:
+    """A product of its derivatives asks it at several; it is stored as a byte."""
+    smooth = op.vector(*(abs(X[i, j] - X[i + a, j + b]) < w for a, b in ((0, 1), (1, 0), (0, -1), (-1, 0)))).all()
+    problem = found(r=op.where(smooth, op.vector(X[i, j] - X[i + 1, j], X[i, j] * A[i, j]), 0))
+    (func,) = problem.funcs
+    assert func.dtype == "bool"
+    assert formulas(problem)[0].count("abs") == 4
+    assert "in_bounds" not in formulas(problem)[0]
+    assert read(problem) == ["common 1[i0 - 1, i1 - 1]"]
+    assert not found(r=op.where((X[i, j] > 0) & (X[i, j] ** 3 < w * X[i, j]) & (A[i, j] > 0), X[i, j + 1], 0)).funcs
+
+
 def test_what_is_read_outside_the_grid_stays_where_it_is() -> None:
     """Outside arrays are 0, but formulas of them are not."""
     within = op.where(op.in_bounds(i, j + 1), op.exp(steep(0, 0)) + op.exp(steep(0, -1)), 0)
