@@ -26,7 +26,7 @@ from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.registry import compile_with_energy
-from optpy.scheduling.funcs import schedule_funcs
+from optpy.scheduling.funcs import schedule_funcs, with_found_funcs
 from optpy.scheduling.schedule import Given, schedule_linearised, schedule_routines
 from optpy.scheduling.sweeps import schedule_sweeps
 
@@ -64,6 +64,7 @@ def compile_problem(
         OptionError: a schedule by hand cannot be.
     """
     with _told_at(problem):
+        problem = with_found_funcs(problem)
         schedule = schedule_funcs(problem, given)
         linear = linearised_problem(problem, schedule.funcs)
         schedule = schedule_linearised(linear, schedule, target, given)

@@ -17,6 +17,7 @@ from optpy.energy.derive.vectors import candidate, vector
 from optpy.errors import DataError
 from optpy.ir import Extent, Field, Group, Hypergraph, Problem, Role, Scalar, VectorKind
 from optpy.kernels.runtime.tables import Connectivity
+from optpy.scheduling.funcs import with_found_funcs
 from optpy.solver.options import Preconditioner
 from optpy.solver.pcg import PCGScalars
 from optpy.solver.protocol import Cost, Damping, Hidden, LinearLimits, LinearStatus, LinearSummary, Rounding, Step
@@ -59,8 +60,8 @@ class CompiledProblem:
         self._graphs: Mapping[Hypergraph, Connectivity] = {}
         self._params: dict[str, float] = {}
         self._params_of_fixed = {v.key.name for v in variables(problem.fixed.values()) if isinstance(v.key, Scalar)}
-        stored_at_binding = Group.FUNCS in executor.groups  # to ask the problem takes a walk over all its expressions
-        self._data_of_funcs = data_of_stored(problem, executor.buffers.memory) if stored_at_binding else frozenset()
+        found = with_found_funcs(problem) if Group.FUNCS in executor.groups else None  # walks over all expressions
+        self._data_of_funcs = frozenset() if found is None else data_of_stored(found, executor.buffers.memory)
         self._bound_before = False
         self._at_start = True  # no step has been taken since data was bound
         self._ahead = False  # what follows the linear solve has been queued with it

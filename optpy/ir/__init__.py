@@ -37,6 +37,7 @@ from optpy.ir.leaves import (
     entries_of,
     graphs_in,
     graphs_of,
+    index_value,
     indices_of,
     slot_read,
 )
@@ -143,6 +144,7 @@ __all__ = [
     "graphs_in",
     "graphs_of",
     "in_phases",
+    "index_value",
     "indices_of",
     "is_unknown",
     "loop_variable",

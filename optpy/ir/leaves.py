@@ -10,7 +10,7 @@ from optpy.errors import Location
 from optpy.ir.fields import Field
 from optpy.ir.spaces import Extent, Hypergraph, LoopVariable
 from optpy.symbolic.affine import Affine, Divides, FloorDiv, SolutionCondition, TableEntry
-from optpy.symbolic.expr import Expr
+from optpy.symbolic.expr import Expr, linear, var
 from optpy.symbolic.traverse import variables
 
 
@@ -136,6 +136,11 @@ class Hoisted:
 
 
 Leaf = Access | Plane | InBounds | IndexCondition | IndexValue | Scalar | LocalName | Hoisted
+
+
+def index_value(index: Affine) -> Expr:
+    """The value of an index as a polynomial in those of its single atoms, so that like terms meet, however shifted."""
+    return linear(index.constant, [(c, var(IndexValue(Affine.of(a)))) for a, c in index.terms])
 
 
 def affines_of(key: object) -> tuple[Affine, ...]:

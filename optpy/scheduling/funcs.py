@@ -1,4 +1,4 @@
-"""Intermediates, ``op.Func``: inlined, or stored with their partials, whichever takes less in products with J^T J.
+"""Intermediates, named or found: inlined, or stored with their partials, whichever takes less in products with J^T J.
 
 A product at a point of the unknowns reads an intermediate at the points around it, and computes its partials anew at
 each of them, unless they are stored once for each linearisation. Counted are operations, and the numbers that have to
@@ -8,21 +8,41 @@ be brought from memory for each point, however many of its neighbours read them,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import final
 
+from optpy.energy.derive.common import FOUND, with_common_funcs
 from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
 from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
-from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
+from optpy.ir import (
+    Access,
+    Field,
+    FuncSchedule,
+    FuncStorage,
+    Problem,
+    Residual,
+    Role,
+    Schedule,
+    funcs_read,
+    is_unknown,
+)
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
+
+
+def with_found_funcs(problem: Problem) -> Problem:
+    """A problem with the intermediates that its residuals have written out in several places.
+
+    In two places none takes fewer operations than a store and a load of its values; in more, as many in all.
+    """
+    return with_common_funcs(problem, 2 * STREAM)
 
 
 def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> Schedule:
@@ -52,13 +72,22 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         decided = by_hand.get(func.name)
         if decided is None:
             decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
-        found[func.name] = decided
+        found[func.name] = replace(decided, reason=_where_found(func, problem) + decided.reason)
         if decided.storage is not FuncStorage.INLINE:
             stored.append(func)
             continue
         own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
+
+
+def _where_found(func: Field, problem: Problem) -> str:
+    """The residuals in which an intermediate is written out that the user has not named."""
+    if not func.name.startswith(FOUND):
+        return ""
+    read = [r for r in problem.with_funcs if func in funcs_read(r.linearised)]
+    places = ", ".join(f"{r.label} ({r.location})" for r in read)
+    return f"written out in {places}; "
 
 
 _TERMS = 16

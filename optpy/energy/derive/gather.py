@@ -29,6 +29,7 @@ from optpy.ir import (
     LoopVariable,
     SumLoop,
     canonical_domain,
+    index_value,
     indices_of,
     loop_variable,
     point,
@@ -149,7 +150,7 @@ def map_key(key: object, replacement: Mapping[Atom, Affine]) -> Expr:
         case InBounds():
             return in_bounds(key.index.substitute(replacement), key.dim)
         case IndexValue():
-            return var(IndexValue(key.index.substitute(replacement)))
+            return index_value(key.index.substitute(replacement))
         case IndexCondition():
             return index_condition(key, replacement)
         case _:

@@ -124,7 +124,7 @@ def rename(roots: Iterable[Expr], renaming: Renaming) -> list[Expr]:
             affine = key.index.substitute(renaming)
             return ONE if always_inside(affine, key.dim) else var(ir.InBounds(affine, key.dim))
         if isinstance(key, ir.IndexValue):
-            return var(ir.IndexValue(key.index.substitute(renaming)))
+            return ir.index_value(key.index.substitute(renaming))
         return v
 
     return map_variables(roots, leaf)

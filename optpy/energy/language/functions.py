@@ -226,9 +226,7 @@ def normalize(v: Operand) -> Expression:
 def value(index: object) -> Expression:
     """The value of an index or of a size as a number: ``op.value(i)``, ``op.value(H - 1 - i)``."""
     affine = as_affine(index, "op.value")
-    # A polynomial in the values of single loop variables and sizes, so that like terms meet.
-    number = sym.linear(affine.constant, [(c, var(ir.IndexValue(Affine.of(a)))) for a, c in affine.terms])
-    return Expression((), (number,), ir.graphs_of([affine]))
+    return Expression((), (ir.index_value(affine),), ir.graphs_of([affine]))
 
 
 def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
