@@ -109,6 +109,7 @@ from optpy.errors import (
     OptpyError,
     PrecisionWarning,
 )
+from optpy.ir.schedule import Schedule
 from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult, Status
@@ -139,6 +140,7 @@ __all__ = [
     "OptpyError",
     "Param",
     "PrecisionWarning",
+    "Schedule",
     "Session",
     "SolveOptions",
     "SolveResult",

@@ -19,7 +19,7 @@ from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
+from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, at_zero
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -58,7 +58,7 @@ def inspect(
         click.echo(_source(listing, source))
         return
     if schedule:
-        click.echo("\n".join(_schedule_lines(derived.schedule)))
+        click.echo(str(derived.schedule))
         return
     console = new_console()
     for table in (
@@ -80,13 +80,6 @@ def _source(listing: Listing, routine: str) -> str:
         names = ", ".join(listing.groups)
         raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
     return "\n\n".join(listing.functions[n] for n in listing.groups[Group.named(routine)])
-
-
-def _schedule_lines(schedule: Schedule) -> Iterator[str]:
-    """One line for each decision, and one below it for its reason."""
-    for kind, decision in schedule.decisions:
-        yield f"{kind} {decision}"
-        yield f"    {decision.reason}"
 
 
 def _print_hint(console: Console, listing: Listing) -> None:

@@ -7,7 +7,7 @@ be brought from memory for each point, however many of its neighbours read them,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import final
@@ -19,20 +19,23 @@ from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
+from optpy.scheduling.given import Given, as_schedule, check_names, decided_by
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
 
 
-def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> Schedule:
+def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     """The schedules of intermediates, each the given one, or the one that costs least.
 
     Those that read others are decided first: how often an intermediate is read depends on which of its readers are
     inlined.
+
+    Raises:
+        OptionError: a given one cannot be.
     """
-    written = given.funcs if isinstance(given, Schedule) else given
-    by_hand = {s.name: s for s in written if isinstance(s, FuncSchedule)}
+    given = as_schedule(given)
     linearised: dict[Field, LinearisedResidual] = {}
     moving: set[Field] = set()
     for func in problem.funcs:
@@ -49,7 +52,7 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         if func.is_sum:
             stored.append(func)
             continue
-        decided = by_hand.get(func.name)
+        decided = decided_by(given.funcs, FuncSchedule(func.name))
         if decided is None:
             decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
         found[func.name] = decided
@@ -58,6 +61,8 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
             continue
         own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
+    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
+    check_names(given.funcs, list(found), given, sums)
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
 
 

@@ -76,7 +76,6 @@ OTHERS: Final[dict[str, str]] = {
     "grad": "energy.jacobian(data), if it is needed", "jacobian": "energy.jacobian(data)",
     "jit": "op.compile(energy)", "vmap": "nothing: a residual runs over all its indices", "Problem": "op.Energy",
     "covariance": "energy.jacobian(data): the covariance itself is not there yet",
-    "Schedule": "nothing: schedules of one's own are not there yet",
     "Sampled": "X[i], at whole indices: arrays read at real coordinates are not there yet",
     "Pipeline": "op.Energy: pipelines of images are not there yet", "Solve": "op.solve",
     "Residual": "a keyword of op.Energy", "index": "op.indices(N)", "dim": 'op.dims("N")',

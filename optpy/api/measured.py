@@ -1,0 +1,144 @@
+"""``schedule="measured"``: the ways of storing things are tried on the user's own data, and the best is kept.
+
+What is measured are the routines that a solve runs most: one linearisation, one cost, and as many products with J^T J as
+a linear solve often takes. What was found is a text in the cache, for a problem, a precision, a device and sizes of the
+same magnitude: it is not measured again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, final
+
+from optpy.api.backend import Backend
+from optpy.api.device_choice import DeviceChoice
+from optpy.api.problem import CompiledProblem
+from optpy.api.warm_start import energy_key
+from optpy.errors import CompileError, OptionError
+from optpy.ir import Extent, Group, Problem, Schedule
+from optpy.kernels.toolchain.cache import Cache, open_cache
+from optpy.kernels.toolchain.progress import reported
+from optpy.scheduling.search import fastest
+
+SECONDS: Final = 60.0
+"""After so long no further way is tried."""
+
+PRODUCTS: Final = 20
+"""Products with J^T J for each linearisation and cost: iterations of a linear solve. By reasoning."""
+
+_ROUNDS: Final = 5
+_SHORTEST = 0.002
+"""Seconds of a run, of which the fastest of the rounds counts."""
+_MOST_REPEATS: Final = 1000
+
+_LINEARISATION: Final = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT)
+_WEIGHTS: Final = {Group.COST: 1, **dict.fromkeys(_LINEARISATION, 1), Group.PRODUCT: PRODUCTS}
+
+
+def size_class(sizes: Mapping[Extent, int], threads: int) -> str:
+    """A text that two problems share whose sizes are of the same power of two, on as many threads."""
+    return ", ".join([*(f"{d} 2**{n.bit_length()}" for d, n in sizes.items()), f"{threads} threads"])
+
+
+def measured_backend(
+    problem: Problem,
+    dtype: str,
+    choice: DeviceChoice,
+    sizes: str,
+    build: Callable[[Schedule], Backend],
+    bound: Callable[[Backend], CompiledProblem],
+) -> Backend:
+    """The problem compiled by the schedule that is kept, or by one that is measured now, and kept from now on.
+
+    Args:
+        problem: what is minimised.
+        dtype: "float32" or "float64".
+        choice: the device that it runs on.
+        sizes: see ``size_class``.
+        build: compiles it by a schedule.
+        bound: binds the user's data to it.
+
+    Raises:
+        DataError: a residual, or a derivative, is not finite at the initial values.
+    """
+    key = energy_key("schedule", problem, dtype, choice.target, choice.reason if choice.gpu else "", sizes)
+    cache = _cache() if key is not None else None
+    if key is not None and cache is not None:
+        with suppress(OptionError, OSError, UnicodeDecodeError):  # damaged: measured again
+            entry = cache.find(key)
+            if entry is not None:
+                return build(Schedule.parse(entry.library.read_text(encoding="utf-8")))
+    with reported("measuring schedules"):
+        found = _Measuring(build, bound).fastest(choice)
+    if key is not None and cache is not None:
+        _keep(cache, key, str(found))
+    return build(found)
+
+
+def _cache() -> Cache | None:
+    with suppress(CompileError):  # the compiler will raise it
+        return replace(open_cache(), library_suffix=".txt")
+    return None
+
+
+def _keep(cache: Cache, key: str, text: str) -> None:
+    with suppress(OSError), cache.workspace(key) as unfinished:
+        unfinished.library.write_text(text, encoding="utf-8")
+        cache.discard(key)
+        cache.publish(unfinished, key)
+
+
+@final
+class _Measuring:
+    """Measures schedules in turns with the best so far."""
+
+    def __init__(self, build: Callable[[Schedule], Backend], bind: Callable[[Backend], CompiledProblem]) -> None:
+        self._build, self._bind = build, bind
+        self._backends: dict[Schedule, Backend] = {}
+        self._bound: dict[Schedule, CompiledProblem] = {}
+
+    def fastest(self, choice: DeviceChoice) -> Schedule:
+        """The best schedule on a device."""
+        end = time.perf_counter() + SECONDS
+        return fastest(self._in_force, self._race, choice.target, lambda: time.perf_counter() > end)
+
+    def _in_force(self, decided: Schedule) -> Schedule:
+        backend = self._build(decided)
+        self._backends.setdefault(backend.schedule, backend)
+        return backend.schedule
+
+    def _race(self, best: Schedule, other: Schedule) -> tuple[float, float]:
+        self._bound = {s: problem for s, problem in self._bound.items() if s == best}  # memory for no more than two
+        for schedule in (best, other):
+            if schedule not in self._bound:
+                self._bound[schedule] = self._bind(self._backends[schedule])
+        return race(self._bound[best], self._bound[other])
+
+
+def race(one: CompiledProblem, other: CompiledProblem) -> tuple[float, float]:
+    """The seconds of what a solve runs most, of two compiled problems, measured in turns."""
+    both = _Runs(one), _Runs(other)
+    seconds = [tuple(runs.seconds() for runs in both) for _ in range(_ROUNDS)]
+    return min(first for first, _ in seconds), min(second for _, second in seconds)
+
+
+@final
+class _Runs:
+    """The routines that a solve runs most, each repeated until a clock can tell its time."""
+
+    def __init__(self, problem: CompiledProblem) -> None:
+        self._problem = problem
+        problem.evaluate()
+        problem.linearise()
+        self._repeats = {group: self._repeat(group) for group in _WEIGHTS if group in problem.executor.groups}
+
+    def _repeat(self, group: Group) -> int:
+        return min(max(1, int(_SHORTEST / max(self._problem.benchmark(group, 1), 1e-9))), _MOST_REPEATS)
+
+    def seconds(self) -> float:
+        """Of one linearisation, one cost and the products."""
+        run = self._problem.benchmark
+        return sum(_WEIGHTS[group] * run(group, repeat) for group, repeat in self._repeats.items())
