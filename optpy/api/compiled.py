@@ -83,9 +83,7 @@ class CompiledEnergy:
         if self._asked != "measured":
             return self.backend(self.dtype or np.float64)
         if not self._backends:
-            raise OptionError(
-                "schedule='measured' is known once data has been solved for: solver.solve(data) comes first"
-            )
+            raise OptionError("schedule='measured' is known once there was data: solver.solve(data) comes first")
         return list(self._backends.values())[-1]
 
     def backend(self, dtype: DTypeLike) -> Backend:

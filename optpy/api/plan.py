@@ -247,9 +247,9 @@ def compile(
         deterministic: on a GPU, no additions by atomics, whose order differs from run to run: residuals over graphs
             are gathered at each point instead, also where that costs more. On the CPU this is always so: the same
             bits for any number of threads.
-        schedule: "auto", by counted costs; an ``op.Schedule``, in which what is left out is as in "auto"; "measured": the
-            ways of storing things are tried on the first data of some magnitude, for up to a minute, and the fastest is
-            kept in the cache.
+        schedule: "auto", by counted costs; an ``op.Schedule``, in which what is left out is as in "auto"; "measured":
+            the ways of storing things are tried on the first data of some magnitude, for up to a minute, and the
+            fastest is kept in the cache.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large for the dtype.

@@ -97,7 +97,7 @@ class Session:
         return self._current_state().bound
 
     def _new_problem(self, bound: BoundData, arrays: Mapping[str, Any]) -> CompiledProblem:
-        problem = self._compiled.instance(self._backend, bound, thread_count(self._options.threads))
+        problem = self._compiled.instance(bound, thread_count(self._options.threads), self._backend)
         self._compiled.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         return problem

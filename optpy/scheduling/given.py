@@ -89,9 +89,9 @@ def check_names(given: Iterable[D], names: Sequence[str], schedule: Schedule, ot
         if decision.about in others:
             raise refused(schedule, decision, others[decision.about])
         close = difflib.get_close_matches(decision.about, names, n=1)
-        listed = f"there are: {', '.join(names)}" if names else f"there is no {decision.kind} to decide about"
+        listed = f"; there are: {', '.join(names)}" if names else ", nor any other here"
         cure = f"; did you mean {close[0]!r}?" if close else ""
-        raise refused(schedule, decision, f"there is no {decision.kind} {decision.about!r}; {listed}{cure}")
+        raise refused(schedule, decision, f"there is no {decision.kind} {decision.about!r}{listed}{cure}")
 
 
 def refused(schedule: Schedule, decision: Decision, why: str) -> OptionError:
