@@ -183,7 +183,7 @@ def _line(decision: Decision) -> str:
 
 
 def _parsed(said: str, reason: str) -> Decision:
-    head, colon, choice = said.rpartition(":")
+    head, colon, choice = said.rpartition(":") if ":" in said else (said, "", "")
     kind, _, name = head.strip().partition(" ")
     if kind not in _KINDS:
         close = difflib.get_close_matches(kind, _KINDS, n=1)

@@ -168,7 +168,7 @@ def _orders(
 
     def refusal(order: ChannelOrder) -> str | None:
         n = channels[order.stored]
-        return None if len(order.positions) == n else f"{order.stored} has {n} channels, not {len(order.positions)}"
+        return None if len(order.positions) == n else f"it has channels 0 to {n - 1}, each of which has one position"
 
     found = completed(counted, given.orders, given, refusal)
     asked = {x.stored for x in given.orders}
