@@ -18,7 +18,7 @@ from optpy.api.device_choice import DeviceChoice
 from optpy.api.problem import CompiledProblem
 from optpy.api.warm_start import energy_key
 from optpy.errors import CompileError, OptionError
-from optpy.ir import Extent, Group, Problem, Schedule
+from optpy.ir import Extent, Group, Problem, Schedule, Target
 from optpy.kernels.toolchain.cache import Cache, open_cache
 from optpy.kernels.toolchain.progress import reported
 from optpy.scheduling.search import fastest
@@ -34,8 +34,10 @@ _SHORTEST = 0.002
 """Seconds of a run, of which the fastest of the rounds counts."""
 _MOST_REPEATS: Final = 1000
 
-_LINEARISATION: Final = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT)
-_WEIGHTS: Final = {Group.COST: 1, **dict.fromkeys(_LINEARISATION, 1), Group.PRODUCT: PRODUCTS}
+LINEARISATION: Final = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT)
+"""What gives J^T F, and all that is stored for J^T J."""
+WEIGHTS: Final = {Group.COST: 1, **dict.fromkeys(LINEARISATION, 1), Group.PRODUCT: PRODUCTS}
+"""How often each routine counts."""
 
 
 def size_class(sizes: Mapping[Extent, int], threads: int) -> str:
@@ -72,7 +74,7 @@ def measured_backend(
             if entry is not None:
                 return build(Schedule.parse(entry.library.read_text(encoding="utf-8")))
     with reported("measuring schedules"):
-        found = _Measuring(build, bound).fastest(choice)
+        found = Measuring(build, bound, race).fastest(choice.target, SECONDS)
     if key is not None and cache is not None:
         _keep(cache, key, str(found))
     return build(found)
@@ -92,18 +94,29 @@ def _keep(cache: Cache, key: str, text: str) -> None:
 
 
 @final
-class _Measuring:
-    """Measures schedules in turns with the best so far."""
+class Measuring:
+    """Measures schedules, each beside the best so far.
 
-    def __init__(self, build: Callable[[Schedule], Backend], bind: Callable[[Backend], CompiledProblem]) -> None:
-        self._build, self._bind = build, bind
+    Args:
+        build: compiles the problem by a schedule.
+        bind: binds data to it.
+        race: the seconds of two problems.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Schedule], Backend],
+        bind: Callable[[Backend], CompiledProblem],
+        race: Callable[[CompiledProblem, CompiledProblem], tuple[float, float]],
+    ) -> None:
+        self._build, self._bind, self._race_problems = build, bind, race
         self._backends: dict[Schedule, Backend] = {}
         self._bound: dict[Schedule, CompiledProblem] = {}
 
-    def fastest(self, choice: DeviceChoice) -> Schedule:
-        """The best schedule on a device."""
-        end = time.perf_counter() + SECONDS
-        return fastest(self._in_force, self._race, choice.target, lambda: time.perf_counter() > end)
+    def fastest(self, target: Target, seconds: float) -> Schedule:
+        """The best schedule that is found; after so many seconds no further way is tried."""
+        end = time.perf_counter() + seconds
+        return fastest(self._in_force, self._race, target, lambda: time.perf_counter() > end)
 
     def _in_force(self, decided: Schedule) -> Schedule:
         backend = self._build(decided)
@@ -115,7 +128,7 @@ class _Measuring:
         for schedule in (best, other):
             if schedule not in self._bound:
                 self._bound[schedule] = self._bind(self._backends[schedule])
-        return race(self._bound[best], self._bound[other])
+        return self._race_problems(self._bound[best], self._bound[other])
 
 
 def race(one: CompiledProblem, other: CompiledProblem) -> tuple[float, float]:
@@ -138,7 +151,7 @@ class _Runs:
         self._problem = problem
         problem.evaluate()
         problem.linearise()
-        self._repeats = {group: self._repeat(group) for group in _WEIGHTS if group in problem.executor.groups}
+        self._repeats = {group: self._repeat(group) for group in WEIGHTS if group in problem.executor.groups}
 
     def _repeat(self, group: Group) -> int:
         return min(max(1, int(_SHORTEST / max(self._problem.benchmark(group, 1), 1e-9))), _MOST_REPEATS)
@@ -146,4 +159,4 @@ class _Runs:
     def seconds(self) -> float:
         """Of one linearisation, one cost and the products."""
         run = self._problem.benchmark
-        return sum(_WEIGHTS[group] * run(group, repeat) for group, repeat in self._repeats.items())
+        return sum(WEIGHTS[group] * run(group, repeat) for group, repeat in self._repeats.items())
