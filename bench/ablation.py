@@ -1,8 +1,8 @@
 """What each optimisation brings: J^T F and J^T J p with nothing, and with one more of them after the other.
 
 `python -m bench.ablation [CASE ...] [--size N]`: figure 15 of the Opt paper on the energies here. J^T F is with all
-that a linearisation stores, J^T J p a product. A table for each case; JSON and a plot in bench/results, or in `--output`.
-The time is that of the processor on one thread, the least of several runs.
+that a linearisation stores, J^T J p a product. A table for each case; JSON and a plot in bench/results, or in
+`--output`. The time is that of the processor on one thread, the least of several runs.
 
 What a schedule decides is switched off by schedules (`PLAIN`). The compiler's own passes have no public switch: they
 are replaced here by such as change nothing.

@@ -14,12 +14,13 @@ from optpy.api.backend import Listing
 from optpy.api.pipeline import Derived, derive, derive_cuda
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
+from optpy.cli.schedule_file import schedule_file_option
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, at_zero
+from optpy.ir import REAL, Access, Field, Group, Problem, Residual, Role, Routine, Schedule, at_zero
 from optpy.symbolic.affine import Affine, Atom
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
@@ -40,19 +41,30 @@ FROM_THE_RESIDUALS = (
     help='Print the generated C, or CUDA C++, of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
 @click.option(
-    "--schedule", is_flag=True, help="Print what is stored, where and in which layout, and why; nothing else."
+    "--schedule",
+    is_flag=True,
+    help="Print what is stored, where and in which layout, and why; nothing else. It can be "
+    "read back, by --schedule-file and by optpy.Schedule.parse.",
 )
+@schedule_file_option
 @click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True, help="It need not be there."
 )
 def inspect(
-    energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str, device: str
+    energy_file: Path,
+    energy_name: str | None,
+    source: str | None,
+    schedule: bool,
+    given: Schedule | None,
+    dtype: str,
+    device: str,
 ) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         problem = load_energy(energy_file, energy_name).problem
-        derived: Derived[Listing] = derive(problem, dtype) if device == "cpu" else derive_cuda(problem, dtype)
+        compiler = derive if device == "cpu" else derive_cuda
+        derived: Derived[Listing] = compiler(problem, dtype, given or Schedule())
     listing = derived.listing
     if source is not None:
         click.echo(_source(listing, source))

@@ -247,3 +247,24 @@ energy = op.Energy(reg=op.sin(X[a]) - X[b])
     first, _, reason = inspect(path, "--schedule").output.splitlines()[0].partition("  # ")
     assert first == "residual reg: inline"
     assert "additions for each edge; Jp: " in reason
+
+
+def test_a_schedule_is_taken_from_a_file(file: Path, tmp_path: Path) -> None:
+    text = tmp_path / "schedule.txt"
+    text.write_text("residual reg[0]: J  # to see it\n")
+    run = inspect(file, "--schedule", "--schedule-file", str(text))
+    assert "residual reg[0]: J  # to see it" in run.output.splitlines()
+    text.write_text(run.output)
+    assert inspect(file, "--schedule-file", str(text), "--schedule").output == run.output
+    assert "jacobian_0" in inspect(file, "--source", "jacobian", "--schedule-file", str(text)).output
+    wrong = tmp_path / "wrong.txt"
+    for content, message in (
+        (b"\nresidual rg: J", "schedule, line 2, 'residual rg: J': there is no residual 'rg'; there are: "),
+        (b"residual reg[0] J", "schedule, line 1, 'residual reg[0] J': a line is as"),
+        (b"\xff", "cannot be read as a text"),
+    ):
+        wrong.write_bytes(content)
+        inspect.cache_clear()
+        refused = inspect(file, "--schedule", "--schedule-file", str(wrong))
+        assert refused.exit_code == 1
+        assert message in refused.output
