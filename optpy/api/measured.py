@@ -35,9 +35,9 @@ _SHORTEST = 0.002
 _MOST_REPEATS: Final = 1000
 
 LINEARISATION: Final = (Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT)
-"""What gives J^T F, and all that is stored for J^T J."""
+"""J^T F, and all that is stored for J^T J."""
 WEIGHTS: Final = {Group.COST: 1, **dict.fromkeys(LINEARISATION, 1), Group.PRODUCT: PRODUCTS}
-"""How often each routine counts."""
+"""The times that each routine counts."""
 
 
 def size_class(sizes: Mapping[Extent, int], threads: int) -> str:
