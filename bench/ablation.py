@@ -118,7 +118,7 @@ STEPS: Final = (
 
 
 @contextmanager
-def _only(steps: Sequence[Step]) -> Iterator[Schedule]:
+def only(steps: Sequence[Step]) -> Iterator[Schedule]:
     """The schedule with some optimisations, within which the passes of the others are off."""
     with ExitStack() as stack:
         # No program without a pass may be kept, or found, under the name of the whole compiler's.
@@ -135,7 +135,7 @@ def measure(case: Case, size: int, dtype: str) -> Iterator[Row]:
     data = case.data(size)
     points = case.elements(data)[1 if case.unit == "edge" else 0]
     for n, step in enumerate(STEPS):
-        with _only(STEPS[: n + 1]) as schedule:
+        with only(STEPS[: n + 1]) as schedule:
             session = build(case.energy, dtype, schedule).start(data, method=case.method, threads=1)
             problem = session._problem
             problem.linearise()

@@ -71,12 +71,14 @@ class Beside:
     Attributes:
         inlined, automatic, best: seconds of a linear iteration, with its share of a linearisation and of a cost.
         differs: the decisions in which the best one differs from the automatic one.
+        tried: how many decisions there was time to try in other ways.
     """
 
     inlined: float
     automatic: float
     best: float
     differs: tuple[str, ...]
+    tried: int
 
     @property
     def verdict(self) -> str:
@@ -108,7 +110,8 @@ def measure(name: str, size: int, dtype: str, seconds: float) -> Beside:
     three = [bound(s) for s in (plain, automatic, best)]
     turns = [[_seconds(problem) / PRODUCTS for problem in three] for _ in range(_TURNS)]
     inlined, chosen, fastest = (min(times) for times in zip(*turns, strict=True))
-    return Beside(inlined, chosen, fastest if differs else chosen, differs)
+    tried = sum(d.reason.startswith("measured") for d in best.decisions)
+    return Beside(inlined, chosen, fastest if differs else chosen, differs, tried)
 
 
 def _seconds(problem: CompiledProblem) -> float:
@@ -147,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"microseconds of a linear iteration, {settings.dtype}, one thread: inlined, automatic, best")
     for name, row in rows(settings):
         times = " ".join(f"{1e6 * t:9.1f}" for t in (row.inlined, row.automatic, row.best))
-        print(f"{name:26s} {times}   {row.automatic / row.best:5.2f}  {row.verdict}", flush=True)
+        print(f"{name:26s} {times}   {row.automatic / row.best:5.2f}  {row.verdict} ({row.tried} tried)", flush=True)
         for line in row.differs:
             print(f"    {line}", flush=True)
 
