@@ -51,6 +51,11 @@ class DeviceChoice:
         return Target.DETERMINISTIC_GPU if self.deterministic else Target.GPU
 
     @property
+    def model(self) -> str:
+        """The model of a GPU; of the CPU nothing."""
+        return "" if self.gpu is None else f"{self.gpu.name} ({self.gpu.architecture})"
+
+    @property
     def xp(self) -> Any:
         """The module of the device's arrays: NumPy or CuPy."""
         return np if self.gpu is None else self.gpu.xp

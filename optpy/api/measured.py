@@ -66,7 +66,7 @@ def measured_backend(
     Raises:
         DataError: a residual, or a derivative, is not finite at the initial values.
     """
-    key = energy_key("schedule", problem, dtype, choice.target, choice.reason if choice.gpu else "", sizes)
+    key = energy_key("schedule", problem, dtype, choice.target, choice.model, sizes)
     cache = _cache() if key is not None else None
     if key is not None and cache is not None:
         with suppress(OptionError, OSError, UnicodeDecodeError):  # damaged: measured again

@@ -18,8 +18,8 @@ from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
-from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
-from optpy.scheduling.given import Given, as_schedule, check_names, decided_by
+from optpy.ir import ALL, Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
+from optpy.scheduling.given import Given, as_schedule, check_names, decided_by, refused
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
@@ -55,6 +55,9 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
         decided = decided_by(given.funcs, FuncSchedule(func.name))
         if decided is None:
             decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
+        elif decided.in_cost and decided.storage is FuncStorage.INLINE and func not in moving:
+            by_hand = next(x for x in given.funcs if x.about in (func.name, ALL))
+            raise refused(given, by_hand, f"{func.name!r} reads no unknown: with its values kept, costs read them, too")
         found[func.name] = decided
         if decided.storage is not FuncStorage.INLINE:
             stored.append(func)

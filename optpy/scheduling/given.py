@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from optpy.errors import OptionError
@@ -45,7 +46,11 @@ ASKED: Final = "as asked"
 
 
 def completed(
-    decided: Iterable[D], given: Sequence[D], schedule: Schedule, refusal: Callable[[D], str | None], **others: str
+    decided: Iterable[D],
+    given: Sequence[D],
+    schedule: Schedule,
+    refusal: Callable[[D], str | None],
+    others: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[D, ...]:
     """The decisions about all things of a kind: the user's, where there is one, or the decider's.
 
@@ -54,7 +59,7 @@ def completed(
         given: the user's.
         schedule: whose they are.
         refusal: why a thing cannot be so; None: it can.
-        **others: see ``check_names``.
+        others: see ``check_names``.
 
     Raises:
         OptionError: a thing cannot be so, or there is none of that name.

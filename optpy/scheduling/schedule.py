@@ -72,7 +72,7 @@ def schedule_residuals(
 
     decided = [found[s.residual.label] for s in sources if s.residual.label in found]
     others = {s.residual.label: _NO_CHOICE for s in sources if s.residual.label not in found}
-    return completed(decided, given.residuals, given, refusal, **others)
+    return completed(decided, given.residuals, given, refusal, others)
 
 
 _NO_CHOICE = (

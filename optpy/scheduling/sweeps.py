@@ -52,7 +52,7 @@ def schedule_sweeps(numbered: Numbered, dtype: str, target: Target, given: Sched
     gathered = conventions.symbols.interleaved
     decided = [_sweep(name, n, widest, dims in gathered) for name, (dims, n) in numbers.items()]
     others = {k.name: "its kernel touches more than its own point" for k in numbered.kernels if k.name not in numbers}
-    return completed(decided, given.sweeps, given, lambda sweep: _refusal(sweep, widest), **others)
+    return completed(decided, given.sweeps, given, lambda sweep: _refusal(sweep, widest), others)
 
 
 def _sweep(kernel: str, numbers: int, widest: int, beside_gathers: bool) -> VectorSweep:

@@ -12,8 +12,11 @@ import pytest
 
 import optpy as op
 from optpy.api import measured
+from optpy.api.compiled import CompiledEnergy
+from optpy.api.device_choice import DeviceChoice
 from optpy.api.problem import CompiledProblem
 from optpy.ir import Extent, Group
+from optpy.kernels.runtime.cuda.device import Device
 
 pytestmark = pytest.mark.native
 
@@ -57,6 +60,7 @@ def races(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
         return first, second
 
     monkeypatch.setattr(measured, "race", race)
+    monkeypatch.setattr(measured, "SECONDS", float("inf"))
     return found
 
 
@@ -142,6 +146,7 @@ def test_what_is_raced_are_the_routines_that_a_solve_runs(monkeypatch: pytest.Mo
         return float(len(group))
 
     monkeypatch.setattr(CompiledProblem, "benchmark", benchmark)
+    monkeypatch.setattr(measured, "SECONDS", float("inf"))
     solver, _ = measured_by(made(6.0))
     assert set(runs) == {Group.COST, Group.JACOBIAN, Group.GRADIENT, Group.PRODUCT}
     seconds = len("cost") + len("evalJTF") + measured.PRODUCTS * len("applyJTJ")
@@ -149,6 +154,22 @@ def test_what_is_raced_are_the_routines_that_a_solve_runs(monkeypatch: pytest.Mo
     assert smooth.choice == "inline"  # jacobian is one routine more
     assert smooth.reason.startswith(f"measured: {1e3 * seconds:.4g} ms, against ")
     assert f" {1e3 * (seconds + 8):.4g} ms J, " in smooth.reason
+
+
+@pytest.mark.deep
+@pytest.mark.emulated
+def test_on_a_gpu(gpu: Device, races: list[tuple[bool, bool]]) -> None:
+    compiled = CompiledEnergy(made(7.0).problem, DeviceChoice(gpu, "as asked"), "float64", {}, "measured")
+    solver = op.Solver(compiled)
+    solved = solver.solve(data())
+    assert races == [(False, False), (False, True), (True, True)]
+    assert next(r for r in solver.schedule.residuals if r.label == "smooth").choice == "J"
+    assert solver.schedule.sweeps
+    assert solved.cost == pytest.approx(op.solve(made(7.0), data(), device="cpu").cost, rel=1e-9)
+    races.clear()
+    again = op.Solver(CompiledEnergy(made(7.0).problem, DeviceChoice(gpu, "otherwise"), "float64", {}, "measured"))
+    again.solve(data())
+    assert (races, again.schedule) == ([], solver.schedule)
 
 
 def test_a_start_that_is_not_finite_is_the_error_of_every_solve() -> None:

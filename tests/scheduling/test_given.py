@@ -112,6 +112,7 @@ CPU, GPU = Target.CPU, Target.GPU
     ("energy", "target", "written", "message"),
     [
         (MIXED, CPU, dict(funcs={"Step": "values"}), "no func 'Step'; there are: .*; did you mean 'Steep'"),
+        (MIXED, CPU, dict(funcs={"Known": "inline, cost"}), "'Known' reads no unknown: with its values kept"),
         (MIXED, CPU, dict(residuals={"steep": "J"}), r"no residual 'steep'; there are: steep\[0\], .* mean 'steep"),
         (MIXED, CPU, dict(residuals={"edges": "scatter"}), "no atomic additions on the CPU"),
         (MIXED, Target.DETERMINISTIC_GPU, dict(residuals={"edges": "scatter"}), "deterministic"),
