@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 
 from bench.__main__ import CASES, load_case
 from bench.case import Case
+from optpy.api.problem import CompiledProblem
+from optpy.ir import Group
 
 
 def parser(program: str, doc: str | None) -> argparse.ArgumentParser:
@@ -28,3 +31,21 @@ def chosen(settings: argparse.Namespace) -> Iterator[tuple[Case, int]]:
     for name in settings.cases:
         case = load_case(name)
         yield case, min(settings.size, case.largest or settings.size)
+
+
+def processor_seconds(problem: CompiledProblem, group: Group, enough: float) -> float:
+    """Seconds of the processor for one run of a group of routines: on one thread a busy machine does not change them.
+
+    Args:
+        problem: linearised.
+        group: of its routines.
+        enough: seconds of a measurement: the group is repeated until it takes so long.
+    """
+    repeat = 1
+    while True:
+        started = time.process_time()
+        problem.benchmark(group, repeat)
+        seconds = time.process_time() - started
+        if seconds >= enough:
+            return seconds / repeat
+        repeat *= 2

@@ -71,7 +71,7 @@ def measure(method: Literal["gn", "lm"], dtype: str, preconditioner: Literal["ja
 
 def _kernels(session: Session) -> float:
     """Seconds of an iteration's kernels in native code."""
-    groups = session._compiled.backend(session._bound.dtype).groups
+    groups = session._backend.groups
     return sum(min(session.benchmark(k, REPEAT) for _ in range(5)) for k in _KERNELS if k in groups)
 
 

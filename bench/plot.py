@@ -8,6 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bench.ablation import Row
+from bench.case import Case
 from bench.race import Race
 from bench.throughput import Throughput
 
@@ -38,6 +40,23 @@ def plot_race(race: Race, path: Path) -> None:
         axes.step(seconds, [point.cost for point in curve.points], where="post", marker=".", label=curve.name)
     axes.set(xlabel="seconds", ylabel="cost", xscale="log", yscale="log")
     axes.set_title(f"{race.case}, {race.problem}")
+    _save(figure, axes, path)
+
+
+def plot_ablation(case: Case, rows: Sequence[Row], path: Path) -> None:
+    """How many times faster each optimisation makes J^T F and J^T J p, with all those before it."""
+    figure, axes = _figure()
+    names = [row.optimisation for row in reversed(rows)]
+    for shift, (name, times) in zip(
+        (0.2, -0.2),
+        {"J^T F": [row.gradient for row in rows], "J^T J p": [row.product for row in rows]}.items(),
+        strict=True,
+    ):
+        faster = [times[0] / t for t in reversed(times)]
+        axes.barh([n + shift for n in range(len(names))], faster, 0.4, label=name)
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="times faster than with nothing")
+    axes.set_title(case.name)
     _save(figure, axes, path)
 
 

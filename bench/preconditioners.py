@@ -12,16 +12,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from bench.case import Case
 from bench.decisions import chosen, parser
-from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.api.problem import CompiledProblem
 from optpy.errors import OptionError
-from optpy.ir import NormalForm, NormalSchedule, Schedule
+from optpy.ir import Schedule
 from optpy.linear.registry import options
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits
@@ -77,8 +76,7 @@ def measure(case: Case, size: int, dtype: str, *, matrix: bool = False) -> Itera
 
 def _assembled(case: Case, dtype: str) -> Schedule:
     """The schedule of a case, but for the form of J^T J."""
-    decided = derive(case.energy.problem, dtype).schedule
-    return replace(decided, normal=NormalSchedule(NormalForm.MATRIX, "by hand"))
+    return Schedule(normal="matrix")
 
 
 def _seconds(problem: CompiledProblem, limits: LinearLimits) -> tuple[float, int]:

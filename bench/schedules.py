@@ -9,13 +9,12 @@ The time is that of the processor, on one thread: so the ratios hold on a busy m
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
 from bench.case import Case
-from bench.decisions import chosen, parser
+from bench.decisions import chosen, parser, processor_seconds
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
 from optpy.energy.derive.linearised_problem import linearised_problem
@@ -72,17 +71,7 @@ def _seconds(case: Case, dtype: str, given: list[ResidualSchedule], data: dict[s
     session = build(case.energy, dtype, given).start(data, method=case.method, threads=1)
     problem = session._problem
     problem.linearise()
-    repeat, fastest = 1, float("inf")
-    for _ in range(_REPEAT):
-        while True:
-            started = time.process_time()
-            problem.benchmark(Group.PRODUCT, repeat)
-            seconds = time.process_time() - started
-            if seconds >= ENOUGH:
-                break
-            repeat *= 2
-        fastest = min(fastest, seconds / repeat)
-    return fastest
+    return min(processor_seconds(problem, Group.PRODUCT, ENOUGH) for _ in range(_REPEAT))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

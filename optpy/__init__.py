@@ -110,6 +110,7 @@ from optpy.errors import (
     OptpyError,
     PrecisionWarning,
 )
+from optpy.ir.schedule import Schedule
 from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult, Status
@@ -141,6 +142,7 @@ __all__ = [
     "Param",
     "PrecisionWarning",
     "Sampled",
+    "Schedule",
     "Session",
     "SolveOptions",
     "SolveResult",

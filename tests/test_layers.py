@@ -60,7 +60,7 @@ RULES = {
     "linear.cholesky": rule(METHOD, "numpy scipy"),
     "linear": rule(METHOD, "numpy"),
     "api": rule("own_code symbolic ir energy kernels scheduling linear solver", "numpy"),
-    "__init__": rule("own_code energy solver api"),
+    "__init__": rule("own_code ir energy solver api"),
     "__main__": rule("cli"),
     "cli": rule("symbolic ir energy kernels api", "numpy click rich"),
 }

@@ -13,7 +13,7 @@ from optpy.api.problem import CompiledProblem
 from optpy.energy.derive.routines import residual_field
 from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Extent, Group, Problem, Routine, VectorKind, loops
+from optpy.ir import Extent, Group, Problem, Routine, Schedule, VectorKind, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
@@ -97,6 +97,10 @@ class Backend(Protocol):
         """The program with its stages; derived now, if the cache had the program."""
 
     @property
+    def schedule(self) -> Schedule:
+        """All decisions, those of users included; made again now, if the cache had the program."""
+
+    @property
     def timing(self) -> CompileTiming:
         """Seconds that this precision has taken to derive and to compile so far, and whether the cache had it."""
 
@@ -116,11 +120,13 @@ class CpuBackend:
         library: the program, compiled.
         derive_seconds: the time to derive the program, or to find it in the cache.
         listed: gives the program with its stages, and derives it if it was in the cache.
+        scheduled: gives its schedule, likewise.
     """
 
     library: CpuLibrary
     derive_seconds: float
     listed: Callable[[], ProgramListing]
+    scheduled: Callable[[], Schedule]
     device: str = "cpu"
     xp: Any = np
 
@@ -135,6 +141,10 @@ class CpuBackend:
     @property
     def listing(self) -> ProgramListing:
         return self.listed()
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.scheduled()
 
     @property
     def timing(self) -> CompileTiming:
@@ -157,6 +167,7 @@ class CudaBackend:
 
     library: CudaLibrary
     derive_seconds: float
+    schedule: Schedule
     device: str = "cuda"
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 from optpy.api.pipeline import coupling_of
 from optpy.energy.language.index import describe
 from optpy.errors import OptionError
-from optpy.ir import Problem
+from optpy.ir import Problem, Target
 from optpy.kernels.runtime.cuda import available
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.linear.registry import is_for_the_cpu_only, is_sure_on_gpu, refuse_on_gpu
@@ -42,6 +42,18 @@ class DeviceChoice:
         if self.gpu is None:
             return "cpu"
         return f"cuda:{self.gpu.number}{' deterministic' if self.deterministic else ''}"
+
+    @property
+    def target(self) -> Target:
+        """The kind of processor that it is."""
+        if self.gpu is None:
+            return Target.CPU
+        return Target.DETERMINISTIC_GPU if self.deterministic else Target.GPU
+
+    @property
+    def model(self) -> str:
+        """The model of a GPU; of the CPU nothing."""
+        return "" if self.gpu is None else f"{self.gpu.name} ({self.gpu.architecture})"
 
     @property
     def xp(self) -> Any:

@@ -16,7 +16,7 @@ from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import EnergyError, OptionError
-from optpy.ir import Coupling, Problem, Schedule, Target, Uncoupled
+from optpy.ir import Coupling, Problem, Schedule, StoredValue, Target, Uncoupled
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
 from optpy.kernels.codegen.program import ProgramListing, c_program
@@ -27,7 +27,8 @@ from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
 from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.funcs import schedule_funcs, with_found_funcs
-from optpy.scheduling.schedule import Given, schedule_linearised, schedule_routines
+from optpy.scheduling.given import Given, as_schedule
+from optpy.scheduling.schedule import schedule_linearised, schedule_routines
 from optpy.scheduling.sweeps import schedule_sweeps
 
 _P = TypeVar("_P", covariant=True)
@@ -36,10 +37,18 @@ _P = TypeVar("_P", covariant=True)
 @final
 @dataclass(frozen=True, slots=True)
 class Derived(Generic[_P]):
-    """An energy before any compiler runs: its routines, their schedule, and the program printed from them."""
+    """An energy before any compiler runs.
+
+    Attributes:
+        routines: as they were derived.
+        schedule: theirs, with every decision.
+        stored: the values that it has stored, with their memory.
+        listing: the program printed from them.
+    """
 
     routines: ProblemRoutines
     schedule: Schedule
+    stored: tuple[StoredValue, ...]
     listing: _P
 
 
@@ -63,17 +72,18 @@ def compile_problem(
         EnergyError: a constant in the energy or in its derivatives is too large.
         OptionError: a schedule by hand cannot be.
     """
+    given = as_schedule(given)
     with _told_at(problem):
         problem = with_found_funcs(problem)
         schedule = schedule_funcs(problem, given)
         linear = linearised_problem(problem, schedule.funcs)
         schedule = schedule_linearised(linear, schedule, target, given)
         routines = problem_routines(problem, linear, schedule)
-        schedule = schedule_routines(routines, schedule, target, given)
-        scheduled = apply_schedule(routines.groups, schedule)
+        schedule, stored = schedule_routines(routines, schedule, target, given)
+        scheduled = apply_schedule(routines.groups, schedule, stored)
         kernels = numbered_kernels(scheduled, schedule.interleaved, schedule.padded)
         schedule = replace(schedule, sweeps=schedule_sweeps(kernels, dtype, target, given))
-        return Derived(routines, schedule, printed(kernels, routines, schedule, dtype))
+        return Derived(routines, schedule, stored, printed(kernels, routines, schedule, dtype))
 
 
 def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[ProgramListing]:
@@ -88,6 +98,15 @@ def derive_cuda(
     return compile_problem(problem, dtype, target, schedule, _cuda)
 
 
+def whole_schedule(problem: Problem, dtype: str, target: Target, given: Given = ()) -> Schedule:
+    """All decisions that follow from those by hand; the arguments are those of ``compile_problem``.
+
+    Raises:
+        EnergyError, OptionError: as ``compile_problem``.
+    """
+    return compile_problem(problem, dtype, target, given, lambda *_: None).schedule
+
+
 def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBackend:
     """Compile an energy for the CPU, or find all of it in the cache; the arguments are those of ``compile_problem``.
 
@@ -95,12 +114,13 @@ def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBacken
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    listed = functools.cache(lambda: derive(problem, dtype, schedule).listing)
-    program = kept_program(problem, dtype, schedule, lambda: listed().program)
+    given = as_schedule(schedule)
+    derived = functools.cache(lambda: derive(problem, dtype, given))
+    program = kept_program(problem, dtype, given, lambda: derived().listing.program)
     seconds = time.perf_counter() - started
     library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
     compile_with_energy(library)
-    return CpuBackend(library, seconds, listed)
+    return CpuBackend(library, seconds, lambda: derived().listing, lambda: derived().schedule)
 
 
 def cuda_backend(
@@ -112,11 +132,11 @@ def cuda_backend(
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    program = derive_cuda(problem, dtype, schedule, target).listing
+    derived = derive_cuda(problem, dtype, schedule, target)
     seconds = time.perf_counter() - started
-    library = CudaLibrary(program, device)
+    library = CudaLibrary(derived.listing, device)
     library.prepare("int")  # what the compiler refuses should be told now
-    return CudaBackend(library, seconds)
+    return CudaBackend(library, seconds, derived.schedule)
 
 
 def _c(kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: str) -> ProgramListing:

@@ -12,18 +12,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy.api.backend import Backend, CompileTiming, Listing
-from optpy.api.compiled import CompiledEnergy, build_backend
+from optpy.api.compiled import AUTO, Asked, CompiledEnergy, build_backend
 from optpy.api.device_choice import CPU, DeviceChoice, DeviceName, choose_device
 from optpy.api.session import Session
 from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.energy import Energy
 from optpy.energy.language.declarations import shape_text
 from optpy.errors import OptionError
-from optpy.ir import Group, Problem, Routine
+from optpy.ir import Group, Problem, Routine, Schedule
 from optpy.kernels.runtime.capacity import room_for
+from optpy.kernels.runtime.threads import thread_count
 from optpy.kernels.toolchain.progress import reporting
 from optpy.linear.registry import check_name
-from optpy.scheduling.schedule import Given
+from optpy.scheduling.given import Given
 from optpy.solver.options import SolveOptions
 from optpy.solver.result import SolveResult
 
@@ -31,6 +32,8 @@ DTYPES = ("float32", "float64")
 """The precisions to solve in."""
 
 Stage = Literal["routine", "loops", "source"]
+
+ScheduleOption = Literal["auto", "measured"] | Schedule
 
 
 @final
@@ -164,15 +167,26 @@ class Solver:
 
     def _start(self, request: _Request) -> Session:
         with reporting(request.options.verbose > 0):
-            self.compiled.backend(request.bound.dtype)  # now: compiling is no part of binding
+            threads = thread_count(request.options.threads)
+            self.compiled.backend_for(request.bound, threads)  # now: compiling is no part of binding
         return Session(self.compiled, request.bound, request.options, request.seconds)
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
     @property
     def _listing(self) -> Listing:
-        """The program to look at: where the data chooses the precision, that of float64, whatever data there was."""
-        return self.compiled.backend(self.compiled.dtype or np.float64).listing
+        return self.compiled.shown.listing
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule in force, with every decision and its reason: ``print(solver.schedule)``.
+
+        Where the precision follows the data, it is that in float64.
+
+        Raises:
+            OptionError: it is measured on data, of which there was none yet.
+        """
+        return self.compiled.shown.schedule
 
     @property
     def routines(self) -> dict[str, tuple[Routine, ...]]:
@@ -212,7 +226,11 @@ class Solver:
 
 
 def compile(
-    energy: Energy, device: DeviceName = "auto", dtype: DTypeLike | None = None, deterministic: bool = False
+    energy: Energy,
+    device: DeviceName = "auto",
+    dtype: DTypeLike | None = None,
+    deterministic: bool = False,
+    schedule: ScheduleOption = "auto",
 ) -> Solver:
     """Differentiate an energy, generate its routines and compile them (or find them in the cache).
 
@@ -229,16 +247,19 @@ def compile(
         deterministic: on a GPU, no additions by atomics, whose order differs from run to run: residuals over graphs
             are gathered at each point instead, also where that costs more. On the CPU this is always so: the same
             bits for any number of threads.
+        schedule: "auto", by counted costs; an ``op.Schedule``, in which what is left out is as in "auto"; "measured":
+            the ways of storing things are tried on the first data of some magnitude, for up to a minute, and the
+            fastest is kept in the cache.
 
     Raises:
         EnergyError: a constant in the energy or in its derivatives is too large for the dtype.
-        OptionError: the dtype is not supported, there is no such device, or CUDA cannot run here: with the reason.
+        OptionError: the dtype is not supported, there is no such device, or CUDA cannot run here: with the reason; or
+            the schedule has what there is not, or cannot be.
         CompileError: there is no C compiler, or a compiler fails.
     """
     name = _checked_dtype(energy, dtype)
-    solver = _solver(energy, name, choose_device(device, deterministic))
-    if name is not None:
-        solver.compiled.backend(name)
+    solver = _solver(energy, name, choose_device(device, deterministic), _checked_schedule(schedule))
+    solver.compiled.prepare()
     return solver
 
 
@@ -247,26 +268,26 @@ class CompiledCode:
     """The native code that has been compiled for an energy.
 
     Attributes:
-        backends: by the key of the device, then by dtype.
-        solvers: by the device's key and reason, and the dtype.
+        backends: by the key of the device and the schedule that is asked for, then by dtype.
+        solvers: by the device's key and reason, the dtype, and the schedule that is asked for.
     """
 
     def __init__(self) -> None:
-        self.backends: dict[str, dict[str, Backend]] = {}
-        self.solvers: dict[tuple[str, str, str | None], Solver] = {}
+        self.backends: dict[tuple[str, Asked], dict[str, Backend]] = {}
+        self.solvers: dict[tuple[str, str, str | None, Asked], Solver] = {}
 
 
 COMPILED: Final[WeakKeyDictionary[Energy, CompiledCode]] = WeakKeyDictionary()
 """Each for as long as its energy lives. A solver holds the energy's problem, not the energy: else none would die."""
 
 
-def _solver(energy: Energy, dtype: str | None, choice: DeviceChoice) -> Solver:
+def _solver(energy: Energy, dtype: str | None, choice: DeviceChoice, asked: Asked) -> Solver:
     """That which was made before, if any. "auto" and a device's name may mean the same: they share what is compiled."""
     # Each `setdefault` is one operation of a dict: threads that come at once get the same solver.
     kept = COMPILED.setdefault(energy, CompiledCode())
-    backends = kept.backends.setdefault(choice.key, {})
-    made = Solver(CompiledEnergy(energy.problem, choice, dtype, backends))
-    return kept.solvers.setdefault((choice.key, choice.reason, dtype), made)
+    backends = kept.backends.setdefault((choice.key, asked), {})
+    made = Solver(CompiledEnergy(energy.problem, choice, dtype, backends, asked))
+    return kept.solvers.setdefault((choice.key, choice.reason, dtype, asked), made)
 
 
 def solve(
@@ -275,6 +296,7 @@ def solve(
     device: DeviceName = "auto",
     dtype: DTypeLike | None = None,
     deterministic: bool = False,
+    schedule: ScheduleOption = "auto",
     **options: Any,
 ) -> SolveResult:
     """Minimise ``cost = 1/2 sum of squares of all residuals`` over the unknowns, from their values in the data.
@@ -284,7 +306,7 @@ def solve(
     Args:
         energy: what to minimise.
         data: name to array for every unknown and array, name to number for every param. Never modified.
-        device, dtype, deterministic: see ``compile``.
+        device, dtype, deterministic, schedule: see ``compile``.
         **options: see ``op.SolveOptions``.
 
     Returns:
@@ -295,12 +317,12 @@ def solve(
         DataError: the data does not fit the energy, or a residual, or a derivative, is not finite at the start.
         EnergyError, OptionError, CompileError: see ``compile``; also an option that is unknown or out of range.
     """
-    name = _checked_dtype(energy, dtype)
+    name, asked = _checked_dtype(energy, dtype), _checked_schedule(schedule)
     choice = choose_device(device, deterministic, options.get("preconditioner"), energy.problem)
     # Before compiling, which takes seconds: a mistake in the data should be found at once.
     with choice.current():
         request = _Request.of(energy.problem, data, name, options, choice.xp)
-    return _solver(energy, name, choice)._solve(request)
+    return _solver(energy, name, choice, asked)._solve(request)
 
 
 def build(energy: Energy, dtype: str, schedule: Given = (), choice: DeviceChoice = CPU) -> Solver:
@@ -324,6 +346,18 @@ def _checked_dtype(energy: Energy, dtype: DTypeLike | None) -> str | None:
     if not isinstance(energy, Energy):
         raise TypeError(f"an op.Energy is needed, not {type(energy).__name__}")
     return None if dtype is None else _real_dtype(dtype)
+
+
+def _checked_schedule(schedule: object) -> Asked:
+    """The schedule that is asked for, if it is one."""
+    if isinstance(schedule, Schedule):
+        return schedule
+    if schedule == "measured":
+        return "measured"
+    if schedule != "auto":
+        cure = "; a text is read by op.Schedule.parse(text)" if isinstance(schedule, str) else ""
+        raise OptionError(f"'schedule' must be 'auto', 'measured' or an op.Schedule, not {schedule!r}{cure}")
+    return AUTO
 
 
 def _real_dtype(dtype: DTypeLike) -> str:

@@ -61,6 +61,7 @@ class Session:
         self._why_ended = ""
         self._depth = 0  # of calls in the callbacks of others
         with self._running():
+            self._backend = compiled.backend_for(bound, thread_count(options.threads))
             problem = self._new_problem(bound, bound.arrays)
             compiling = problem.prepare(damped=self._options.method == "lm")
             self._state: _State | None = self._new_state(bound, problem, options)
@@ -96,7 +97,7 @@ class Session:
         return self._current_state().bound
 
     def _new_problem(self, bound: BoundData, arrays: Mapping[str, Any]) -> CompiledProblem:
-        problem = self._compiled.instance(bound, thread_count(self._options.threads))
+        problem = self._compiled.instance(bound, thread_count(self._options.threads), self._backend)
         self._compiled.bind(problem, bound, arrays)
         problem.set_preconditioner(self._options.preconditioner)
         return problem
@@ -293,7 +294,7 @@ class Session:
         """
         with self._running():
             summary = self._minimizer.summary()
-            compiling = self._compiled.backend(self._bound.dtype).timing
+            compiling = self._backend.timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
             timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
             return summary.result(self._copy_all(), timing, self._compiled.device, self._options, self._facts())
@@ -334,7 +335,7 @@ class Session:
             seconds = self._problem.benchmark_pcg(repeat)
             self._problem.set_preconditioner(options.preconditioner)
             return seconds
-        groups = self._compiled.backend(self._bound.dtype).groups
+        groups = self._backend.groups
         if routine not in groups:
             raise OptionError(f"no routine {routine!r}; there are: pcg, {', '.join(sorted(groups))}")
         return self._problem.benchmark(Group.named(routine), repeat)

@@ -28,16 +28,15 @@ import numpy as np
 from optpy import own_code
 from optpy.energy.language.naming import shown
 from optpy.errors import CompileError, Location
-from optpy.ir import Field, Hypergraph, Problem, Target, tangent
+from optpy.ir import Field, Hypergraph, Problem, Schedule, Target, tangent
 from optpy.kernels.codegen.program import Program
 from optpy.kernels.toolchain.cache import Cache, make_key, open_cache
 from optpy.kernels.toolchain.toolchain import processor_identity
-from optpy.scheduling.schedule import Given
 from optpy.symbolic.expr import Call, Const, Expr, Product, Sum, Var
 from optpy.symbolic.order import topological
 
 
-def kept_program(problem: Problem, dtype: str, given: Given, derived: Callable[[], Program]) -> Program:
+def kept_program(problem: Problem, dtype: str, given: Schedule, derived: Callable[[], Program]) -> Program:
     """The program of a problem for the CPU: the one that is kept in the cache, or a new one, which is kept from now on.
 
     Args:
@@ -60,7 +59,7 @@ def kept_program(problem: Problem, dtype: str, given: Given, derived: Callable[[
     return found
 
 
-def program_key(problem: Problem, dtype: str, given: Given = ()) -> str | None:
+def program_key(problem: Problem, dtype: str, given: Schedule | None = None) -> str | None:
     """The name under which the cache keeps the program of a problem for the CPU.
 
     Problems have one key only if their programs are the same. Lines of files are no part of it.
@@ -69,17 +68,31 @@ def program_key(problem: Problem, dtype: str, given: Given = ()) -> str | None:
         None where the program may depend on what cannot be told: on classes that are not optpy's, or on a version of
         optpy's code that is no longer the one on disk.
     """
+    return energy_key("program", problem, dtype, Target.CPU, given or Schedule())
+
+
+def energy_key(name: str, problem: Problem, *more: object) -> str | None:
+    """The name under which the cache keeps what follows from a problem, and from more, on this machine.
+
+    Args:
+        name: of the kind of thing.
+        problem: what is minimised.
+        *more: numbers, texts, or records of optpy's.
+
+    Returns:
+        None, as ``program_key``.
+    """
     code = own_code.fingerprint()
     if code is None:
         return None
     digests = _StructureDigests()
     try:
-        made_of = digests.of((_written(problem), dtype, Target.CPU, given))
+        made_of = digests.of((_written(problem), *more))
     except TypeError:
         return None
     # The machine and NumPy: constants are folded by its functions, whose last digit may differ.
     machine = (sys.version, np.__version__, sys.platform, processor_identity())
-    return make_key("program", made_of.hex(), code, *machine)
+    return make_key(name, made_of.hex(), code, *machine)
 
 
 def _written(problem: Problem) -> tuple[Any, ...]:

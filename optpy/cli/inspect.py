@@ -14,6 +14,7 @@ from optpy.api.backend import Listing
 from optpy.api.pipeline import Derived, derive, derive_cuda
 from optpy.api.plan import DTYPES
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
+from optpy.cli.schedule_file import schedule_file_option
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
@@ -40,25 +41,36 @@ FROM_THE_RESIDUALS = (
     help='Print the generated C, or CUDA C++, of one routine, such as applyJTJ, or of "all", and nothing else.',
 )
 @click.option(
-    "--schedule", is_flag=True, help="Print what is stored, where and in which layout, and why; nothing else."
+    "--schedule",
+    is_flag=True,
+    help="Print what is stored, where and in which layout, and why; nothing else. It can be "
+    "read back, by --schedule-file and by optpy.Schedule.parse.",
 )
+@schedule_file_option
 @click.option("--dtype", type=click.Choice(DTYPES), default="float64", show_default=True)
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True, help="It need not be there."
 )
 def inspect(
-    energy_file: Path, energy_name: str | None, source: str | None, schedule: bool, dtype: str, device: str
+    energy_file: Path,
+    energy_name: str | None,
+    source: str | None,
+    schedule: bool,
+    given: Schedule | None,
+    dtype: str,
+    device: str,
 ) -> None:
     """Show terms, unknowns, stencils and operation counts of the energy in ENERGY_FILE. Compiles nothing."""
     with clear_errors():
         problem = load_energy(energy_file, energy_name).problem
-        derived: Derived[Listing] = derive(problem, dtype) if device == "cpu" else derive_cuda(problem, dtype)
+        compiler = derive if device == "cpu" else derive_cuda
+        derived: Derived[Listing] = compiler(problem, dtype, given or Schedule())
     listing = derived.listing
     if source is not None:
         click.echo(_source(listing, source))
         return
     if schedule:
-        click.echo("\n".join(_schedule_lines(derived.schedule)))
+        click.echo(str(derived.schedule))
         return
     console = new_console()
     for table in (
@@ -80,13 +92,6 @@ def _source(listing: Listing, routine: str) -> str:
         names = ", ".join(listing.groups)
         raise click.BadParameter(f"there is no routine {routine!r}; there are: {names}, all", param_hint="--source")
     return "\n\n".join(listing.functions[n] for n in listing.groups[Group.named(routine)])
-
-
-def _schedule_lines(schedule: Schedule) -> Iterator[str]:
-    """One line for each decision, and one below it for its reason."""
-    for kind, decision in schedule.decisions:
-        yield f"{kind} {decision}"
-        yield f"    {decision.reason}"
 
 
 def _print_hint(console: Console, listing: Listing) -> None:

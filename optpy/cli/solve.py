@@ -14,6 +14,7 @@ from optpy.api.plan import DTYPES
 from optpy.cli.array_file import read_data, write_arrays
 from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energy
 from optpy.cli.output_file import OutputFile
+from optpy.cli.schedule_file import schedule_file_option
 
 NOT_CONVERGED = 3
 """The exit status; 1 is an error's, and 2 is click's for a command line that is wrong."""
@@ -40,6 +41,7 @@ NOT_CONVERGED = 3
     "--dtype", type=click.Choice(DTYPES), help="Of the solve.  [default: what holds the unknowns in the data]"
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@schedule_file_option
 @click.option(
     "--option",
     "assignments",
@@ -58,6 +60,7 @@ def solve(
     method: str | None,
     dtype: str | None,
     device: Literal["auto", "cpu", "cuda"],
+    given: optpy.Schedule | None,
     assignments: Sequence[str],
     quiet: bool,
 ) -> None:
@@ -78,7 +81,7 @@ def solve(
     with clear_errors():
         data = read_data(data_file)
         energy = load_energy(energy_file, energy_name)
-        result = optpy.solve(energy, data, device=device, dtype=dtype, **options)
+        result = optpy.solve(energy, data, device=device, dtype=dtype, schedule=given or "auto", **options)
     write_arrays(out_file, result.x)
     if not quiet:
         report = result.report(table=options["verbose"] != 2)  # then the lines are there already
@@ -98,7 +101,7 @@ def _parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{assignment!r} is not NAME=VALUE", param_hint="--option")
-        if name in ("energy", "data", "device", "dtype"):
+        if name in ("energy", "data", "device", "dtype", "schedule"):
             raise click.BadParameter(f"{name} is no option of the solver", param_hint="--option")
         if name in options:
             raise click.BadParameter(f"{name} is given twice", param_hint="--option")

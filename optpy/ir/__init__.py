@@ -5,10 +5,27 @@ index space that store values into fields and add up sums. ``kernels/`` turns ro
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs), ``fields`` (arrays over them, the solver's vectors),
 ``leaves`` (what expressions read of them), ``residual`` and ``problem`` (what is minimised), ``routine`` (what is
-computed), ``group`` (when, and where), ``schedule`` (what is stored, and how), ``matrix`` (what is known of J^T J).
+computed), ``group`` (when, and where), ``decisions`` and ``schedule`` (what is stored, and how),
+``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.decisions import (
+    ALL,
+    NORMAL,
+    ChannelOrder,
+    Decision,
+    FuncSchedule,
+    FuncStorage,
+    GridLayout,
+    NormalForm,
+    NormalSchedule,
+    ResidualSchedule,
+    Split,
+    Target,
+    ValueSchedule,
+    VectorSweep,
+)
 from optpy.ir.fields import (
     DTYPES,
     REAL,
@@ -46,21 +63,7 @@ from optpy.ir.points import Bindings, Slab, slabs
 from optpy.ir.problem import Problem, Scale, funcs_read
 from optpy.ir.residual import Residual
 from optpy.ir.routine import Assignment, AtomicAdd, LocalSum, Reduce, Routine, in_phases, verify
-from optpy.ir.schedule import (
-    ChannelOrder,
-    Decision,
-    FuncSchedule,
-    FuncStorage,
-    GridLayout,
-    NormalForm,
-    NormalSchedule,
-    ResidualSchedule,
-    Schedule,
-    Split,
-    StoredValue,
-    Target,
-    VectorSweep,
-)
+from optpy.ir.schedule import Schedule, StoredValue
 from optpy.ir.spaces import (
     Domain,
     Extent,
@@ -75,8 +78,10 @@ from optpy.ir.spaces import (
 )
 
 __all__ = [
+    "ALL",
     "DTYPES",
     "LATE",
+    "NORMAL",
     "REAL",
     "VECTOR_UPDATES",
     "Access",
@@ -130,6 +135,7 @@ __all__ = [
     "Target",
     "Task",
     "Uncoupled",
+    "ValueSchedule",
     "Vector",
     "VectorKind",
     "VectorSweep",

@@ -1,274 +1,152 @@
 """The schedule of an energy's routines: what is stored, where it is computed and how it lies in memory.
 
-Every decision comes with its reason. ``str(schedule)`` prints one line for each, with the reason as a comment.
+``str(schedule)`` prints one line for each decision, with its reason as a comment, and ``Schedule.parse`` reads it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
-from typing import final
+from typing import Any, Final, Self, TypeVar, final
 
-from optpy.ir.fields import Field
+from optpy.errors import OptionError
+from optpy.ir.decisions import (
+    NORMAL,
+    ChannelOrder,
+    Decision,
+    FuncSchedule,
+    GridLayout,
+    NormalSchedule,
+    ResidualSchedule,
+    Split,
+    ValueSchedule,
+    VectorSweep,
+)
 from optpy.ir.leaves import Access
 from optpy.ir.spaces import Extent
 from optpy.symbolic.expr import Expr
 
+WrittenChoice = str | int | Sequence[str | int]
+"""The words of a decision: one text with commas, or one by one."""
 
-@final
-class Target(Enum):
-    """The kind of processor that routines are scheduled for."""
-
-    CPU = "cpu"
-    GPU = "gpu"
-    """Points may add to one element by atomic additions, in whatever order."""
-    DETERMINISTIC_GPU = "deterministic gpu"
-    """Without atomic additions, so that every run gives the same bits."""
-
-    @property
-    def gpu(self) -> bool:
-        """Whether it is a GPU."""
-        return self is not Target.CPU
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ResidualSchedule:
-    """The way in which a residual, over the edges of a graph or the points of a grid, enters products with J^T J.
-
-    Attributes:
-        label: of the residual.
-        jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
-        product: whether J p is stored for each edge or point, in every product with J^T J.
-        scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
-        reason: a sentence with the counted costs.
-    """
-
-    label: str
-    jacobian: bool = False
-    product: bool = False
-    scatter: bool = False
-    reason: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        if self.scatter and self.product:
-            raise ValueError(f"{self.label}: an edge that scatters computes J p once; storing it serves nothing")
-
-    def __str__(self) -> str:
-        stored = [name for name, kept in (("J", self.jacobian), ("J p", self.product)) if kept]
-        way = "scatter" if self.scatter else "gather"
-        return f"{self.label}: {way}, {' and '.join(stored) or 'nothing'} stored"
-
-
-@final
-class FuncStorage(StrEnum):
-    """The part of an intermediate that is kept in memory at the points of its grid."""
-
-    INLINE = "inline"
-    """Nothing: its formula stands wherever it is read."""
-    VALUES = "values"
-    """Its values."""
-    PARTIALS = "values and partials"
-    """Its values, and its derivatives with respect to the unknowns that it reads."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FuncSchedule:
-    """The memory of an intermediate, ``op.Func``.
-
-    Attributes:
-        name: of the intermediate.
-        storage: what is kept at each linearisation; of one that reads no unknown, whenever its data change.
-        in_cost: whether a pass of its own stores its values before a cost is summed.
-        reason: a sentence with the counted costs.
-    """
-
-    name: str
-    storage: FuncStorage = FuncStorage.INLINE
-    in_cost: bool = False
-    reason: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.storage}; in the cost {'stored' if self.in_cost else 'inline'}"
-
-
-@final
-class NormalForm(Enum):
-    """The form in which J^T J is there for preconditioners that take more of it than its diagonal, or its blocks."""
-
-    LEVELS = "matrix-free, with coarser levels of the grid below it"
-    MATRIX = "assembled as a sparse matrix"
-    PRODUCTS = "in no form but its products"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class NormalSchedule:
-    """The form of J^T J.
-
-    Attributes:
-        form: for which routines are derived. Which preconditioner takes it, and when, is known once there is data.
-        reason: a sentence.
-    """
-
-    form: NormalForm
-    reason: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"J^T J: {self.form.value}"
+D = TypeVar("D", bound=Decision)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """An expression that is computed once for each linearisation.
+    """An expression that is computed once for each linearisation, as a schedule has decided.
 
     Attributes:
         value: the expression at its own point, over ``canonical_domain(memory.field.dims)``.
         memory: the channel that holds it, at the same point.
         readers: names of the routines that read it in place of computing it.
-        reason: a sentence with the counted costs.
     """
 
     value: Expr
     memory: Access
     readers: tuple[str, ...]
-    reason: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.memory} = {self.value!r}"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A routine over a grid whose sums over edges get a pass of their own.
-
-    Attributes:
-        routine: its name.
-        reason: a sentence.
-    """
-
-    routine: str
-    reason: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.routine}: sums over edges in a pass of their own"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class GridLayout:
-    """The order of channels and points in the memory of all fields on a grid.
-
-    The padding of rows and planes is no decision of a schedule: it follows from their lengths, which are known when
-    data is bound (``Layout`` in ``kernels/codegen/layout.py``).
-
-    Attributes:
-        dims: of the grid.
-        interleaved: whether the channels of a point stand side by side; else each channel is a plane.
-        padded: whether a GPU pads the points of what graphs read to whole vector loads.
-        reason: a sentence.
-    """
-
-    dims: tuple[Extent, ...]
-    interleaved: bool
-    padded: bool = False
-    reason: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        if self.padded and not self.interleaved:
-            raise ValueError(f"{self}: where channels are planes, points have no padding")
-
-    def __str__(self) -> str:
-        order = "interleaved" if self.interleaved else "planar"
-        return f"({', '.join(map(str, self.dims))}): {order}{', points padded' if self.padded else ''}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ChannelOrder:
-    """The position of each channel of a stored field among the channels of a point.
-
-    Attributes:
-        stored: the field.
-        positions: of channel 0, 1, ... in the order in which expressions were met: a permutation.
-        reason: a sentence.
-    """
-
-    stored: Field
-    positions: tuple[int, ...]
-    reason: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.stored}: channels at {' '.join(map(str, self.positions))}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class VectorSweep:
-    """A kernel on a GPU that touches nothing but its own point, and whose threads take several neighbouring points.
-
-    Attributes:
-        routine: its name.
-        points: that a thread takes at a time, each number of theirs by one vector load or store.
-        reason: a sentence with the counted numbers.
-    """
-
-    routine: str
-    points: int
-    reason: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.routine}: {self.points} point{'s' if self.points > 1 else ''} at a time"
-
-
-Decision = (
-    FuncSchedule | ResidualSchedule | NormalSchedule | StoredValue | Split | GridLayout | ChannelOrder | VectorSweep
-)
-
-
-@final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Schedule:
-    """All decisions for an energy on one target.
+    """Decisions on what is kept in memory, and how; those that are left out are made by optpy, by counted costs.
 
-    Attributes:
-        funcs: for each intermediate.
-        residuals: for each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
-        normal: the form of J^T J; None, of a schedule by hand: it is decided.
-        values: that are stored at each linearisation.
-        splits: of the routines that have sums over edges on grids.
-        layouts: of each grid; those that are not named are planar.
-        orders: of channels that are not kept in the order in which expressions were met.
-        sweeps: of what touches its own points alone on a GPU; what is not named takes one point at a time.
+    Each argument maps names to choices. The name ``"*"`` stands for all that have no decision of their own, so that
+    ``values={"*": "recomputed"}`` switches an optimisation off. ``solver.schedule`` has every name that there is; its
+    text, or lines of it, are a schedule, too: ``op.Schedule.parse(text)``.
+
+    Args:
+        funcs: for each ``op.Func``: "inline"; "values", kept; or "partials", values and derivatives kept. With "cost",
+            as in "partials, cost", a pass of its own stores it before a cost is summed, too.
+        residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp". On
+            a GPU an edge may "scatter", with or without "J": it adds to its vertices by atomic additions.
+        normal: J^T J as coarser "levels" of its grid, an assembled "matrix", or no more than its "products".
+        values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".
+        splits: of routines with sums over edges on a grid: the sums "apart" in a pass of their own, or "together".
+        layouts: of the grids of dims, as ``("H", "W")``: channels "planar" or "interleaved"; on a GPU also
+            "interleaved, padded".
+        orders: of stored fields: the position of each channel.
+        sweeps: of kernels of a GPU: 1, 2 or 4 points for a thread at a time.
+
+    Raises:
+        OptionError: a choice is none, or two decisions are about one thing.
     """
 
     funcs: tuple[FuncSchedule, ...] = ()
     residuals: tuple[ResidualSchedule, ...] = ()
     normal: NormalSchedule | None = None
-    values: tuple[StoredValue, ...] = ()
+    values: tuple[ValueSchedule, ...] = ()
     splits: tuple[Split, ...] = ()
     layouts: tuple[GridLayout, ...] = ()
     orders: tuple[ChannelOrder, ...] = ()
     sweeps: tuple[VectorSweep, ...] = ()
+    lines: Mapping[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
+
+    def __init__(
+        self,
+        funcs: Mapping[Any, WrittenChoice] | Iterable[FuncSchedule] = (),
+        residuals: Mapping[Any, WrittenChoice] | Iterable[ResidualSchedule] = (),
+        normal: WrittenChoice | NormalSchedule | None = None,
+        values: Mapping[Any, WrittenChoice] | Iterable[ValueSchedule] = (),
+        splits: Mapping[Any, WrittenChoice] | Iterable[Split] = (),
+        layouts: Mapping[Any, WrittenChoice] | Iterable[GridLayout] = (),
+        orders: Mapping[Any, WrittenChoice] | Iterable[ChannelOrder] = (),
+        sweeps: Mapping[Any, WrittenChoice] | Iterable[VectorSweep] = (),
+        lines: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
+        given = funcs, residuals, values, splits, layouts, orders, sweeps
+        for name, kind, decisions in zip(_GROUPS, _GROUPS.values(), given, strict=True):
+            object.__setattr__(self, name, _records(name, kind, decisions))
+        if normal is not None and not isinstance(normal, NormalSchedule):
+            normal = _read(NormalSchedule, NORMAL, _words("normal", normal), "")
+        object.__setattr__(self, "normal", normal)
+        object.__setattr__(self, "lines", dict(lines or {}))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The schedule that a text says, a line for each decision: ``residual reg: J, Jp  # why``.
+
+        Raises:
+            OptionError: a line says nothing that a schedule could; its number and text are in the message.
+        """
+        found: dict[type[Decision], list[Decision]] = {kind: [] for kind in _ALL_KINDS}
+        lines: dict[tuple[str, str], int] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            said, _, reason = line.partition("#")
+            if not said.strip():
+                continue
+            try:
+                decision = _parsed(said.strip(), reason.strip())
+                earlier = lines.setdefault((decision.kind, decision.about), number)
+                if earlier != number:
+                    raise OptionError(f"line {earlier} has decided that already")
+            except OptionError as error:
+                raise OptionError(f"schedule, line {number}, {said.strip()!r}: {error}") from None
+            found[type(decision)].append(decision)
+        groups: dict[str, Any] = {name: tuple(found[kind]) for name, kind in _GROUPS.items()}
+        groups["normal"] = next(iter(found[NormalSchedule]), None)
+        return cls(**groups, lines=lines)
 
     @property
-    def decisions(self) -> Iterator[tuple[str, Decision]]:
-        """All decisions, each with the kind of thing that it is about."""
-        kinds: tuple[tuple[str, tuple[Decision, ...]], ...] = (
-            ("func", self.funcs),
-            ("residual", self.residuals),
-            ("normal", () if self.normal is None else (self.normal,)),
-            ("value", self.values),
-            ("split", self.splits),
-            ("layout", self.layouts),
-            ("order", self.orders),
-            ("sweep", self.sweeps),
-        )
-        return ((kind, decision) for kind, group in kinds for decision in group)
+    def decisions(self) -> Iterator[Decision]:
+        """All decisions, in the order in which they are printed."""
+        yield from self.funcs
+        yield from self.residuals
+        if self.normal is not None:
+            yield self.normal
+        for group in (self.values, self.splits, self.layouts, self.orders, self.sweeps):
+            yield from group
+
+    def place_of(self, decision: Decision) -> str:
+        """Words for an error message: where a decision was written, and its text."""
+        line = self.lines.get((decision.kind, decision.about))
+        return f"schedule{'' if line is None else f', line {line}'}, '{decision.kind} {decision}'"
 
     @property
     def interleaved(self) -> frozenset[tuple[Extent, ...]]:
@@ -281,4 +159,80 @@ class Schedule:
         return frozenset(x.dims for x in self.layouts if x.padded)
 
     def __str__(self) -> str:
-        return "\n".join(f"{kind} {decision}  # {decision.reason}" for kind, decision in self.decisions)
+        return "\n".join(map(_line, self.decisions))
+
+
+_GROUPS: Final[dict[str, type[Decision]]] = {
+    "funcs": FuncSchedule,
+    "residuals": ResidualSchedule,
+    "values": ValueSchedule,
+    "splits": Split,
+    "layouts": GridLayout,
+    "orders": ChannelOrder,
+    "sweeps": VectorSweep,
+}
+"""The attributes of a schedule that have a decision for each name."""
+
+_ALL_KINDS: Final[tuple[type[Decision], ...]] = (*_GROUPS.values(), NormalSchedule)
+_KINDS: Final = {kind.kind: kind for kind in _ALL_KINDS}
+
+
+def _line(decision: Decision) -> str:
+    reason = " ".join(decision.reason.split())
+    return f"{decision.kind} {decision}{f'  # {reason}' if reason else ''}"
+
+
+def _parsed(said: str, reason: str) -> Decision:
+    head, colon, choice = said.rpartition(":") if ":" in said else (said, "", "")
+    kind, _, name = head.strip().partition(" ")
+    if kind not in _KINDS:
+        close = difflib.get_close_matches(kind, _KINDS, n=1)
+        cure = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_KINDS)}"
+        raise OptionError(f"no decision is about a {kind or said!r}; {cure}")
+    if not colon or not name.strip():
+        raise OptionError(f"a line is as '{kind} NAME: CHOICE', where CHOICE is {_KINDS[kind].words}")
+    return _KINDS[kind].read(name.strip(), _words(kind, choice), reason)
+
+
+def _records(group: str, kind: type[D], given: object) -> tuple[D, ...]:
+    """The decisions of one kind, from a mapping of names to choices, or as they are."""
+    found: tuple[Any, ...] = (given,)
+    if isinstance(given, Mapping):
+        found = tuple(_read(kind, _name(name), _words(group, choice), "") for name, choice in given.items())
+    elif isinstance(given, Iterable) and not isinstance(given, str):
+        found = tuple(given)
+    if not all(isinstance(decision, kind) for decision in found):
+        raise OptionError(f"schedule: '{group}' maps names to choices, as in {group}={{'NAME': '...'}}, not {given!r}")
+    names = [decision.about for decision in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"schedule: '{group}' decides twice about {twice!r}")
+    return found
+
+
+def _read(kind: type[D], name: str, choice: Sequence[str], reason: str) -> D:
+    try:
+        return kind.read(name, choice, reason)
+    except OptionError as error:
+        raise OptionError(f"schedule, '{kind.kind} {name}: {', '.join(choice)}': {error}") from None
+
+
+def _name(name: object) -> str:
+    """The name of a thing that is given by a text, by its declaration, or, of a grid, by a tuple of its dims."""
+    if isinstance(name, tuple):
+        return f"({', '.join(map(_name, name))})"
+    return name.strip() if isinstance(name, str) else str(getattr(name, "name", name))
+
+
+def _words(group: str, choice: object) -> list[str]:
+    """The words of a choice."""
+    match choice:
+        case str():
+            return [word.strip() for word in choice.split(",") if word.strip()]
+        case bool():
+            pass
+        case int():
+            return [str(choice)]
+        case list() | tuple():
+            return [word for part in choice for word in _words(group, part)]
+    raise OptionError(f"schedule: a choice of '{group}' is a text, such as 'inline', not {choice!r}")

@@ -7,7 +7,7 @@ be brought from memory for each point, however many of its neighbours read them,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import final
@@ -20,6 +20,7 @@ from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import (
+    ALL,
     Access,
     Field,
     FuncSchedule,
@@ -31,6 +32,7 @@ from optpy.ir import (
     funcs_read,
     is_unknown,
 )
+from optpy.scheduling.given import Given, as_schedule, check_names, decided_by, refused
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
@@ -45,14 +47,16 @@ def with_found_funcs(problem: Problem) -> Problem:
     return with_common_funcs(problem, 2 * STREAM)
 
 
-def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) -> Schedule:
+def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     """The schedules of intermediates, each the given one, or the one that costs least.
 
     Those that read others are decided first: how often an intermediate is read depends on which of its readers are
     inlined.
+
+    Raises:
+        OptionError: a given one cannot be.
     """
-    written = given.funcs if isinstance(given, Schedule) else given
-    by_hand = {s.name: s for s in written if isinstance(s, FuncSchedule)}
+    given = as_schedule(given)
     linearised: dict[Field, LinearisedResidual] = {}
     moving: set[Field] = set()
     for func in problem.funcs:
@@ -69,15 +73,20 @@ def schedule_funcs(problem: Problem, given: Schedule | Sequence[object] = ()) ->
         if func.is_sum:
             stored.append(func)
             continue
-        decided = by_hand.get(func.name)
+        decided = decided_by(given.funcs, FuncSchedule(func.name))
         if decided is None:
             decided = _cheapest(func, linearised[func], func in moving, _Reads.of(func, problem, inlined, stored))
+        elif decided.in_cost and decided.storage is FuncStorage.INLINE and func not in moving:
+            by_hand = next(x for x in given.funcs if x.about in (func.name, ALL))
+            raise refused(given, by_hand, f"{func.name!r} reads no unknown: with its values kept, costs read them, too")
         found[func.name] = replace(decided, reason=_where_found(func, problem) + decided.reason)
         if decided.storage is not FuncStorage.INLINE:
             stored.append(func)
             continue
         own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
+    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
+    check_names(given.funcs, list(found), given, sums)
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
 
 

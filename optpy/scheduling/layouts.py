@@ -67,14 +67,13 @@ def channel_orders(groups: Mapping[Group, Sequence[Routine]]) -> tuple[ChannelOr
         for f, channels in (x for r in found for roots in _bodies(r) for x in _channels_read(roots)):
             if f in stored:
                 together[f][channels] = together[f].get(channels, False) or group.task is Task.PRODUCT
-    orders = (_order(f, together[f]) for f in sorted(stored, key=str))
-    return tuple(x for x in orders if list(x.positions) != sorted(x.positions))
+    return tuple(_order(f, together[f]) for f in sorted(stored, key=str))
 
 
 def _order(f: Field, sets: Mapping[frozenset[int], bool]) -> ChannelOrder:
     smallest = min([r for r, product in sets.items() if product] or sets, key=len, default=frozenset())
     reason = f"vector loads bring the {len(smallest)} channels that are read together first"
-    return ChannelOrder(f, tuple(_positions(f.channels, sets)), reason)
+    return ChannelOrder(f.name, tuple(_positions(f.channels, sets)), reason)
 
 
 def _bodies(routine: Routine) -> Iterator[Sequence[Expr]]:

@@ -11,18 +11,18 @@ when data is bound, and decided by ``linear/choice.py`` and the records of ``lin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.normal_matrix import matrix_obstacle
-from optpy.errors import OptionError
 from optpy.ir import Coupling, NormalForm, NormalSchedule, Schedule, Target, Uncoupled
+from optpy.scheduling.given import ASKED, refused
 
 
 def schedule_normal(
     linear: LinearisedProblem,
     target: Target,
-    given: Schedule | Sequence[object] = (),
+    given: Schedule | None = None,
 ) -> NormalSchedule:
     """The form of J^T J: the given one, or the first that there is of levels, a matrix, and products alone.
 
@@ -35,10 +35,10 @@ def schedule_normal(
         OptionError: the given one is none that there is.
     """
     reasons = _obstacles(linear, target)
-    if isinstance(given, Schedule) and given.normal is not None:
+    if given is not None and given.normal is not None:
         if given.normal.form in reasons:
-            raise OptionError(f"schedule: J^T J cannot be {given.normal.form.value}: {reasons[given.normal.form]}")
-        return given.normal
+            raise refused(given, given.normal, f"J^T J cannot be {given.normal.form}: {reasons[given.normal.form]}")
+        return replace(given.normal, reason=given.normal.reason or ASKED)
     if NormalForm.LEVELS not in reasons:
         assert isinstance(linear.coupling, Coupling)
         grid = f"({', '.join(map(str, linear.coupling.dims))})"

@@ -9,17 +9,28 @@ from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
-from optpy.ir import FuncSchedule, Incidence, ResidualSchedule, Role, Routine, Schedule, Split, Target
+from optpy.ir import (
+    ChannelOrder,
+    Coupling,
+    GridLayout,
+    Incidence,
+    ResidualSchedule,
+    Role,
+    Routine,
+    Schedule,
+    Split,
+    StoredValue,
+    Target,
+    Uncoupled,
+)
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
+from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
 from optpy.scheduling.residuals import cheapest, gathers, scatters
-from optpy.scheduling.stencils import stencil_schedules
-from optpy.scheduling.values import stored_values
-
-Given = Schedule | Sequence[ResidualSchedule | FuncSchedule]
-"""A schedule written by hand: the whole of it, or of some residuals and intermediates; the rest is decided."""
+from optpy.scheduling.stencils import is_stencil, stencil_schedules
+from optpy.scheduling.values import storage_candidates, stored_values
 
 
 def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Target, given: Given = ()) -> Schedule:
@@ -28,9 +39,12 @@ def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Tar
     Raises:
         OptionError: a given one cannot be.
     """
+    given = as_schedule(given)
     residuals = schedule_residuals(linear.residuals, target, given)
-    normal = schedule_normal(linear, target, given)
-    return replace(before, residuals=residuals, normal=normal)
+    return replace(before, residuals=residuals, normal=schedule_normal(linear, target, given))
+
+
+# -- residuals ---------------------------------------------------------------------------------------------------------
 
 
 def schedule_residuals(
@@ -39,44 +53,126 @@ def schedule_residuals(
     """The schedule of each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
 
     That is the given one, or the one that costs least.
+
+    Raises:
+        OptionError: a given one cannot be.
     """
-    sources = list(sources)
+    sources, given = list(sources), as_schedule(given)
     edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
     found = stencil_schedules([s for s in sources if s.residual.label not in edges])
-    written = given.residuals if isinstance(given, Schedule) else given
-    found |= {s.label: s for s in written if isinstance(s, ResidualSchedule)}
-    found |= {label: cheapest(s, _ways(s, target)) for label, s in edges.items() if label not in found}
-    return tuple(found[label] for s in sources if (label := s.residual.label) in found)
+    stencils = {s.residual.label for s in sources if is_stencil(s)}
+    asked = {x.label for x in given.residuals}
+    found |= {label: ResidualSchedule(label) for label in asked if label in stencils and label not in found}
+    for label, source in edges.items():
+        by_hand = decided_by(given.residuals, ResidualSchedule(label))
+        found[label] = cheapest(source, _ways(source, target)) if by_hand is None else by_hand
+
+    def refusal(way: ResidualSchedule) -> str | None:
+        return _refused_way(way, edges.get(way.label), target)
+
+    decided = [found[s.residual.label] for s in sources if s.residual.label in found]
+    others = {s.residual.label: _NO_CHOICE for s in sources if s.residual.label not in found}
+    return completed(decided, given.residuals, given, refusal, others)
+
+
+_NO_CHOICE = (
+    "nothing of it can be kept: that is for residuals that read unknowns through a graph, and for stencils on the "
+    "unknowns' own grid"
+)
 
 
 def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
     label = source.residual.label
-    reads_sums = any(a.field.role is Role.STORED for a in source.accesses)
-    return gathers(label) + (scatters(label) if target is Target.GPU and not reads_sums else [])
+    return gathers(label) + (scatters(label) if _why_no_scatter(source, target) is None else [])
 
 
-def schedule_routines(derived: ProblemRoutines, before: Schedule, target: Target, given: Given = ()) -> Schedule:
-    """The whole schedule, or the given one.
+def _why_no_scatter(source: LinearisedResidual, target: Target) -> str | None:
+    if target is not Target.GPU:
+        where = "where results are deterministic" if target.gpu else "on the CPU"
+        return f"there are no atomic additions {where}, so that edges cannot scatter"
+    if any(a.field.role is Role.STORED for a in source.accesses):
+        return "it reads an op.sum of unknowns, to which edges cannot scatter"
+    return None
+
+
+def _refused_way(way: ResidualSchedule, edges: LinearisedResidual | None, target: Target) -> str | None:
+    """The reason for which a residual cannot enter products in such a way; None: it can.
+
+    Args:
+        way: in question.
+        edges: the residual, where it reads unknowns through a graph.
+        target: where it runs.
+    """
+    if edges is None:
+        return "it reads unknowns through no graph: there are no edges to scatter" if way.scatter else None
+    return _why_no_scatter(edges, target) if way.scatter else None
+
+
+# -- routines ----------------------------------------------------------------------------------------------------------
+
+
+def schedule_routines(
+    derived: ProblemRoutines, before: Schedule, target: Target, given: Given = ()
+) -> tuple[Schedule, tuple[StoredValue, ...]]:
+    """The schedule of all but sweeps, and the values that it has stored.
 
     Args:
         derived: all routines of the target.
         before: the schedules by which they were derived.
         target: where they run.
         given: by hand.
+
+    Raises:
+        OptionError: a given decision cannot be.
     """
-    if isinstance(given, Schedule):
-        return replace(given, normal=before.normal)
+    given = as_schedule(given)
     routines = [r for found in derived.groups.values() for r in found]
     repeated = [r for group, found in derived.groups.items() if group.reads_stored for r in found]
+    candidates = storage_candidates(repeated)
+    by_name = {c.name: c.decision for c in candidates}
+    values = completed(by_name.values(), given.values, given, _anything)
+    kept = {v.name for v in values if v.stored}
+    stored = stored_values([c for c in candidates if c.name in kept], gathered_grids(routines))
+
+    def refused_layout(layout: GridLayout) -> str | None:
+        return _refused_layout(layout, derived.coupling, target)
+
     decided = replace(
         before,
-        values=stored_values(repeated, gathered_grids(routines)),
-        splits=() if target.gpu else splits(routines),
-        layouts=layouts(routines, derived.coupling, target),
+        values=values,
+        splits=completed(() if target.gpu else splits(routines), given.splits, given, _anything),
+        layouts=completed(layouts(routines, derived.coupling, target), given.layouts, given, refused_layout),
     )
-    if not target.gpu:
-        return decided
-    return replace(decided, orders=channel_orders(apply_schedule(derived.groups, decided)))
+    return replace(decided, orders=_orders(derived, decided, stored, target, given)), stored
+
+
+def _anything(decision: object) -> None:
+    """Refuses nothing."""
+
+
+def _refused_layout(layout: GridLayout, coupling: Coupling | Uncoupled, target: Target) -> str | None:
+    if layout.padded and not target.gpu:
+        return "only a GPU pads points"
+    if layout.interleaved and isinstance(coupling, Coupling) and coupling.dims == layout.dims:
+        cure = "with 'normal J^T J: products', or 'matrix' where there is one, it can be"
+        return f"what solves on coarser levels of this grid walks along rows, channel by channel; {cure}"
+    return None
+
+
+def _orders(
+    derived: ProblemRoutines, decided: Schedule, stored: Sequence[StoredValue], target: Target, given: Schedule
+) -> tuple[ChannelOrder, ...]:
+    """The orders of channels that are given, or are another than that in which expressions were met."""
+    counted = channel_orders(apply_schedule(derived.groups, decided, stored)) if target.gpu else ()
+    channels = {x.stored: len(x.positions) for x in counted}
+
+    def refusal(order: ChannelOrder) -> str | None:
+        n = channels[order.stored]
+        return None if len(order.positions) == n else f"it has channels 0 to {n - 1}, each of which has one position"
+
+    found = completed(counted, given.orders, given, refusal)
+    asked = {x.stored for x in given.orders}
+    return tuple(x for x in found if x.stored in asked or list(x.positions) != sorted(x.positions))
 
 
 def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
@@ -89,5 +185,6 @@ def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
     for r in routines:
         if len(r.domain) > 1 and any(isinstance(k, Incidence) for x in r.locals for k in x.loops):
             grid = ", ".join(str(i.dim) for i in r.domain)
-            found.append(Split(r.name, f"loops over edges would keep the loop over ({grid}) from vector code"))
+            reason = f"loops over edges would keep the loop over ({grid}) from vector code"
+            found.append(Split(r.name, reason=reason))
     return tuple(found)

@@ -5,10 +5,8 @@ On the CPU there is nothing to decide: a loop over points is as wide as its vect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Final
 
-from optpy.errors import OptionError
 from optpy.ir import Schedule, Target, VectorSweep
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import cuda_dialect
@@ -18,6 +16,7 @@ from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.in_vectors import is_elementwise, numbers_at_a_point
 from optpy.kernels.codegen.symbol_table import Dims
+from optpy.scheduling.given import completed
 
 _NUMBERS: Final = 64
 _NUMBERS_BESIDE_GATHERS: Final = 48
@@ -27,10 +26,8 @@ one kernel that sweeps and gathers has as many registers as its hungriest part n
 warps fit beside one another (``python -m bench.registers`` shows the registers of each kernel)."""
 
 
-def schedule_sweeps(
-    numbered: Numbered, dtype: str, target: Target, given: Schedule | Sequence[object] = ()
-) -> tuple[VectorSweep, ...]:
-    """The sweeps of a target, with as many points at a time as one load holds and registers allow; or the given ones.
+def schedule_sweeps(numbered: Numbered, dtype: str, target: Target, given: Schedule) -> tuple[VectorSweep, ...]:
+    """The sweeps of a target, each the given one, or with as many points at a time as a load and registers hold.
 
     Args:
         numbered: all kernels.
@@ -39,10 +36,10 @@ def schedule_sweeps(
         given: by hand.
 
     Raises:
-        OptionError: a given one is of a kernel that is none, or takes more points than a load holds.
+        OptionError: a given one cannot be.
     """
     if not target.gpu:
-        return ()
+        return completed((), given.sweeps, given, lambda sweep: None)
     conventions = Conventions(numbered.numbers.symbols, cuda_dialect(dtype), CUDA, ())
     numbers: dict[str, tuple[Dims, int]] = {}
     for kernel in numbered.kernels:
@@ -52,11 +49,10 @@ def schedule_sweeps(
                 dims = tuple(i.dim for i in kernel.border.domain)
                 numbers[kernel.name] = dims, numbers_at_a_point(function, conventions)
     widest = widest_load(8 if dtype == "float64" else 4)
-    if isinstance(given, Schedule):
-        return _checked(given.sweeps, numbers, widest)
-    return tuple(
-        _sweep(name, n, widest, dims in conventions.symbols.interleaved) for name, (dims, n) in numbers.items()
-    )
+    gathered = conventions.symbols.interleaved
+    decided = [_sweep(name, n, widest, dims in gathered) for name, (dims, n) in numbers.items()]
+    others = {k.name: "its kernel touches more than its own point" for k in numbered.kernels if k.name not in numbers}
+    return completed(decided, given.sweeps, given, lambda sweep: _refusal(sweep, widest), others)
 
 
 def _sweep(kernel: str, numbers: int, widest: int, beside_gathers: bool) -> VectorSweep:
@@ -66,10 +62,7 @@ def _sweep(kernel: str, numbers: int, widest: int, beside_gathers: bool) -> Vect
     return VectorSweep(kernel, points, reason)
 
 
-def _checked(sweeps: tuple[VectorSweep, ...], kernels: Collection[str], widest: int) -> tuple[VectorSweep, ...]:
-    for sweep in sweeps:
-        if sweep.routine not in kernels:
-            raise OptionError(f"schedule: {sweep.routine} is no kernel that touches its own point alone")
-        if sweep.points not in (1, 2, 4) or sweep.points > widest:
-            raise OptionError(f"schedule: {sweep}; a load brings {widest}, and threads take 1, 2 or 4")
-    return sweeps
+def _refusal(sweep: VectorSweep, widest: int) -> str | None:
+    if sweep.points in (1, 2, 4) and sweep.points <= widest:
+        return None
+    return f"a load brings {widest}, and threads take 1, 2 or 4 points"

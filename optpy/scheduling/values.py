@@ -6,11 +6,11 @@ that depend on one point only: one evaluation instead of one for each neighbour,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue
+from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue, ValueSchedule
 from optpy.kernels.codegen.store import Centred, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
 from optpy.symbolic.count import EXPENSIVE, count
@@ -24,35 +24,53 @@ def worth_storing(e: Expr, points: Mapping[Expr, ReadPoint]) -> bool:
     return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in points
 
 
-def stored_values(routines: Iterable[Routine], packed: Collection[tuple[Extent, ...]]) -> tuple[StoredValue, ...]:
-    """The values that are stored, each once, wherever it is read.
+def storage_candidates(routines: Iterable[Routine]) -> list[StorageCandidate]:
+    """The values that are worth storing, each once, wherever it is read.
 
     They are computed before all else at a linearisation, and so not from what other routines store there.
 
     Args:
         routines: that run many times at one linearisation point.
-        packed: grids on which all stored numbers are the channels of one field.
     """
     centred = Centred()
     routines = list(routines)
     later = {s.target.field for r in routines for s in r.assignments}
-    found: dict[Expr, _StorageCandidate] = {}
+    found: dict[Expr, StorageCandidate] = {}
     for routine in routines:
         for e, at in _candidates(routine):
             if not later.isdisjoint(v.key.field for v in variables([e]) if isinstance(v.key, Access)):
                 continue
             value = centred.of(e, at)
-            candidate = found.setdefault(value, _StorageCandidate(value, at.dims))
+            candidate = found.setdefault(value, StorageCandidate(value, at.dims))
             candidate.readers[routine.name] = None
             candidate.points.add(at)
-    memory = _memory(list(found.values()), packed)
-    return tuple(StoredValue(e, memory[e], tuple(c.readers), c.reason) for e, c in found.items())
+    return list(found.values())
+
+
+def stored_values(
+    candidates: Sequence[StorageCandidate], packed: Collection[tuple[Extent, ...]]
+) -> tuple[StoredValue, ...]:
+    """Values with their memory.
+
+    Args:
+        candidates: that are stored.
+        packed: grids on which all stored numbers are the channels of one field.
+    """
+    memory = _memory(candidates, packed)
+    return tuple(StoredValue(c.value, memory[c.value], tuple(c.readers)) for c in candidates)
 
 
 @final
 @dataclass(slots=True)
-class _StorageCandidate:
-    """A value at its own point, who would read it, and at which points."""
+class StorageCandidate:
+    """A value at its own point, who would read it, and at which points.
+
+    Attributes:
+        value: over ``canonical_domain(dims)``.
+        dims: of the grid of its points.
+        readers: the names of the routines that would read it.
+        points: at which they do.
+    """
 
     value: Expr
     dims: tuple[Extent, ...]
@@ -60,7 +78,18 @@ class _StorageCandidate:
     points: set[ReadPoint] = field(default_factory=set)
 
     @property
+    def name(self) -> str:
+        """Its text, by which schedules name it."""
+        return repr(self.value)
+
+    @property
+    def decision(self) -> ValueSchedule:
+        """That it is stored."""
+        return ValueSchedule(self.name, True, self.reason)
+
+    @property
     def reason(self) -> str:
+        """A sentence with the counted costs."""
         places = f"{len(self.points)} place{'s' if len(self.points) > 1 else ''} in {', '.join(self.readers)}"
         if not self.value.boolean:
             return f"{count([self.value]).cost} additions once at each linearisation; read at {places}"
@@ -99,7 +128,7 @@ def fields_read_in_conditions_only(roots: Iterable[Expr]) -> set[Field]:
     return {f for f in all_fields - numeric if f.dtype not in ("uint8", "bool")}
 
 
-def _memory(candidates: Iterable[_StorageCandidate], packed: Collection[tuple[Extent, ...]]) -> dict[Expr, Access]:
+def _memory(candidates: Iterable[StorageCandidate], packed: Collection[tuple[Extent, ...]]) -> dict[Expr, Access]:
     """A channel for each value: of a field of its own, or of the one for all numbers on its grid."""
     together: dict[tuple[Extent, ...], list[tuple[str, Expr]]] = {}
     alone: dict[Expr, Field] = {}

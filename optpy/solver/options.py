@@ -198,7 +198,7 @@ _MEANT = {
 
 
 def _suggestion(name: str) -> str:
-    if name in ("device", "dtype", "deterministic"):
+    if name in ("device", "dtype", "deterministic", "schedule"):
         return f"; it is chosen when the energy is compiled: op.compile(energy, {name}=...)"
     if name in ("options", "opts"):
         return "; options are given one by one, by name: method='gn', max_iterations=10"

@@ -71,8 +71,8 @@ def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
     energy = ENERGIES[name] if name in ENERGIES else (FUNC_ENERGIES | SAMPLED)[name]()[0]
     problem = energy.problem
     derived = derive(problem, "float32").listing.program
-    assert kept_program(problem, "float32", (), lambda: derived) is derived
-    found = kept_program(problem, "float32", (), never)
+    assert kept_program(problem, "float32", op.Schedule(), lambda: derived) is derived
+    found = kept_program(problem, "float32", op.Schedule(), never)
     assert found == derived
     assert found is not derived
     # In the order of their numbers, too, and with the lines of this problem.
@@ -87,8 +87,8 @@ def test_an_unknown_may_have_the_name_of_one_on_a_manifold_elsewhere(root: Path)
     plain, turning = op.Energy(r=X[n] - A[n]), op.Energy(r=turned[n] @ op.vector(1, 0) - A[n])
     alive = derive(turning.problem, "float32")
     derived = derive(plain.problem, "float32").listing.program
-    assert kept_program(plain.problem, "float32", (), lambda: derived) is derived
-    assert kept_program(plain.problem, "float32", (), never) == derived
+    assert kept_program(plain.problem, "float32", op.Schedule(), lambda: derived) is derived
+    assert kept_program(plain.problem, "float32", op.Schedule(), never) == derived
     assert alive.listing.program != derived
 
 
@@ -164,7 +164,7 @@ def sealed(file: Path, text: bytes) -> None:
 def foreign(file: Path) -> None:
     """The program of another energy, whole."""
     other = op.Energy(fit=3 * X[n] - 1).problem
-    kept_program(other, "float32", (), lambda: derive(other, "float32").listing.program)
+    kept_program(other, "float32", op.Schedule(), lambda: derive(other, "float32").listing.program)
     key = program_key(other, "float32")
     sealed(file, (file.parents[1] / str(key) / file.name).read_bytes())
     shutil.rmtree(file.parents[1] / str(key))
@@ -206,10 +206,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damage_is_derived_again(what: str, root: Path) -> None:
     problem = op.Energy(fit=2 * X[n] - A[n]).problem
     derived = derive(problem, "float32").listing.program
-    kept_program(problem, "float32", (), lambda: derived)
+    kept_program(problem, "float32", op.Schedule(), lambda: derived)
     DAMAGE[what](entry(root))
-    assert kept_program(problem, "float32", (), lambda: derived) is derived
-    assert kept_program(problem, "float32", (), never) == derived  # mended
+    assert kept_program(problem, "float32", op.Schedule(), lambda: derived) is derived
+    assert kept_program(problem, "float32", op.Schedule(), never) == derived  # mended
 
 
 def test_a_full_disk_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,18 +224,18 @@ def test_a_full_disk_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", write_bytes)
         for _ in range(2):
-            assert kept_program(problem, "float32", (), lambda: derived) is derived
+            assert kept_program(problem, "float32", op.Schedule(), lambda: derived) is derived
     assert not list(root.glob("tmp.*")) + list(root.glob("program-*"))
-    assert kept_program(problem, "float32", (), lambda: derived) is derived
-    assert kept_program(problem, "float32", (), never) == derived
+    assert kept_program(problem, "float32", op.Schedule(), lambda: derived) is derived
+    assert kept_program(problem, "float32", op.Schedule(), never) == derived
 
 
 def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(root: Path) -> None:
     problem = op.Energy(fit=2 * X[n] - A[n]).problem
     derived = derive(problem, "float32").listing.program
-    kept_program(problem, "float32", (), lambda: derived)
+    kept_program(problem, "float32", op.Schedule(), lambda: derived)
     root.chmod(0o777)
-    assert kept_program(problem, "float32", (), lambda: derived) is derived
+    assert kept_program(problem, "float32", op.Schedule(), lambda: derived) is derived
 
 
 # -- many processes ----------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def derived():
     while len([*Path(sys.argv[1]).iterdir()]) < 2:
         time.sleep(0.001)
     return program
-print(kept_program(energy.problem, "float32", (), derived) is program)
+print(kept_program(energy.problem, "float32", op.Schedule(), derived) is program)
 """
 
 
@@ -262,6 +262,6 @@ def test_two_processes_that_derive_at_once(root: Path, tmp_path: Path) -> None:
     both = [subprocess.Popen([*command, name], cwd=ROOT, stdout=subprocess.PIPE, text=True) for name in ("one", "two")]
     assert [process.communicate(timeout=120)[0] for process in both] == ["True\n", "True\n"]
     energy = energy_of(MODULE)
-    assert kept_program(energy.problem, "float32", (), never) == program_of(energy)
+    assert kept_program(energy.problem, "float32", op.Schedule(), never) == program_of(energy)
     assert sorted(f.name for f in entry(root).parent.iterdir()) == ["program.pickle", "program.sha256"]
     assert not list(root.glob("tmp.*"))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from optpy import Schedule
 from optpy.cli import main
 
 ENERGY = """
@@ -202,31 +203,33 @@ def test_funcs(tmp_path: Path) -> None:
         ["known", "Func", "(H,", "W)", "bool"],
     ]
     lines = inspect(path, "--schedule").output.splitlines()
-    dear, reason, known, other = lines[:4]
-    assert known == "func known: values; in the cost inline"
-    assert dear == "func B: values and partials; in the cost inline"
+    (dear, reason), (known, other) = (line.split("  # ") for line in lines[:2])
+    assert known == "func known: values"
+    assert dear == "func B: partials"
     for text in (reason, other):
-        assert text.startswith("    at each point of a product with J^T J, ")
+        assert text.startswith("at each point of a product with J^T J, ")
     assert "partials.B" in inspect(path, "--source", "jacobian").output
 
 
 def test_the_schedule_is_printed_with_its_reasons(file: Path) -> None:
     run = inspect(file, "--schedule")
     assert run.exit_code == 0
-    choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
-    assert all(line.startswith("    ") and line.strip() for line in reasons)
+    choices, reasons = zip(*(line.split("  # ") for line in run.output.splitlines()), strict=True)
+    assert all(reasons)
+    assert str(Schedule.parse(run.output)) == run.output.strip()
     assert {line.partition(" ")[0] for line in choices} <= {"residual", "normal", "layout"}
     assert "layout (H, W): planar" in choices
-    assert "normal J^T J: matrix-free, with coarser levels of the grid below it" in choices
+    assert "normal J^T J: levels" in choices
     assert "Stencils" not in run.output
 
 
 def test_the_schedule_and_the_source_are_those_of_the_device(file: Path) -> None:
     run = inspect(file, "--schedule", "--device", "cuda", "--dtype", "float32")
     assert run.exit_code == 0
-    choices, reasons = run.output.splitlines()[::2], run.output.splitlines()[1::2]
-    assert all(line.startswith("    ") and line.strip() for line in reasons)
-    assert "sweep pcg_start_0: 4 points at a time" in choices
+    choices, reasons = zip(*(line.split("  # ") for line in run.output.splitlines()), strict=True)
+    assert all(reasons)
+    assert str(Schedule.parse(run.output)) == run.output.strip()
+    assert "sweep pcg_start_0: 4" in choices
     assert not any(line.startswith("sweep") for line in inspect(file, "--schedule").output.splitlines())
     assert "OPTPY_FN void applyJTJ_0(" in inspect(file, "--source", "applyJTJ", "--device", "cuda").output
     assert "applyJTJ" in inspect(file, "--device", "cuda").output
@@ -241,6 +244,27 @@ X = op.Unknown("X", (V,), 3)
 a, b = op.Graph("edges", E, (V, V))[op.indices(E)]
 energy = op.Energy(reg=op.sin(X[a]) - X[b])
 """)
-    first, reason, *_ = inspect(path, "--schedule").output.splitlines()
-    assert first.startswith("residual reg: gather, ")
-    assert "additions for each edge; gather, " in reason
+    first, _, reason = inspect(path, "--schedule").output.splitlines()[0].partition("  # ")
+    assert first == "residual reg: inline"
+    assert "additions for each edge; Jp: " in reason
+
+
+def test_a_schedule_is_taken_from_a_file(file: Path, tmp_path: Path) -> None:
+    text = tmp_path / "schedule.txt"
+    text.write_text("residual reg[0]: J  # to see it\n")
+    run = inspect(file, "--schedule", "--schedule-file", str(text))
+    assert "residual reg[0]: J  # to see it" in run.output.splitlines()
+    text.write_text(run.output)
+    assert inspect(file, "--schedule-file", str(text), "--schedule").output == run.output
+    assert "jacobian_0" in inspect(file, "--source", "jacobian", "--schedule-file", str(text)).output
+    wrong = tmp_path / "wrong.txt"
+    for content, message in (
+        (b"\nresidual rg: J", "schedule, line 2, 'residual rg: J': there is no residual 'rg'; there are: "),
+        (b"residual reg[0] J", "schedule, line 1, 'residual reg[0] J': a line is as"),
+        (b"\xff", "cannot be read as a text"),
+    ):
+        wrong.write_bytes(content)
+        inspect.cache_clear()
+        refused = inspect(file, "--schedule", "--schedule-file", str(wrong))
+        assert refused.exit_code == 1
+        assert message in refused.output

@@ -77,6 +77,7 @@ def test_text_and_none_are_values_of_options(folder: Path) -> None:
         (["--option", "eta=0.1", "--option", "eta=0.2"], "eta is given twice"),
         (["--option", "method=gn", "--method", "lm"], "the method is given twice"),
         (["--option", "dtype=float64"], "dtype is no option of the solver"),
+        (["--option", "schedule=measured"], "schedule is no option of the solver"),
         (["--method", "gn", "--option", "initial_radius=3.0"], "method='gn' does not use 'initial_radius'"),
         (["--energy", "other"], "has no energy 'other'"),
     ],

@@ -8,7 +8,7 @@ import optpy as op
 from optpy.api.pipeline import derive
 from optpy.ir import FuncSchedule, Group, ResidualSchedule, loops
 from optpy.kernels.codegen import arithmetic, functions
-from optpy.scheduling.schedule import Given
+from optpy.scheduling.given import Given
 from optpy.symbolic.expr import Call
 from optpy.symbolic.order import topological
 from problems import (

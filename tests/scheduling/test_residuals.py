@@ -81,7 +81,8 @@ def test_the_reason_counts_what_each_way_costs() -> None:
 def test_what_is_given_by_hand_is_taken() -> None:
     given = ResidualSchedule("r", jacobian=True, product=True, reason="to be seen")
     assert schedule_residuals([CHEAP], Target.CPU, [given]) == (given,)
-    assert schedule_residuals([CHEAP], Target.CPU, [ResidualSchedule("other", True)]) == (chosen(CHEAP, Target.CPU),)
+    with pytest.raises(op.OptionError, match=r"there is no residual 'other'; there are: r$"):
+        schedule_residuals([CHEAP], Target.CPU, [ResidualSchedule("other", True)])
     with pytest.raises(ValueError, match="serves nothing"):
         ResidualSchedule("r", product=True, scatter=True)
 

@@ -15,7 +15,8 @@ import optpy as op
 from optpy import ir
 from optpy.api.pipeline import derive, derive_cuda
 from optpy.api.plan import build
-from optpy.ir import Access, GridLayout, Group, Schedule, Split, StoredValue, Target
+from optpy.ir import Access, GridLayout, Group, NormalForm, NormalSchedule, Schedule, StoredValue, Target
+from optpy.kernels.codegen.store import store_values
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.layouts import layouts
 from optpy.symbolic.expr import add, var
@@ -52,19 +53,23 @@ def of_everything(way: Way = None) -> Schedule:
 
 def test_functions_and_conditions_are_stored_once_with_their_readers_and_the_count() -> None:
     energy = op.Energy(grid=[op.sin(Z[i, j]) - op.sin(Z[i, j + 1]), op.where((A[i, j] > 0).all(), Z[i, j], 0)])
-    found = {v.memory.field.name: v for v in schedule(energy).values}
-    by_operation = {repr(v.value).partition("(")[0]: v for v in found.values()}
+    derived = derive(energy.problem, "float64")
+    by_operation = {repr(v.value).partition("(")[0]: v for v in derived.stored}
     sine, cosine, condition = (by_operation[n] for n in ("sin", "cos", ""))
     assert sine.readers == ("modelcost_0", "evalJTF_0")
     assert cosine.readers == ("modelcost_0", "evalJTF_0", "applyJTJ_0", "applyJTJ_damped_0")
-    assert sine.reason == "21 additions once at each linearisation; read at 3 places in modelcost_0, evalJTF_0"
+    reasons = {v.name: v.reason for v in derived.schedule.values}
+    assert list(reasons) == [repr(v.value) for v in derived.stored]
+    assert reasons["sin(Z[i0, i1])"] == (
+        "21 additions once at each linearisation; read at 3 places in modelcost_0, evalJTF_0"
+    )
     assert condition.value.boolean
-    assert condition.reason.startswith("one byte in place of A; read at 1 place in ")
-    assert {v.memory.field.dtype for v in found.values()} == {"real", "bool"}
+    assert reasons[repr(condition.value)].startswith("one byte in place of A; read at 1 place in ")
+    assert {v.memory.field.dtype for v in derived.stored} == {"real", "bool"}
 
 
 def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None:
-    values = of_everything(GATHERS[0]).values
+    values = derive(EVERYTHING.problem, "float64", by_hand(EVERYTHING, GATHERS[0])).stored
     at_vertices = [v.memory for v in values if v.memory.field.dims == (ir.Extent("V"),)]
     assert {m.field.channels for m in at_vertices} == {len(at_vertices)}
     assert sorted(m.channel for m in at_vertices) == list(range(len(at_vertices)))
@@ -73,10 +78,10 @@ def test_numbers_at_points_that_graphs_reach_are_channels_of_one_field() -> None
 
 def test_a_value_that_is_left_out_is_computed_in_every_routine() -> None:
     decided = of_everything()
-    kept = tuple(v for v in decided.values if not repr(v.value).startswith("cos"))
-    assert len(kept) < len(decided.values)
-    less = derive(EVERYTHING.problem, "float64", replace(decided, values=kept))
-    assert less.schedule.values == kept
+    values = tuple(replace(v, stored=not v.name.startswith("cos")) for v in decided.values)
+    assert values != decided.values
+    less = derive(EVERYTHING.problem, "float64", replace(decided, values=values))
+    assert [v.stored for v in less.schedule.values] == [not v.name.startswith("cos") for v in decided.values]
     sources = ["\n".join(p.functions[n] for n in p.groups[Group.PRODUCT]) for p in (less.listing, _program(decided))]
     assert ["cos" in text for text in sources] == [True, False]
 
@@ -85,7 +90,6 @@ def _program(given: Schedule) -> Any:
     return derive(EVERYTHING.problem, "float64", given).listing
 
 
-@pytest.mark.native
 def test_a_value_of_ones_own_choice_is_stored() -> None:
     """Any expression of one point: here a sum, which no rule would store."""
     energy = op.Energy(r=(Z[i, j] + A[i, j][0]) * Z[i, j + 1])
@@ -93,12 +97,10 @@ def test_a_value_of_ones_own_choice_is_stored() -> None:
     z, first = (f for f in energy.problem.fields)
     sum_ = add(var(Access(z, home, 0)), var(Access(first, home, 0)))
     memory = Access(ir.Field("stored.0", z.dims, 1, ir.REAL, ir.Role.STORED), home, 0)
-    given = Schedule(values=(StoredValue(sum_, memory, ("evalJTF_0",), "by hand"),))
-    found = derive(energy.problem, "float64", given).listing
-    (gradient,) = (found.routine(n) for n in found.groups[Group.GRADIENT])
+    groups = store_values(routines_of(energy).groups, [StoredValue(sum_, memory, ("evalJTF_0",))])
+    (gradient,), (precomputed,) = groups[Group.GRADIENT], groups[Group.PRECOMPUTE]
     assert memory.field in {x.field for x in gradient.accesses()}
-    data = dict(Z=np.random.default_rng(0).normal(size=(4, 5)), A=np.random.default_rng(1).normal(size=(4, 5, 2)))
-    check_everything(energy, data, solver=build(energy, "float64", given))
+    assert [(s.target, s.value) for s in precomputed.assignments] == [(memory, sum_)]
 
 
 # -- splits, layouts, orders -------------------------------------------------------------------------------------------
@@ -109,7 +111,8 @@ def test_sums_over_edges_on_grids_are_split_on_the_processor_only() -> None:
     assert {s.routine for s in decided.splits} == {"evalJTF_0", "evalJTF_block_0", "applyJTJ_0", "applyJTJ_damped_0"}
     assert all("(H, W)" in s.reason for s in decided.splits)
     assert derive_cuda(EVERYTHING.problem, "float64").schedule.splits == ()
-    whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=decided.splits[:1])).listing
+    kept = tuple(replace(s, apart=n == 0) for n, s in enumerate(decided.splits))
+    whole = derive(EVERYTHING.problem, "float64", replace(decided, splits=kept)).listing
     assert [len(whole.groups[g]) for g in (Group.GRADIENT, Group.PRODUCT)] == [3, 2]
 
 
@@ -147,8 +150,8 @@ def test_channels_are_ordered_on_gpus_only() -> None:
     energy = op.Energy(r=op.exp(X[a][0] * X[b][1]) * op.sin(X[b][0] * X[a][1]) - X[a][0] * X[b][0])
     given = by_hand(energy, GATHERS[2])
     (order,) = derive_cuda(energy.problem, "float64", given).schedule.orders
-    assert order.stored.name == "J.r"
-    assert sorted(order.positions) == list(range(order.stored.channels))
+    assert order.stored == "J.r"
+    assert sorted(order.positions) == list(range(len(order.positions)))
     assert list(order.positions) != sorted(order.positions)
     assert order.reason
     assert derive(energy.problem, "float64", given).schedule.orders == ()
@@ -161,10 +164,9 @@ def test_a_schedule_prints_one_line_for_each_decision() -> None:
     decided = derive_cuda(EVERYTHING.problem, "float64", by_hand(EVERYTHING, GATHERS[2])).schedule
     lines = str(decided).split("\n")
     assert len(lines) == len(list(decided.decisions))
-    assert "residual edges: gather, J stored  # " in lines
+    assert "residual edges: J  # as asked" in lines
     assert {line.partition(" ")[0] for line in lines} >= {"residual", "value", "layout"}
-    assert [str(d) for _, d in decided.decisions][-1] in lines[-1]
-    assert str(Split("applyJTJ_0", "why")) == "applyJTJ_0: sums over edges in a pass of their own"
+    assert [str(d) for d in decided.decisions][-1] in lines[-1]
 
 
 @pytest.mark.parametrize("target", Target)
@@ -188,9 +190,10 @@ def test_any_choice_of_stored_values_layouts_and_splits_computes_the_same(
     decided = schedule(random.energy, way)
     given_ = replace(
         decided,
-        values=tuple(x for x in decided.values if draw.draw(st.booleans())),
-        splits=tuple(x for x in decided.splits if draw.draw(st.booleans())),
-        layouts=tuple(replace(x, interleaved=draw.draw(st.booleans())) for x in decided.layouts if len(x.dims) == 1),
+        values=tuple(replace(x, stored=draw.draw(st.booleans())) for x in decided.values),
+        splits=tuple(replace(x, apart=draw.draw(st.booleans())) for x in decided.splits),
+        layouts=tuple(replace(x, interleaved=draw.draw(st.booleans())) for x in decided.layouts),
+        normal=NormalSchedule(NormalForm.PRODUCTS),
     )
     solver = build(random.energy, "float64", given_)
     for sizes in SIZES:
@@ -207,6 +210,9 @@ def test_a_schedule_by_hand_gives_the_same_minimum() -> None:
     )  # fmt: skip
     options: dict[str, Any] = dict(method="lm", max_iterations=30)
     chosen = build(EVERYTHING, "float64").solve(data, **options)
-    none = Schedule(residuals=by_hand(EVERYTHING, GATHERS[3]))
+    none = Schedule(
+        residuals=by_hand(EVERYTHING, GATHERS[3]), values={"*": "recomputed"}, splits={"*": "together"},
+        layouts={"*": "planar"},
+    )  # fmt: skip
     bare = build(EVERYTHING, "float64", none).solve(data, **options)
     assert bare.cost == pytest.approx(chosen.cost, rel=1e-7)

@@ -42,7 +42,7 @@ def test_what_has_many_numbers_at_a_point_takes_fewer_points() -> None:
     X = op.Unknown("X", (W,), 12)
     of_many = sweeps(op.Energy(r=X[i] - X[i + 1]), "float32")["pcg_start_0"]
     assert of_many.points == 1
-    assert str(of_many) == "pcg_start_0: 1 point at a time"
+    assert str(of_many) == "pcg_start_0: 1"
 
 
 def test_what_reads_its_neighbours_is_no_sweep_and_nothing_is_on_the_cpu() -> None:
@@ -55,15 +55,18 @@ def test_sweeps_by_hand_are_those_of_the_program() -> None:
     decided = derive_cuda(energy.problem, "float32").schedule
     assert widths(energy, decided) == {x.routine: x.points for x in decided.sweeps}
     halved = replace(decided, sweeps=(VectorSweep("pcg_update_0", 2, "by hand"),))
-    assert widths(energy, halved) == {"pcg_update_0": 2}
+    assert widths(energy, halved) == widths(energy, decided) | {"pcg_update_0": 2}
+    alone = Schedule(sweeps={"*": 1})
+    assert widths(energy, alone) == dict.fromkeys(widths(energy, decided), 1)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (VectorSweep("applyJTJ_0", 4), "applyJTJ_0 is no kernel that touches its own point alone"),
+        (VectorSweep("applyJTJ_0", 4), "applyJTJ_0: 4': its kernel touches more than its own point"),
         (VectorSweep("pcg_update_0", 3), "threads take 1, 2 or 4"),
         (VectorSweep("pcg_update_0", 4), "a load brings 2"),
+        (VectorSweep("pcg_updates_0", 1), "no sweep 'pcg_updates_0'; there are: .*; did you mean 'pcg_update_0'"),
     ],
 )
 def test_sweeps_that_cannot_be_are_refused(wrong: VectorSweep, message: str) -> None:
@@ -75,6 +78,6 @@ def test_sweeps_that_cannot_be_are_refused(wrong: VectorSweep, message: str) -> 
 def test_any_number_of_points_computes_the_same(gpu: Device, points: int | None) -> None:
     energy = bending()
     decided = derive_cuda(energy.problem, "float64", (), Target.DETERMINISTIC_GPU).schedule
-    given = () if points is None else tuple(replace(x, points=points) for x in decided.sweeps)
+    given = decided.sweeps if points is None else tuple(replace(x, points=points) for x in decided.sweeps)
     solver = build(energy, "float64", replace(decided, sweeps=given), DeviceChoice(gpu, "as asked", True))
     check_everything(energy, values_of(energy, (6, 35)), solver=solver)

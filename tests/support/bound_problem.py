@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import optpy as op
+from optpy.api.backend import Backend
 from optpy.api.compiled import CompiledEnergy
 from optpy.api.problem import CompiledProblem
 from optpy.energy.data.binding import BoundData, bind
@@ -28,8 +29,10 @@ def record_problems(monkeypatch: pytest.MonkeyPatch) -> list[CompiledProblem]:
     found: list[CompiledProblem] = []
     instance = CompiledEnergy.instance
 
-    def recorded(self: CompiledEnergy, bound: BoundData, threads: int) -> CompiledProblem:
-        found.append(instance(self, bound, threads))
+    def recorded(
+        self: CompiledEnergy, bound: BoundData, threads: int, backend: Backend | None = None
+    ) -> CompiledProblem:
+        found.append(instance(self, bound, threads, backend))
         return found[-1]
 
     monkeypatch.setattr(CompiledEnergy, "instance", recorded)

@@ -39,8 +39,13 @@ def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[Residual
     return tuple(replace(way, label=s.residual.label) for s in sources if not over_edges(s.residual) and is_stencil(s))
 
 
-def routines_of(energy: op.Energy, way: Way = None, target: Target = Target.CPU) -> ProblemRoutines:
-    """The routines of an energy as they are derived for a target, before they are scheduled."""
+def routines_of(energy: op.Energy, way: Way = None, target: Target | None = None) -> ProblemRoutines:
+    """The routines of an energy as they are derived for a target, before they are scheduled.
+
+    Without a target it is the processor, or a GPU where only that can scatter.
+    """
+    if target is None:
+        target = Target.GPU if way == "scatter" or (way is not None and way.scatter) else Target.CPU
     problem = energy.problem
     schedule = schedule_funcs(problem)
     linear = linearised_problem(problem, schedule.funcs)

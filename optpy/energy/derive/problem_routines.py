@@ -126,7 +126,7 @@ def _with_normal(
         unknowns, fixed: in coordinates of the tangent spaces.
     """
     normal: NormalMatrix | Uncoupled = Uncoupled(
-        matrix_obstacle(unknowns, sources) or f"the schedule has J^T J {form.value}"
+        matrix_obstacle(unknowns, sources) or f"the schedule has J^T J as {form}"
     )
     if form is NormalForm.LEVELS:
         groups |= smoothed_routines(unknowns)
@@ -134,7 +134,7 @@ def _with_normal(
             "its unknowns stand on one grid and are coupled with near neighbours, so that levels of the grid replace it"
         )
     elif isinstance(coupled, Coupling):
-        coupled = Uncoupled(f"the schedule has J^T J {form.value}")
+        coupled = Uncoupled(f"the schedule has J^T J as {form}")
     if form is NormalForm.MATRIX:
         normal, groups[Group.NORMAL] = normal_matrix(sources, unknowns, fixed)
         groups |= assembled_routines(unknowns)

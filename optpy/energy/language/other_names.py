@@ -76,7 +76,6 @@ OTHERS: Final[dict[str, str]] = {
     "grad": "energy.jacobian(data), if it is needed", "jacobian": "energy.jacobian(data)",
     "jit": "op.compile(energy)", "vmap": "nothing: a residual runs over all its indices", "Problem": "op.Energy",
     "covariance": "energy.jacobian(data): the covariance itself is not there yet",
-    "Schedule": "nothing: schedules of one's own are not there yet",
     "grid_sample": "op.Sampled(I)(y, x)", "map_coordinates": "op.Sampled(I)(y, x)", "remap": "op.Sampled(I)(y, x)",
     "SampledImage": "op.Sampled(I)(y, x)", "BiCubicInterpolator": 'op.Sampled(I, method="cubic")(y, x)',
     "Pipeline": "op.Energy: pipelines of images are not there yet", "Solve": "op.solve",

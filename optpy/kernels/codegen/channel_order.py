@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from optpy.ir import Access, ChannelOrder, Routine
+from optpy.ir import Access, ChannelOrder, Role, Routine
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.symbolic.expr import Expr, Var, var
 from optpy.symbolic.traverse import map_variables
@@ -13,12 +13,13 @@ from optpy.symbolic.traverse import map_variables
 
 def order_channels(routine: Routine, orders: Iterable[ChannelOrder]) -> Routine:
     """The routine with each channel of the ordered fields read, stored and added to at its position."""
-    positions = {x.stored: x.positions for x in orders}
+    positions = {x.stored: x.positions for x in orders}  # no two stored fields have one name
     if not positions:
         return routine
 
     def moved(a: Access) -> Access:
-        return Access(a.field, a.index, positions[a.field][a.channel]) if a.field in positions else a
+        found = positions.get(a.field.name) if a.field.role is Role.STORED else None
+        return a if found is None else Access(a.field, a.index, found[a.channel])
 
     def leaf(v: Var) -> Expr:
         return var(moved(v.key)) if isinstance(v.key, Access) else v

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from optpy.ir import Group, Routine, Schedule
+from optpy.ir import Group, Routine, Schedule, StoredValue
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.kernels.codegen.split import split_edges
 from optpy.kernels.codegen.store import store_values
 
 
-def apply_schedule(groups: Mapping[Group, Sequence[Routine]], schedule: Schedule) -> dict[Group, list[Routine]]:
+def apply_schedule(
+    groups: Mapping[Group, Sequence[Routine]], schedule: Schedule, stored: Sequence[StoredValue]
+) -> dict[Group, list[Routine]]:
     """The routines as the schedule has them.
 
     Args:
         groups: as they were derived.
-        schedule: what is stored and how.
+        schedule: which sums are split off, and which channels are where.
+        stored: the values that it has stored.
 
     Returns:
         The groups; ``Group.PRECOMPUTE`` computes stored values, if there are any.
     """
-    split = {s.routine for s in schedule.splits}
+    split = {s.routine for s in schedule.splits if s.apart}
     return {
         name: [
             order_channels(part, schedule.orders)
             for routine in routines
             for part in (split_edges(routine) if routine.name in split else [routine])
         ]
-        for name, routines in store_values(groups, schedule.values).items()
+        for name, routines in store_values(groups, stored).items()
     }

@@ -6,19 +6,21 @@ import pytest
 
 import optpy as op
 from optpy import ir
-from optpy.api.pipeline import derive
 from optpy.energy.derive.vectors import vector
 from optpy.errors import InternalError
 from optpy.ir import VectorKind
 from optpy.kernels.codegen.lower import lower
+from optpy.kernels.codegen.passes.build_loops import build_loops
+from optpy.kernels.codegen.passes.guard_reads import guard_reads
+from optpy.kernels.codegen.passes.over_segments import over_segments
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.store import store_values
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_grids, segment_list
 from optpy.kernels.codegen.tables import Column, tables_of
-from optpy.scheduling.values import stored_values
+from optpy.scheduling.values import storage_candidates, stored_values
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
-from tests.support.schedules import SCATTERS, by_hand, routines_of
+from tests.support.schedules import SCATTERS, routines_of
 
 V, E = op.dims("V E")
 v, e = op.indices(V, E)
@@ -70,7 +72,8 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
     routine = edges()
     same = map_routine(routine, lambda roots: roots)
     assert same == routine
-    apart, packed = (stored_values([routine], grids) for grids in ((), gathered_grids([routine])))
+    found = storage_candidates([routine])
+    apart, packed = (stored_values(found, grids) for grids in ((), gathered_grids([routine])))
     assert {v.memory.field.dims[0].name for v in packed} == {"V"}  # sin(X) and cos(X), at the vertices
     group = ir.Group.PRODUCT
     (scheduled,), (moved,) = (store_values({group: [routine]}, values)[group] for values in (apart, packed))
@@ -88,4 +91,4 @@ def test_values_are_rewritten_and_scheduled_like_all_others() -> None:
 
 def test_there_is_no_c_for_atomic_additions() -> None:
     with pytest.raises(InternalError, match="atomic"):
-        derive(ENERGY.problem, "float32", by_hand(ENERGY, SCATTERS[0]))
+        over_segments(guard_reads(build_loops(lower(edges()))), 0, 0)

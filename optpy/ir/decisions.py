@@ -1,0 +1,376 @@
+"""The decisions of a schedule: one about each thing that can be done in several ways.
+
+A decision is about a thing with a name, makes a choice, which is a few words, and has a reason. All of it is text: it
+can be printed, read back, and made by who knows no energy. Where it is about a thing that does not exist, or cannot be
+so, the decider refuses it (``scheduling/given.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from typing import ClassVar, Final, Self, final
+
+from optpy.errors import OptionError
+from optpy.ir.spaces import Extent
+
+ALL: Final = "*"
+"""The name in a decision about all things of its kind that have none of their own."""
+NORMAL: Final = "J^T J"
+"""The name of J^T J."""
+
+
+@final
+class Target(Enum):
+    """The kind of processor that routines are scheduled for."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    """Points may add to one element by atomic additions, in whatever order."""
+    DETERMINISTIC_GPU = "deterministic gpu"
+    """Without atomic additions, so that every run gives the same bits."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return self is not Target.CPU
+
+
+@final
+class FuncStorage(StrEnum):
+    """The part of an intermediate that is kept in memory at the points of its grid."""
+
+    INLINE = "inline"
+    """Nothing: its formula stands wherever it is read."""
+    VALUES = "values"
+    """Its values."""
+    PARTIALS = "partials"
+    """Its values, and its derivatives with respect to the unknowns that it reads."""
+
+
+class Decision:
+    """A choice about one thing, by words.
+
+    Attributes:
+        kind: of the thing, "residual".
+        words: that a choice is made of, as a text.
+        named_by: the attribute that says which thing it is.
+        name: of the thing, or ALL.
+        choice: the words, with commas between them.
+        reason: a sentence.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    words: ClassVar[str]
+    named_by: ClassVar[str] = "name"
+    reason: str
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        """The decision of such words.
+
+        Raises:
+            OptionError: they are no choice.
+        """
+        raise NotImplementedError
+
+    @property
+    def choice(self) -> str:
+        """The words, with commas between them."""
+        raise NotImplementedError
+
+    @property
+    def about(self) -> str:
+        """The name of the thing, or ALL."""
+        return str(getattr(self, self.named_by))
+
+    def for_thing(self, other: Self) -> Self:
+        """The same choice about another thing."""
+        return replace(self, **{self.named_by: getattr(other, other.named_by)})  # type: ignore[type-var]
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.choice}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FuncSchedule(Decision):
+    """The memory of an intermediate, ``op.Func``.
+
+    Attributes:
+        name: of the intermediate.
+        storage: what is kept at each linearisation; of one that reads no unknown, whenever its data change.
+        in_cost: whether a pass of its own stores its values before a cost is summed.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "func"
+    words: ClassVar[str] = "inline, values, partials, each alone or with cost"
+    name: str
+    storage: FuncStorage = FuncStorage.INLINE
+    in_cost: bool = False
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        storage = [FuncStorage(w) for w in choice if w != "cost" and w in FuncStorage.__members__.values()]
+        _only(cls.words, choice, [*storage[:1], *(["cost"] if "cost" in choice else [])])
+        return cls(name, storage[0] if storage else FuncStorage.INLINE, "cost" in choice, reason)
+
+    @property
+    def choice(self) -> str:
+        return f"{self.storage}{', cost' if self.in_cost else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ResidualSchedule(Decision):
+    """The way in which a residual, over the edges of a graph or the points of a grid, enters products with J^T J.
+
+    Attributes:
+        label: of the residual.
+        jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
+        product: whether J p is stored for each edge or point, in every product with J^T J.
+        scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "residual"
+    named_by: ClassVar[str] = "label"
+    words: ClassVar[str] = "inline, J, Jp, scatter; all but inline go together, scatter not with Jp"
+    label: str
+    jacobian: bool = False
+    product: bool = False
+    scatter: bool = False
+    reason: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.scatter and self.product:
+            raise ValueError(f"{self.label}: an edge that scatters computes J p once; storing it serves nothing")
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        stored = [w for w in ("J", "Jp", "scatter") if w in choice]
+        _only(cls.words, choice, ["inline"] if "inline" in choice else stored)
+        if "scatter" in choice and "Jp" in choice:
+            raise OptionError("an edge that scatters computes J p once, and storing it serves nothing: leave out Jp")
+        return cls(name, "J" in choice, "Jp" in choice, "scatter" in choice, reason)
+
+    @property
+    def choice(self) -> str:
+        kept = (("J", self.jacobian), ("Jp", self.product), ("scatter", self.scatter))
+        return ", ".join(word for word, so in kept if so) or "inline"
+
+
+@final
+class NormalForm(StrEnum):
+    """The form in which J^T J is there for preconditioners that take more of it than its diagonal, or its blocks."""
+
+    LEVELS = "levels"
+    """Matrix-free, with coarser levels of the grid below it."""
+    MATRIX = "matrix"
+    """Assembled as a sparse matrix."""
+    PRODUCTS = "products"
+    """In no form but its products."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NormalSchedule(Decision):
+    """The form of J^T J.
+
+    Attributes:
+        form: for which routines are derived. Which preconditioner takes it, and when, is known once there is data.
+        reason: a sentence.
+    """
+
+    kind: ClassVar[str] = "normal"
+    words: ClassVar[str] = "levels, matrix or products"
+    form: NormalForm
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        if name != NORMAL:
+            raise OptionError(f"there is one form of J^T J only: write 'normal {NORMAL}: {', '.join(choice)}'")
+        _only(cls.words, choice, [form for form in NormalForm if list(choice) == [form]])
+        return cls(NormalForm(choice[0]), reason)
+
+    @property
+    def about(self) -> str:
+        return NORMAL
+
+    @property
+    def choice(self) -> str:
+        return str(self.form)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ValueSchedule(Decision):
+    """An expression of one point that is dear, or a condition on wide data.
+
+    Attributes:
+        name: the expression's text, at its own point ``[i0, i1]``.
+        stored: whether it is computed once for each linearisation; else wherever it is read.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "value"
+    words: ClassVar[str] = "stored or recomputed"
+    name: str
+    stored: bool
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        return cls(name, _either("stored", "recomputed", cls.words, choice), reason)
+
+    @property
+    def choice(self) -> str:
+        return "stored" if self.stored else "recomputed"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Split(Decision):
+    """A routine over a grid that has sums over edges.
+
+    Attributes:
+        routine: its name.
+        apart: whether the sums get a pass of their own.
+        reason: a sentence.
+    """
+
+    kind: ClassVar[str] = "split"
+    named_by: ClassVar[str] = "routine"
+    words: ClassVar[str] = "apart or together"
+    routine: str
+    apart: bool = True
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        return cls(name, _either("apart", "together", cls.words, choice), reason)
+
+    @property
+    def choice(self) -> str:
+        return "apart" if self.apart else "together"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GridLayout(Decision):
+    """The order of channels and points in the memory of all fields on a grid.
+
+    The padding of rows and planes is no decision of a schedule: it follows from their lengths, which are known when
+    data is bound (``Layout`` in ``kernels/codegen/layout.py``).
+
+    Attributes:
+        dims: of the grid.
+        interleaved: whether the channels of a point stand side by side; else each channel is a plane.
+        padded: whether a GPU pads the points of what graphs read to whole vector loads.
+        reason: a sentence.
+    """
+
+    kind: ClassVar[str] = "layout"
+    named_by: ClassVar[str] = "dims"
+    words: ClassVar[str] = "planar, interleaved, or interleaved, padded"
+    dims: tuple[Extent, ...]
+    interleaved: bool
+    padded: bool = False
+    reason: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.padded and not self.interleaved:
+            raise ValueError(f"{self.about}: where channels are planes, points have no padding")
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        names = (ALL,) if name == ALL else name.removeprefix("(").removesuffix(")").split(",")
+        dims = tuple(Extent(n.strip()) for n in names if n.strip())
+        together = [w for w in ("interleaved", "padded") if w in choice]
+        _only(cls.words, choice, together if "interleaved" in choice else ["planar"])
+        return cls(dims, "interleaved" in choice, "padded" in choice, reason)
+
+    @property
+    def about(self) -> str:
+        return ALL if self.dims == (Extent(ALL),) else f"({', '.join(map(str, self.dims))})"
+
+    @property
+    def choice(self) -> str:
+        return f"{'interleaved' if self.interleaved else 'planar'}{', padded' if self.padded else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ChannelOrder(Decision):
+    """The position of each channel of a stored field among the channels of a point.
+
+    Attributes:
+        stored: the field's name.
+        positions: of channel 0, 1, ... in the order in which expressions were met: a permutation.
+        reason: a sentence.
+    """
+
+    kind: ClassVar[str] = "order"
+    named_by: ClassVar[str] = "stored"
+    words: ClassVar[str] = "the position of each channel, 0 to one less than there are, each once"
+    stored: str
+    positions: tuple[int, ...]
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        positions = tuple(map(_whole, choice))
+        _only(cls.words, choice, choice if sorted(positions) == [*range(len(positions))] else [])
+        return cls(name, positions, reason)
+
+    @property
+    def choice(self) -> str:
+        return ", ".join(map(str, self.positions))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class VectorSweep(Decision):
+    """A kernel on a GPU that touches nothing but its own point, and whose threads take several neighbouring points.
+
+    Attributes:
+        routine: its name.
+        points: that a thread takes at a time, each number of theirs by one vector load or store.
+        reason: a sentence with the counted numbers.
+    """
+
+    kind: ClassVar[str] = "sweep"
+    named_by: ClassVar[str] = "routine"
+    words: ClassVar[str] = "1, 2 or 4"
+    routine: str
+    points: int
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        _only(cls.words, choice, [w for w in ("1", "2", "4") if list(choice) == [w]])
+        return cls(name, int(choice[0]), reason)
+
+    @property
+    def choice(self) -> str:
+        return str(self.points)
+
+
+def _only(words: str, choice: Sequence[str], allowed: Sequence[str]) -> None:
+    """Raises OptionError where a choice has other words than such as go together, or none."""
+    if not choice or sorted(choice) != sorted(allowed):
+        raise OptionError(f"{', '.join(choice) or 'nothing'!r} is no choice here; there are: {words}")
+
+
+def _either(yes: str, no: str, words: str, choice: Sequence[str]) -> bool:
+    _only(words, choice, [w for w in (yes, no) if list(choice) == [w]])
+    return choice[0] == yes
+
+
+def _whole(word: str) -> int:
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 9 else -1
