@@ -13,10 +13,10 @@ from itertools import product
 from typing import final
 
 from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
-from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
+from optpy.energy.derive.views import MultiIndex
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import Access, Field, FuncSchedule, FuncStorage, Problem, Residual, Role, Schedule, is_unknown
 from optpy.scheduling.stencils import BYTE, STREAM, WORTH

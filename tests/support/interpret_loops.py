@@ -17,9 +17,10 @@ from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.inversion import Divides
 from tests.support.interpret_routines import Interpreter
 
 

@@ -13,9 +13,10 @@ from optpy import ir
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.symbol_table import segment_list
-from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.inversion import Divides
 
 Real = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -24,8 +24,9 @@ from optpy.ir import (
     indices_of,
     loops,
 )
-from optpy.symbolic.affine import Affine, Divides
+from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, ZERO, Expr, Product, mul, var
+from optpy.symbolic.inversion import Divides
 from optpy.symbolic.traverse import variables
 
 LONGEST = 1024

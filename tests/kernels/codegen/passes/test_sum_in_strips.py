@@ -14,8 +14,9 @@ from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
 from optpy.kernels.codegen.passes.sum_in_strips import sum_in_strips
-from optpy.symbolic.affine import Affine, Divides, IsZero
+from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import Expr, mul, var
+from optpy.symbolic.inversion import Divides, IsZero
 from tests.kernels.codegen.passes.routines import (
     GRAPH,
     GRID,
