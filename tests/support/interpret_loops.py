@@ -113,7 +113,7 @@ class LoopInterpreter(Interpreter):
     def _condition(self, c: loops.Condition) -> bool:
         match c:
             case ir.InBounds():
-                return 0 <= self._integer(c.index) < self._bound.sizes[c.dim]
+                return 0 <= self._integer(c.index) < c.dim.at(self._bound.sizes)
             case loops.Within():
                 return c.low <= int(self._names[str(c.index)]) < self._bound.sizes[c.index.dim] - c.high
             case loops.Less():
