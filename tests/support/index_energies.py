@@ -49,11 +49,13 @@ def turning_frames() -> op.Energy:
 
 
 def labels() -> op.Energy:
-    """A slot on the last axis; one on a grid, around a loop variable; one beside a quotient and a remainder."""
+    """A slot on the last axis; one on a grid, around a loop variable or turned; one beside quotients and remainders."""
     Y, Z, X = op.Unknown("Y", (T, V)), op.Unknown("Z", (H, T, W)), op.Unknown("X", (V, T), 2)
+    U = op.Unknown("U", (W, H))
     return op.Energy(
         match=Y[t, vertex] * Z[pixel[0], t, pixel[1]],
         near=Z[pixel[0] + 1, 2 * t, pixel[1] - 1] - op.cos(Y[0, vertex]),
+        turned=U[pixel[1], pixel[0]] * U[pixel[1], pixel[0] + 1] - Y[0, vertex],
         halves=op.sin(X[a, t // 2] * X[b, t % 2]),
     )
 

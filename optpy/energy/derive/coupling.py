@@ -100,8 +100,8 @@ def _joined_by_edges(residual: Residual, a: Access, b: Access) -> EdgeCoupling |
     first, second = slot_read(a.index), slot_read(b.index)
     if first is None or second is None or first.graph != second.graph or first.edge != second.edge:
         return None
-    if len(first.axes) < len(a.index) or len(second.axes) < len(b.index):
-        return None
+    if first.axes != tuple(range(len(a.index))) or second.axes != first.axes:
+        return None  # it is not the whole grid, or not in its order
     first, second = sorted((first, second), key=lambda read: read.slot)
     offset = tuple(p - q for p, q in zip(first.offsets, second.offsets, strict=True))
     return EdgeCoupling(first.graph, (first.slot, second.slot), offset, residual.label)

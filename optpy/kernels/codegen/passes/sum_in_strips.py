@@ -121,7 +121,8 @@ class _Strips:
     def _is_free(self, fold: loops.Fold) -> bool:
         """Whether a sum is over the same loops at all points, and needs nothing that the loop over them finds."""
         looked_up = {s.entry for s in self.points.body if isinstance(s, loops.Lookup)}
-        edges = any(isinstance(s, loops.Let) and self._varies(s) for s in loops.walk(fold.body))
+        inside = list(loops.walk(fold.body))
+        edges = any(isinstance(s, loops.Edges) or (isinstance(s, loops.Let) and self._varies(s)) for s in inside)
         needed = {key.name for key in _leaves(fold.body) if isinstance(key, LocalName)}
         entries = {e for key in _leaves(fold.body) for e in entries_of(key)}
         return not edges and needed <= self.done and looked_up.isdisjoint(entries)
