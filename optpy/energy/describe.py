@@ -12,7 +12,7 @@ from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
 from optpy.energy.language.written_out import moved_to, with_summands, written_out
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Atom, TableEntry
+from optpy.symbolic.affine import Affine, Atom, FloorDiv, TableEntry
 from optpy.symbolic.traverse import variables
 
 
@@ -76,6 +76,8 @@ def _sympy_index(index: Affine) -> Any:
     def number(atom: Atom) -> Any:
         if isinstance(atom, TableEntry):
             return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
+        if isinstance(atom, FloorDiv):
+            return sympy.floor(_sympy_index(atom.numerator) / atom.denominator)
         return sympy.Symbol(str(atom), integer=True)
 
     return sympy.Integer(index.constant) + sum(c * number(atom) for atom, c in index.terms)

@@ -9,8 +9,9 @@ from typing import Any, final
 from optpy.errors import Location
 from optpy.ir.fields import Field
 from optpy.ir.spaces import Extent, Hypergraph, LoopVariable
-from optpy.symbolic.affine import Affine, Divides, FloorDiv, SolutionCondition, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr, linear, var
+from optpy.symbolic.inversion import Divides, SolutionCondition
 from optpy.symbolic.traverse import variables
 
 
@@ -188,17 +189,39 @@ def graphs_of(index: Iterable[Affine]) -> tuple[Hypergraph, ...]:
     return tuple(dict.fromkeys(a.table for a in atoms_of(index) if isinstance(a, TableEntry)))
 
 
-def slot_read(index: tuple[Affine, ...]) -> tuple[Hypergraph, int, Affine, tuple[int, ...]] | None:
-    """(graph, slot, edge, offsets) of an index that is a whole slot of an edge, up to constant offsets; else None."""
-    entries = [a for affine in index for a in affine.atoms if isinstance(a, TableEntry)]
-    if not entries or len(entries) != len(index):
+@final
+@dataclass(frozen=True, slots=True)
+class SlotRead:
+    """A whole slot of an edge, up to constant offsets, along some axes of an index; its other axes need no graph.
+
+    Attributes:
+        graph: whose slot it is.
+        slot: its number.
+        edge: the row of the graph.
+        axes: the axis of the index at which each axis of the slot stands.
+        offsets: that are added to them.
+    """
+
+    graph: Hypergraph
+    slot: int
+    edge: Affine
+    axes: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+def slot_read(index: tuple[Affine, ...]) -> SlotRead | None:
+    """The slot that an index goes through; None where it goes through none, through several, or through parts."""
+    through = {n: [a for a in atoms_of([i]) if isinstance(a, TableEntry)] for n, i in enumerate(index)}
+    entries = [e for found in through.values() for e in found]
+    if not entries:
         return None
     graph: Hypergraph = entries[0].table
     row = entries[0].row
     for slot in range(len(graph.slots)):
-        at = graph.at(slot, row)
-        if len(at) == len(index):
-            offsets = [a.offset_from(b.atoms[0]) for a, b in zip(index, at, strict=True)]
+        columns = [a.atoms[0] for a in graph.at(slot, row)]
+        axes = [n for c in columns for n, found in through.items() if c in found]
+        if len(axes) == len(columns) == len(entries):
+            offsets = [index[n].offset_from(c) for n, c in zip(axes, columns, strict=True)]
             if None not in offsets:
-                return graph, slot, row, tuple(d for d in offsets if d is not None)
+                return SlotRead(graph, slot, row, tuple(axes), tuple(d for d in offsets if d is not None))
     return None

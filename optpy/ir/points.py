@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optpy.errors import InternalError
 from optpy.ir.spaces import Domain, Extent, LoopVariable
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 
 Integers = NDArray[np.int64]
 
@@ -51,6 +51,8 @@ class Slab:
                 total = total + c * self._axis(self.domain.index(atom))
             elif isinstance(atom, TableEntry):
                 total = total + c * _entries(bound, atom, self.index(atom.row, bound))
+            elif isinstance(atom, FloorDiv):
+                total = total + c * (self.index(atom.numerator, bound) // atom.denominator)
             else:
                 raise InternalError(f"the index {affine} of an energy has the atom {atom}")
         return total

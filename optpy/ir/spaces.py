@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
 from optpy.errors import Location
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry, floor_divide
 
 
 @final
@@ -16,6 +16,22 @@ class Extent:
     """A symbolic size, bound from the data; two of the same name are the same."""
 
     name: str
+    value: Affine | None = None
+    """In terms of other sizes, where it follows from those."""
+
+    @staticmethod
+    def of(value: Affine) -> Extent:
+        """The size that is a number, or follows from others."""
+        return Extent(str(value), value)
+
+    @property
+    def length(self) -> Affine:
+        """Itself, in terms of what is bound from the data."""
+        return Affine.of(self) if self.value is None else self.value
+
+    def at(self, sizes: Mapping[Extent, int]) -> int:
+        """Its value, given those that the data binds."""
+        return sizes[self] if self.value is None else int(self.value.evaluate(sizes))
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -104,6 +120,24 @@ SumLoop = LoopVariable | Incidence
 def loop_variable(loop: SumLoop) -> LoopVariable:
     """The variable that a loop counts with."""
     return loop.edge if isinstance(loop, Incidence) else loop
+
+
+def extremes(index: Affine) -> tuple[Affine, Affine]:
+    """The least and the largest value of an index, in terms of sizes; or what is below, and above, of parts that depend
+    on one another."""
+    least = most = Affine(index.constant)
+    for atom, c in index.terms:
+        if isinstance(atom, Extent):
+            ends = atom.length, atom.length
+        elif isinstance(atom, FloorDiv):
+            low, high = extremes(atom.numerator)
+            ends = floor_divide(low, atom.denominator), floor_divide(high, atom.denominator)
+        else:
+            dim = entry_dim(atom) if isinstance(atom, TableEntry) else atom.dim  # type: ignore[attr-defined]
+            ends = Affine(0), dim.length - 1
+        low, high = ends if c > 0 else ends[::-1]
+        least, most = least + low * c, most + high * c
+    return least, most
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:

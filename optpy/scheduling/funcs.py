@@ -14,10 +14,10 @@ from typing import final
 
 from optpy.energy.derive.common import FOUND, with_common_funcs
 from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
-from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_func
 from optpy.energy.derive.sums import derived_sum, read_from
+from optpy.energy.derive.views import MultiIndex
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import (
     ALL,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from optpy.energy.derive.gather import MultiIndex
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian, store_product
 from optpy.energy.derive.scatter import product_of_an_edge
+from optpy.energy.derive.views import MultiIndex
 from optpy.ir import REAL, Access, Domain, Field, ResidualSchedule, Role, graphs_of
 from optpy.kernels.codegen.store import ReadPoint, read_points
 from optpy.scheduling.values import worth_storing

@@ -176,14 +176,15 @@ def _orders(
 
 
 def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
-    """The routines over grids of two or three dims that have sums over edges.
+    """The routines over grids of two or three dims that have sums over edges, other ones at each point of a row.
 
     A loop over the edges at a point, of which most pixels have none, would keep the whole loop over the pixels from
     being vectorised.
     """
     found = []
     for r in routines:
-        if len(r.domain) > 1 and any(isinstance(k, Incidence) for x in r.locals for k in x.loops):
+        edges = (k for x in r.locals for k in x.loops if isinstance(k, Incidence))
+        if len(r.domain) > 1 and any(a.reads(r.domain[-1:]) for k in edges for a in k.at):
             grid = ", ".join(str(i.dim) for i in r.domain)
             reason = f"loops over edges would keep the loop over ({grid}) from vector code"
             found.append(Split(r.name, reason=reason))

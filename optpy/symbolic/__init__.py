@@ -9,7 +9,7 @@ Read in this order:
 - ``traverse``: iterative rewrites.
 - ``derivative``: partials, Jacobian-vector products J p and adjoints J^T v.
 - ``factor``, ``count``: fewer operations, and how many.
-- ``affine``: integer index algebra: shifts, floor divisions, inversion.
+- ``affine``: integer index algebra: shifts, floor divisions; ``inversion``: its inversion.
 - ``interpret``: evaluation with NumPy, the oracle of the tests.
 - ``sympy_bridge``, ``latex``: SymPy and LaTeX.
 

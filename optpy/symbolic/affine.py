@@ -1,21 +1,16 @@
-"""Integer index algebra: affine expressions of loop variables and sizes, and their inversion.
-
-A residual that reads ``X[2*i + 1, j - 1]`` touches, seen from the unknown ``X[y, x]``, the residuals at
-``i = (y - 1) / 2`` (where that divides) and ``j = x + 1``. ``invert`` finds them: this is what turns
-scatters into gathers, for stencils (shifts) and for strides and dilations alike.
-
-References: Tile language (PlaidML) on contraction index polynomials; Li et al., "Differentiable Programming
-for Image Processing and Deep Learning in Halide", 2018, section 4.
-"""
+"""Integer index algebra: affine expressions of loop variables and sizes, their quotients, and entries of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import gcd
 from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
+
+LARGEST = 2**31 - 1
+"""Of the numbers in an index, so that generated code, which computes in 64 bits, never overflows."""
 
 
 class Atom(Protocol):
@@ -98,7 +93,7 @@ class Affine:
                 terms.extend((a, c * k) for a, k in new.terms)
         return Affine.collect(constant, terms)
 
-    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
+    def evaluate(self, value: Mapping[Any, Any]) -> Any:
         """The number, or array of numbers, given those of the atoms."""
         total: Any = self.constant
         for atom, c in self.terms:
@@ -172,7 +167,8 @@ def _is_opaque(atom: Any) -> TypeGuard[FloorDiv | TableEntry]:
 
 
 def floor_divide(numerator: Affine, denominator: int) -> Affine:
-    """``floor(numerator / denominator)``, with what divides drawn out: ``(4*i + 3) // 2`` is ``2*i + 1``.
+    """``floor(numerator / denominator)``, with what divides drawn out: ``(4*i + 3) // 2`` is ``2*i + 1``; one division
+    in place of two: ``(i // 2 + 1) // 2`` is ``(i + 2) // 4``.
 
     Raises:
         ZeroDivisionError: the denominator is 0.
@@ -188,111 +184,18 @@ def floor_divide(numerator: Affine, denominator: int) -> Affine:
     quotient, remainder = divmod(numerator.constant, denominator)
     whole = Affine(quotient, tuple((a, c // denominator) for a, c in numerator.terms if c % denominator == 0))
     rest = tuple((a, c) for a, c in numerator.terms if c % denominator)
-    return whole + Affine.of(FloorDiv(Affine(remainder, rest), denominator)) if rest else whole
+    if not rest:
+        return whole
+    fraction = Affine(remainder, rest)
+    return whole + (_of_a_quotient(fraction, denominator) or Affine.of(FloorDiv(fraction, denominator)))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Divides:
-    """The condition that ``denominator`` divides ``numerator``."""
-
-    numerator: Affine
-    denominator: int
-
-    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
-        """The truth of the condition where atoms have these values: numbers, or arrays of one shape."""
-        return self.numerator.evaluate(value) % self.denominator == 0
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class IsZero:
-    """The condition ``value == 0``."""
-
-    value: Affine
-
-    def evaluate(self, value: Mapping[Atom, Any]) -> Any:
-        """The truth of the condition where atoms have these values: numbers, or arrays of one shape."""
-        return self.value.evaluate(value) == 0
-
-
-SolutionCondition = Divides | IsZero
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Inverse:
-    """All solutions of an affine system.
-
-    Attributes:
-        solution: each solved loop variable in terms of the targets and the free variables.
-        free: loop variables that stay loops (the unknown is touched by many residuals).
-        conditions: what must hold for a solution to exist.
-    """
-
-    solution: dict[Atom, Affine]
-    free: tuple[Atom, ...]
-    conditions: tuple[SolutionCondition, ...]
-
-
-def invert(rows: Sequence[Affine], targets: Sequence[Affine], variables: Sequence[Atom]) -> Inverse:
-    """Solve ``rows[n](variables) == targets[n]`` for the variables, over the integers.
-
-    Gauss-Jordan elimination without fractions: each pivot variable v ends in an equation ``a*v = rest``
-    whose rest has targets and free variables only. So v is the quotient, under the condition that ``a``
-    divides; a row left without variables is a condition by itself. Pivots of coefficient +-1 come first, as
-    they need no condition. A row with a variable inside a floor division or an entry is a condition on the
-    others' solution.
-
-    Every integer point with ``rows == targets`` is found exactly once: for the free variables at its own
-    values.
-    """
-    pending: list[Affine] = []
-    opaque: list[Affine] = []
-    for row, target in zip(rows, targets, strict=True):
-        inside = any(_is_opaque(a) and a.inner.reads(variables) for a in row.atoms)
-        (opaque if inside else pending).append(row - target)
-    solved, left = _gauss_jordan(pending, variables)
-    conditions: list[SolutionCondition] = [IsZero(row) for row in left]
-    solution: dict[Atom, Affine] = {}
-    for v in sorted(solved, key=variables.index):
-        a = solved[v].coefficient(v)
-        rest = (solved[v] - Affine.of(v) * a) * (-1 if a > 0 else 1)
-        if abs(a) != 1:
-            conditions.append(Divides(rest, abs(a)))
-        solution[v] = floor_divide(rest, abs(a))
-    conditions += [IsZero(row.substitute(solution)) for row in opaque]
-    return Inverse(solution, tuple(v for v in variables if v not in solution), tuple(conditions))
-
-
-def _gauss_jordan(rows: list[Affine], variables: Sequence[Atom]) -> tuple[dict[Atom, Affine], list[Affine]]:
-    """The equations ``row == 0`` solved: an equation for each pivot variable, which no other one reads; and those left
-    without variables, but for 0 == 0."""
-    solved: dict[Atom, Affine] = {}
-    while pivots := [
-        (abs(row.coefficient(v)), n, m)
-        for m, row in enumerate(rows)
-        for n, v in enumerate(variables)
-        if row.coefficient(v)
-    ]:
-        _, n, m = min(pivots)
-        v, pivot = variables[n], rows[m]
-        rows = [_eliminate(row, pivot, v) for k, row in enumerate(rows) if k != m]
-        solved = {other: _eliminate(row, pivot, v) for other, row in solved.items()}
-        solved[v] = _primitive(pivot)
-    return solved, [row for row in map(_primitive, rows) if row != Affine(0)]
-
-
-def _eliminate(row: Affine, pivot: Affine, variable: Atom) -> Affine:
-    """The row times a number plus the pivot row times a number, so that the variable vanishes."""
-    a, b = pivot.coefficient(variable), row.coefficient(variable)
-    if b == 0:
-        return row
-    common = lcm(a, b)
-    return _primitive(row * (common // b) - pivot * (common // a))
-
-
-def _primitive(row: Affine) -> Affine:
-    """The same equation ``row == 0`` with its common divisor taken out."""
-    common = gcd(row.constant, *(c for _, c in row.terms))
-    return Affine(row.constant // common, tuple((a, c // common) for a, c in row.terms)) if common > 1 else row
+def _of_a_quotient(numerator: Affine, denominator: int) -> Affine | None:
+    """``(n // a + rest) // b`` is ``(n + a*rest) // (a*b)``; None where it is none, or its numbers would be large."""
+    for atom, c in numerator.terms:
+        if isinstance(atom, FloorDiv) and c == 1:
+            above = atom.numerator + (numerator - Affine.of(atom)) * atom.denominator
+            below = atom.denominator * denominator
+            if max(below, abs(above.constant), *(abs(k) for _, k in above.terms)) <= LARGEST:
+                return floor_divide(above, below)
+    return None

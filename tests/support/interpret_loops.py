@@ -17,9 +17,10 @@ from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import Value, evaluate
+from optpy.symbolic.inversion import Divides
 from tests.support.interpret_routines import Interpreter
 
 
@@ -112,7 +113,7 @@ class LoopInterpreter(Interpreter):
     def _condition(self, c: loops.Condition) -> bool:
         match c:
             case ir.InBounds():
-                return 0 <= self._integer(c.index) < self._bound.sizes[c.dim]
+                return 0 <= self._integer(c.index) < c.dim.at(self._bound.sizes)
             case loops.Within():
                 return c.low <= int(self._names[str(c.index)]) < self._bound.sizes[c.index.dim] - c.high
             case loops.Less():

@@ -13,9 +13,10 @@ from optpy import ir
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.symbol_table import segment_list
-from optpy.symbolic.affine import Affine, Divides, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
+from optpy.symbolic.inversion import Divides
 
 Real = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -164,7 +165,7 @@ class Interpreter:
 
     def _range(self, loop: ir.SumLoop, point: Points) -> Whole:
         if isinstance(loop, ir.LoopVariable):
-            return np.arange(self._bound.sizes[loop.dim])
+            return np.arange(loop.dim.at(self._bound.sizes))
         columns = self._bound.edges[loop.graph.name][:, list(loop.graph.columns_of(loop.slot))]
         return np.flatnonzero((columns == [point.number(a)[0] for a in loop.at]).all(axis=1))
 
@@ -191,7 +192,7 @@ class Interpreter:
                 return points.number(key.index).astype(np.float64)
             case ir.InBounds():
                 index = points.number(key.index)
-                return ((index >= 0) & (index < self._bound.sizes[key.dim])).astype(np.float64)
+                return ((index >= 0) & (index < key.dim.at(self._bound.sizes))).astype(np.float64)
             case ir.IndexCondition():
                 c = key.condition
                 rest = points.number(c.numerator) % c.denominator if isinstance(c, Divides) else points.number(c.value)

@@ -155,7 +155,7 @@ class Draw:
         kinds = ["constant"]
         if i is not None:
             kinds = ["shift"] * 8 + ["mirror", "constant", "stride"] + ["window"] * 6 * bool(window)
-            kinds += ["diagonal"] * 2 * (len(space.loops) > 1)
+            kinds += ["diagonal"] * 2 * (len(space.loops) > 1) + ["quotient", "remainder"]
         elif coarse:
             kinds = ["coarse"] * 6 + ["constant"]
         kind = self.choose(kinds)
@@ -167,6 +167,8 @@ class Draw:
             stride = self.choose([2, 3, -2])
             # Backwards from below the first element every read is outside, which is refused.
             return stride * i + (offset if stride > 0 else abs(offset))
+        if kind in ("quotient", "remainder"):
+            return self._divided(i, kind == "quotient") + self.choose([0, 0, 1])
         if kind == "window":
             return self.choose([1, 1, 2]) * i + self.choose([1, -1, 2]) * self.choose(window) + offset
         if kind == "diagonal":
@@ -176,6 +178,11 @@ class Draw:
             k = coarse[axis] if axis < len(coarse) else coarse[0]
             return self.choose([2, 2, 4]) * k + offset
         return abs(offset)
+
+    def _divided(self, i: Any, quotient: bool) -> Any:
+        """A quotient, or a remainder, of an index of one of several forms."""
+        numerator = self.choose([i, i + self.choose([1, -1]), 3 * i + 1, 2 - i])
+        return numerator // self.choose([2, 2, 4, 5]) if quotient else numerator % self.choose([2, 3])
 
     def read(self, of: Any, space: Space) -> Any:
         """A scalar read of an array, an unknown or an intermediate."""
@@ -232,7 +239,8 @@ class Draw:
             return self.choose(self.params) * 1
         if kind == "number":
             return op.vector(self.choose([1, -0.5, 0.1, 2]))[0]
-        return 0.1 * op.value(self.choose(space.loops))
+        i = self.choose(space.loops)
+        return 0.1 * op.value(self.choose([i, i, i // 2, i % 3]))
 
     def _sampled(self, space: Space) -> Any:
         """An array read at coordinates that unknowns move, also beyond its ends."""

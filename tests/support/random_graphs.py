@@ -61,6 +61,7 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
         "HW": [op.Unknown("Z", (H, W), 2)],
         "E": [op.Unknown("U", (E,))],
     }
+    rows = [op.Unknown("Q", (V, W), draw(st.integers(1, 2))), op.Unknown("R", (H, V))]
     arrays: dict[str, Any] = {
         "V": op.Array("A", (V,), 2), "HW": op.Array("B", (H, W)), "E": op.Array("Weight", (E,)),
     }  # fmt: skip
@@ -74,7 +75,9 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
         e = op.indices(dim)
         ends = list(zip(slots, graph[e], strict=True))
         scale = arrays["E"][e] if dim is E and draw(st.booleans()) else w
-        parts = [_read(draw, unknowns[s], end) for s, end in ends]
+        beside = op.indices(W) if draw(st.integers(0, 2)) == 0 else None
+        parts = [_read(draw, unknowns[s], end) for s, end in ends if beside is None or s != "V"]
+        parts += [_beside(draw, rows, end, beside) for s, end in ends if beside is not None and s == "V"]
         parts += [arrays[s][end] for s, end in ends if s != "E" and draw(st.booleans())]
         if dim is E and draw(st.booleans()):
             parts += [unknowns["E"][0][n] for n in draw(st.lists(st.sampled_from([e, *_elsewhere(e)]), max_size=3))]
@@ -105,6 +108,16 @@ def _read(draw: st.DrawFn, unknowns: list[Any], end: Any) -> Any:
     if not isinstance(end, tuple) and draw(st.integers(0, 3)) == 0:
         return unknown[end + draw(st.sampled_from([-1, 1]))]
     return unknown[end]
+
+
+def _beside(draw: st.DrawFn, rows: list[Any], end: Any, j: Any) -> Any:
+    """A vertex beside a loop variable, on the axis before or after it."""
+    row, column = rows
+    if draw(st.integers(0, 2)) == 0:
+        return column[draw(st.sampled_from([0, 1, j // 2, j % 2])), end]
+    return row[
+        end + draw(st.sampled_from([0, 0, 1])), draw(st.sampled_from([j, j, j + 1, j - 1, 2 * j, j // 2, j % 2, 0]))
+    ]
 
 
 def _elsewhere(e: Any) -> list[Any]:

@@ -42,10 +42,14 @@ class Builder:
         """An affine index into an array; over its own grid mostly a neighbour."""
         result = []
         for i, own, dim in zip(self.indices, self.dims, array.dims, strict=True):
-            kinds = ["neighbour"] * 4 + ["stride", "mirror", "constant"] if own == dim else ["stride", "mirror"]
+            kinds = ["neighbour"] * 4 + ["constant"] if own == dim else []
+            kinds += ["stride", "mirror", "quotient", "remainder"]
             kind = self.draw(st.sampled_from(kinds))
             d = self.draw(st.integers(-1, 2))
-            choices = {"neighbour": i + d, "stride": 2 * i + d, "mirror": dim - 1 - i + d, "constant": max(d, 0)}
+            choices = {
+                "neighbour": i + d, "stride": 2 * i + d, "mirror": dim - 1 - i + d, "constant": max(d, 0),
+                "quotient": (i + d) // 2, "remainder": (2 * i + d) % 3,
+            }  # fmt: skip
             result.append(choices[kind])
         return tuple(result)
 

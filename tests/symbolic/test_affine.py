@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optpy.symbolic.affine import Affine, Atom, Divides, FloorDiv, Inverse, IsZero, TableEntry, floor_divide, invert
+from optpy.symbolic.affine import Affine, Atom, FloorDiv, TableEntry, floor_divide
+from optpy.symbolic.inversion import Divides, Inverse, IsZero, Quotient, Remainder, invert
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,15 @@ def test_arithmetic_is_that_of_the_values(p: Affine, q: Affine, factor: int, vi:
     assert hash(p + q) == hash(q + p)
 
 
-@given(affines(I, J), small, small)
-def test_shifting_there_and_back(p: Affine, di: int, dj: int) -> None:
-    halves = floor_divide(p, 3) + p
+@given(affines(I, J), affines(I, J), small, small)
+def test_shifting_there_and_back(p: Affine, q: Affine, di: int, dj: int) -> None:
+    halves = floor_divide(floor_divide(p, 3) + q, 2) + p
     there: dict[Atom, Affine] = {I: i + di, J: j + dj}
     back: dict[Atom, Affine] = {I: i - di, J: j - dj}
     assert p.substitute(there).substitute(back) == p
-    assert halves.substitute(there).substitute(back) == halves
+    shifted = halves.substitute(there).substitute(back)
+    at: dict[Atom, int] = {I: di, J: dj}
+    assert shifted.evaluate(at) == halves.evaluate(at)
 
 
 @given(affines(I, J), affines(I, J), affines(I, J), small, small)
@@ -116,6 +119,8 @@ def test_what_divides_is_drawn_out() -> None:
     assert floor_divide(i * 2 + 4, 4) == floor_divide(i, 2) + 1
     assert floor_divide(i, -1) == i * -1
     assert floor_divide(Affine(-7), 2) == Affine(-4)
+    assert floor_divide(floor_divide(i, 2) + 1, 2) == floor_divide(i + 2, 4)
+    assert floor_divide(floor_divide(i + 1, 3) * 2 + j, 2) == floor_divide(i + 1, 3) + floor_divide(j, 2)
     with pytest.raises(ZeroDivisionError):
         floor_divide(i, 0)
 
@@ -139,7 +144,7 @@ def brute_force(rows: Sequence[Affine], variables: Sequence[Name], y: Point, siz
 def enumerated(inverse: Inverse, variables: Sequence[Name], known: Mapping[Atom, int]) -> list[Point]:
     """What a gather loop visits: the free variables over the box, under the conditions, inside the box."""
     found = []
-    for free in itertools.product(range(SIZE), repeat=len(inverse.free)):
+    for free in itertools.product(*map(values_of, inverse.free)):
         at: dict[Atom, int] = {**known, **dict(zip(inverse.free, free, strict=True))}
         if all(c.evaluate(at) for c in inverse.conditions):
             point = tuple(inverse.solution[v].evaluate(at) if v in inverse.solution else at[v] for v in variables)
@@ -148,10 +153,17 @@ def enumerated(inverse: Inverse, variables: Sequence[Name], known: Mapping[Atom,
     return found
 
 
+def values_of(free: Atom) -> range:
+    """What a free variable may be; quotients are left wide."""
+    if isinstance(free, Remainder):
+        return range(free.of.denominator)
+    return range(-2 * SIZE, 2 * SIZE + 1) if isinstance(free, Quotient) else range(SIZE)
+
+
 def check(rows: Sequence[Affine], variables: Sequence[Name], size: int = 5) -> None:
     targets = [Name(f"y{m}") for m in range(len(rows))]
     inverse = invert(rows, [Affine.of(t) for t in targets], variables)
-    assert set(inverse.solution) | set(inverse.free) == set(variables)
+    assert {a for a in (*inverse.solution, *inverse.free) if isinstance(a, Name)} == set(variables)
     for solved in inverse.solution.values():
         assert not solved.reads(inverse.solution)
     everything = itertools.product(range(SIZE), repeat=len(variables))
@@ -166,10 +178,17 @@ def check(rows: Sequence[Affine], variables: Sequence[Name], size: int = 5) -> N
         assert sorted(enumerated(inverse, variables, known)) == brute_force(rows, variables, y, size)
 
 
+def _halved(p: Affine) -> Affine:
+    """With numbers that keep a quotient of it within the range of ``values_of``."""
+    return Affine.collect(p.constant, ((a, c // 2) for a, c in p.terms))
+
+
 @st.composite
 def systems(draw: st.DrawFn) -> tuple[list[Affine], list[Name]]:
     variables = [I, J, K][: draw(st.integers(1, 3))]
     rows = draw(st.lists(affines(*variables), min_size=1, max_size=3))
+    if draw(st.booleans()):
+        rows[0] = rows[0] + floor_divide(_halved(draw(affines(*variables[:2]))), draw(st.integers(2, 3))) * draw(small)
     return [r + Affine.of(N) * draw(st.integers(-1, 1)) for r in rows], variables
 
 
@@ -195,6 +214,12 @@ def test_every_point_is_found_exactly_once(system: tuple[list[Affine], list[Name
         ([floor_divide(i, 2), j], [I, J]),
         ([floor_divide(i + j, 2), i - j], [I, J]),
         ([floor_divide(i, 2) + i], [I]),
+        ([floor_divide(i, 2) * 2 + 1, floor_divide(j + 1, 3)], [I, J]),
+        ([i - floor_divide(i, 3) * 3], [I]),
+        ([floor_divide(i, 2), i - floor_divide(i, 2) * 2], [I]),
+        ([floor_divide(floor_divide(i, 2) + j, 2), j], [I, J]),
+        ([floor_divide(i * -1, 2)], [I]),
+        ([floor_divide(i, 2) * -1 + n], [I]),
         ([floor_divide(n, 2) + i * 2], [I]),
     ],
 )

@@ -98,11 +98,13 @@ def _distance(a: Access, b: Access) -> list[int] | None:
 def _joined_by_edges(residual: Residual, a: Access, b: Access) -> EdgeCoupling | None:
     """The edges of a graph of which one slot is read by a, another by b."""
     first, second = slot_read(a.index), slot_read(b.index)
-    if first is None or second is None or first[0] != second[0] or first[2] != second[2]:
+    if first is None or second is None or first.graph != second.graph or first.edge != second.edge:
         return None
-    first, second = sorted((first, second), key=lambda read: read[1])
-    offset = tuple(p - q for p, q in zip(first[3], second[3], strict=True))
-    return EdgeCoupling(first[0], (first[1], second[1]), offset, residual.label)
+    if first.axes != tuple(range(len(a.index))) or second.axes != first.axes:
+        return None  # it is not the whole grid, or not in its order
+    first, second = sorted((first, second), key=lambda read: read.slot)
+    offset = tuple(p - q for p, q in zip(first.offsets, second.offsets, strict=True))
+    return EdgeCoupling(first.graph, (first.slot, second.slot), offset, residual.label)
 
 
 def _text(residual: Residual, access: Access) -> str:

@@ -1,12 +1,7 @@
 """J^T F, J^T J p and the preconditioner as gathers: maps over the unknowns, no two points writing one element.
 
-A residual at point I reads the unknown at the affine index a(I). Seen from the unknown's element y, that residual
-is at the I that solves a(I) = y (``symbolic.affine.invert``). For a stencil this shifts the residual so that the
-access falls on y, as in Opt; indices that the equation leaves free become loops. Where a(I) is a slot of a graph's
-edge, the solutions are the edges at y: a loop over the incidence that is built when the graph is bound. Every
-derivative is taken once, in the residual's own coordinates, and then shifted.
-
-Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least Squares Optimization", 2017, section 5.
+Each element adds up what the residuals that read it contribute, seen from there (``views``). Every derivative is taken
+once, in the residual's own coordinates, and then shifted.
 """
 
 from __future__ import annotations
@@ -16,168 +11,12 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.ir import (
-    Access,
-    Extent,
-    FieldChannel,
-    InBounds,
-    Incidence,
-    IndexCondition,
-    IndexValue,
-    LocalName,
-    LocalSum,
-    LoopVariable,
-    SumLoop,
-    canonical_domain,
-    index_value,
-    indices_of,
-    loop_variable,
-    point,
-    slot_read,
-)
-from optpy.symbolic.affine import Affine, Atom, Inverse, IsZero, invert
-from optpy.symbolic.expr import ONE, ZERO, Expr, Product, add, mul, var
+from optpy.energy.derive.views import LoopNames, View, index_condition, split_guard, views
+from optpy.ir import Extent, FieldChannel, IndexCondition, LocalName, LocalSum, SumLoop
+from optpy.symbolic.expr import ZERO, Expr, add, mul, var
 from optpy.symbolic.factor import factor
-from optpy.symbolic.traverse import map_variables, variables
-
-MultiIndex = tuple[Affine, ...]
-"""An index into a grid: one for each of its dims."""
-
-
-# -- seen from the unknown ---------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class View:
-    """A residual seen from the element of the unknown that it reads at ``index``: how its coordinates are found."""
-
-    source: LinearisedResidual
-    index: MultiIndex
-    inverse: Inverse
-    loops: tuple[SumLoop, ...]
-    guard: Expr
-
-    def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
-        """Expressions of the residual, in coordinates of the unknown (and of the free loops)."""
-        return shift(expressions, self.inverse.solution)
-
-
-@final
-@dataclass(slots=True)
-class LoopNames:
-    """Names for the loops of one gather. Views that look along the same edges share their loops."""
-
-    count: int = 0
-    shared: dict[Hashable, tuple[SumLoop, ...]] = field(default_factory=dict)
-
-    def next(self) -> str:
-        """A name that no loop of this gather has yet."""
-        self.count += 1
-        return f"k{self.count - 1}"
-
-
-def views(source: LinearisedResidual, dims: tuple[Extent, ...], names: LoopNames) -> list[View]:
-    """One view for each distinct index at which the residual reads unknowns of the given grid."""
-    target = point(canonical_domain(dims))
-    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
-    return [_slot_view(source, a, target, names) or _grid_view(source, a, target, names) for a in indices]
-
-
-def _grid_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> View:
-    # The residual's loop variables and the unknown's have the same names: rename before solving.
-    own = {i: LoopVariable(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
-    rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
-    inverse = invert([a.substitute(rename) for a in index], target, list(own.values()))
-    prefix = names.next()
-    loops = {f: LoopVariable(f"{prefix}_{n}", _dim(f)) for n, f in enumerate(inverse.free)}
-    relabel: dict[Atom, Affine] = {f: Affine.of(k) for f, k in loops.items()}
-    solution: dict[Atom, Affine] = {
-        i: inverse.solution[r].substitute(relabel) if r in inverse.solution else relabel[r] for i, r in own.items()
-    }
-    conditions = [map_key(IndexCondition(c), relabel) for c in inverse.conditions]
-    guard = mul(*conditions, *(in_bounds(solution[i], i.dim) for i in source.residual.domain))
-    return View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard)
-
-
-def _slot_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> View | None:
-    """The view along the edges whose slot, moved by the offsets of the read, is the element; None if it is no slot."""
-    read = slot_read(index)
-    if read is None:
-        return None
-    graph, slot, row, offsets = read
-    (own,) = row.atoms
-    at = tuple(t - d for t, d in zip(target, offsets, strict=True))
-    others = [i for i in source.residual.domain if i != own]
-    key = (graph, slot, at, tuple(i.dim for i in others))
-    if key not in names.shared:
-        prefix = names.next()
-        edge = LoopVariable(f"{prefix}_0", graph.edges)
-        free = (LoopVariable(f"{prefix}_{n + 1}", i.dim) for n, i in enumerate(others))
-        names.shared[key] = (Incidence(edge, graph, slot, at), *free)
-    loops = names.shared[key]
-    solution: dict[Atom, Affine] = {
-        i: Affine.of(loop_variable(k)) for i, k in zip((_index(own), *others), loops, strict=True)
-    }
-    # What this slot points at is known: it needs no load.
-    solution |= {a.atoms[0]: t for a, t in zip(graph.at(slot, row), at, strict=True)}
-    guard = mul(*(in_bounds(t, d) for t, d in zip(at, graph.slots[slot], strict=True)))
-    return View(source, index, Inverse(solution, (), ()), loops, guard)
-
-
-def _index(atom: Atom) -> LoopVariable:
-    assert isinstance(atom, LoopVariable)
-    return atom
-
-
-def _dim(atom: Atom) -> Extent:
-    return _index(atom).dim
-
-
-def in_bounds(index: Affine, dim: Extent) -> Expr:
-    """The bounds check, 1 where it holds by construction: a loop variable over the same dim."""
-    for atom in index.atoms:
-        if isinstance(atom, LoopVariable) and atom.dim == dim and index.offset_from(atom) == 0:
-            return ONE
-    return var(InBounds(index, dim))
-
-
-def map_key(key: object, replacement: Mapping[Atom, Affine]) -> Expr:
-    """A leaf with its loop variables replaced."""
-    match key:
-        case Access():
-            return var(Access(key.field, tuple(a.substitute(replacement) for a in key.index), key.channel))
-        case InBounds():
-            return in_bounds(key.index.substitute(replacement), key.dim)
-        case IndexValue():
-            return index_value(key.index.substitute(replacement))
-        case IndexCondition():
-            return index_condition(key, replacement)
-        case _:
-            return var(key)  # type: ignore[arg-type]
-
-
-def index_condition(key: IndexCondition, replacement: Mapping[Atom, Affine]) -> Expr:
-    """A condition with its loop variables replaced; 0 or 1 where it no longer depends on any."""
-    condition = key.condition
-    if isinstance(condition, IsZero):
-        value = condition.value.substitute(replacement)
-        if value.is_constant:
-            return ONE if value.constant == 0 else ZERO
-        value = value if value.terms[0][1] > 0 else value * -1  # the same condition, and the same node
-        return var(IndexCondition(IsZero(value)))
-    numerator = condition.numerator.substitute(replacement)
-    if all(c % condition.denominator == 0 for c in (numerator.constant, *(c for _, c in numerator.terms))):
-        return ONE
-    return var(IndexCondition(type(condition)(numerator, condition.denominator)))
-
-
-def shift(expressions: Iterable[Expr], replacement: Mapping[Atom, Affine]) -> list[Expr]:
-    """Expressions with their loop variables replaced."""
-    return map_variables(expressions, lambda v: map_key(v.key, replacement))
-
-
-# -- sums over views ---------------------------------------------------------------------------------------------
+from optpy.symbolic.inversion import IsZero
+from optpy.symbolic.traverse import variables
 
 
 @final
@@ -196,7 +35,7 @@ class GatheredSum:
             for key, e in names.items():
                 self._outputs.setdefault(key, []).append(mul(view.guard, e))
             return
-        outer, inner = _split_guard(view.guard, view.loops)
+        outer, inner = split_guard(view.guard, view.loops)
         sums = self._looped.setdefault((view.loops, outer), {})
         for key, e in names.items():
             sums.setdefault(key, []).append(mul(inner, e))
@@ -239,14 +78,6 @@ class GatheredSum:
 
 def _local_name(nest: int, output: int) -> str:
     return f"local{nest}_{output}"
-
-
-def _split_guard(guard: Expr, loops: Iterable[SumLoop]) -> tuple[Expr, Expr]:
-    """The guard's factors without and with the loop variables."""
-    own = set(map(loop_variable, loops))
-    factors = [b for b, _ in guard.factors] if isinstance(guard, Product) else [guard]
-    inner = [b for b in factors if any(i in own for v in variables([b]) for i in indices_of(v.key))]
-    return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
 
 Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr, Expr], Mapping[Hashable, Expr]]
@@ -316,13 +147,11 @@ def _whole_entries(
 ) -> dict[FieldChannel, Expr]:
     """The whole entry of J: other accesses of the same residual may fall on the same element (X[i] and X[2*i] at 0)."""
     full = dict(column)
-    for other in found:
-        if other is view:
-            continue
+    for index, other in {other.index: other for other in found if other.index != view.index}.items():
         same = mul(
             *(
                 index_condition(IndexCondition(IsZero(a - b)), view.inverse.solution)
-                for a, b in zip(view.index, other.index, strict=True)
+                for a, b in zip(view.index, index, strict=True)
             )
         )
         if same is ZERO:

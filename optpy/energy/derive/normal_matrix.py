@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
-from optpy.energy.derive.gather import MultiIndex, shift
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import passes
 from optpy.energy.derive.routines import Fixed
 from optpy.energy.derive.vectors import D, R, Z, vector
+from optpy.energy.derive.views import MultiIndex, shift
 from optpy.ir import (
     Access,
     Assignment,

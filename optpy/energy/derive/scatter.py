@@ -16,7 +16,7 @@ from itertools import product
 
 from optpy.energy.derive import routines as gathers
 from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
-from optpy.energy.derive.gather import Contribution, MultiIndex, View, contributed
+from optpy.energy.derive.gather import Contribution, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.routines import (
     NO_SCHEDULES,
@@ -30,10 +30,11 @@ from optpy.energy.derive.routines import (
 )
 from optpy.energy.derive.sums import DerivedSum
 from optpy.energy.derive.vectors import G, at, here, vector
+from optpy.energy.derive.views import MultiIndex, View
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
-from optpy.symbolic.affine import Inverse
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
+from optpy.symbolic.inversion import Inverse
 
 
 def product_of_an_edge(source: LinearisedResidual) -> tuple[list[Expr], list[Expr]]:

@@ -23,10 +23,11 @@ from functools import partial
 from typing import final
 
 from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
-from optpy.energy.derive.gather import GatheredSum, SummandContribution, View, column_of, gather
+from optpy.energy.derive.gather import GatheredSum, SummandContribution, column_of, gather
 from optpy.energy.derive.linearised import LinearisedFuncs, LinearisedResidual, along_step, linearise
 from optpy.energy.derive.materialised import func_memory
 from optpy.energy.derive.vectors import AP, DELTA, C, G, P, at, block_channel, vector
+from optpy.energy.derive.views import View
 from optpy.ir import (
     REAL,
     Access,

@@ -17,7 +17,7 @@ from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
 from optpy.energy.language.naming import shown
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import var
 from optpy.symbolic.traverse import variables
 
@@ -79,6 +79,8 @@ class GridArray(Symbol):
                 f"{self._at(axis, f'{dim} - 1')}, the first {self._at(axis, '0')}",
                 Location.of_caller(),
             )
+        if any(isinstance(a, FloorDiv) for a in index.atoms):
+            return  # coarser grids are meant, whatever runs over others
         for a in index.atoms:
             if isinstance(a, TableEntry) and ir.entry_dim(a) != dim:
                 raise EnergyError(

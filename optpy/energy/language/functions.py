@@ -17,7 +17,7 @@ from optpy.energy.language.other_names import enter_functions
 from optpy.errors import EnergyError, Location
 from optpy.symbolic import expr as sym
 from optpy.symbolic import operations
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
 from optpy.symbolic.expr import var
 from optpy.symbolic.operations import OPERATIONS
 
@@ -258,7 +258,7 @@ def in_bounds(*indices: object, of: GridArray | None = None) -> Expression:
 def _own_dim(index: Affine) -> ir.Extent:
     dims = {a.dim for a in index.atoms if isinstance(a, DeclaredIndex)}
     dims |= {ir.entry_dim(a) for a in index.atoms if isinstance(a, TableEntry)}
-    if len(dims) != 1:
+    if len(dims) != 1 or any(isinstance(a, FloorDiv) for a in index.atoms):
         raise EnergyError(
             f"op.in_bounds cannot tell which axis the index {shown(index)} belongs to: say op.in_bounds(..., of=X) "
             "with the array that is read there",

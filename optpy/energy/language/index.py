@@ -1,4 +1,4 @@
-"""Symbolic sizes and loop variables, and the affine algebra on them: ``i + 1``, ``2*i - k``, ``H - 1 - i``."""
+"""Symbolic sizes and loop variables, and their algebra: ``i + 1``, ``2*i - k``, ``H - 1 - i``, ``i // 2``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, SupportsIndex, TypeGuard, final
 
@@ -16,12 +16,9 @@ from optpy import ir
 from optpy.energy.language.naming import assigned_names, numbered, shown
 from optpy.energy.language.refusal import Refusal, Symbol, numpy_refusal
 from optpy.errors import EnergyError, Location, callers_frame
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import LARGEST, Affine, FloorDiv, TableEntry, floor_divide
 
 _serials = itertools.count()
-
-_LARGEST = 2**31 - 1
-"""Of the numbers in an index, so that generated code, which computes in 64 bits, never overflows."""
 
 _DIGITS = 40
 """Longest text of a value that a message shows."""
@@ -42,7 +39,7 @@ class DeclaredIndex:
 
 
 class IndexExpression(Symbol):
-    """An integer that is affine in loop variables and sizes. Plain integers are ones, too."""
+    """An integer that is affine in loop variables, sizes, and quotients of such. Plain integers are ones, too."""
 
     __slots__ = ("affine",)
 
@@ -82,20 +79,46 @@ class IndexExpression(Symbol):
     def __pos__(self) -> IndexExpression:
         return self
 
+    def __floordiv__(self, other: object) -> IndexExpression:
+        return IndexExpression(floor_divide(self.affine, self._divisor(other, "//")))
+
+    def __mod__(self, other: object) -> IndexExpression:
+        divisor = self._divisor(other, "%")
+        return self - IndexExpression(floor_divide(self.affine, divisor)) * divisor
+
+    def __divmod__(self, other: object) -> tuple[IndexExpression, IndexExpression]:
+        return self // other, self % other
+
+    def _divisor(self, other: object, symbol: str) -> int:
+        """The number that an index is divided by."""
+        divisor = _operand(other, symbol)
+        if divisor.is_constant and 0 < divisor.constant <= LARGEST:
+            return divisor.constant
+        cure = "an index may be divided by positive whole numbers only"
+        if not divisor.is_constant:
+            cure += "; the value of such a quotient as a number is op.floor(op.value(i) / op.value(k))"
+        elif -LARGEST <= divisor.constant < 0:
+            cure += f": {shown(self)} // {divisor.constant} is ({shown(-self)}) // {-divisor.constant}"
+        got = f"({describe(divisor.constant) if divisor.is_constant else shown(divisor)})"
+        raise EnergyError(f"({shown(self)}) {symbol} {got}: {cure}", Location.of_caller())
+
+    def __rfloordiv__(self, other: object) -> IndexExpression:
+        return IndexExpression(_operand(other, "//")) // self
+
+    def __rmod__(self, other: object) -> IndexExpression:
+        return IndexExpression(_operand(other, "%")) % self
+
+    def __rdivmod__(self, other: object) -> tuple[IndexExpression, IndexExpression]:
+        return divmod(IndexExpression(_operand(other, "//")), self)
+
     _not_affine = Refusal(
-        "the index {0} allows + and - and * by whole numbers only; for its value as a number write op.value(i)"
+        "the index {0} allows + and -, and * and // and % by whole numbers only; for its value as a number write "
+        "op.value(i)"
     )
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _not_affine
     __round__ = __floor__ = __ceil__ = __trunc__ = _not_affine
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_affine
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _not_affine
-
-    _not_divisible = Refusal(
-        "the index {0} allows + and - and * by whole numbers only: in place of Y[i // 2] let "
-        "k = op.indices(...) run over the axis of Y, and write a residual that reads Y[k] for X[2*k], another for "
-        "X[2*k + 1]; as a number, i // 2 is op.floor(op.value(i) / 2)"
-    )
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _not_divisible
 
     _not_comparable = Refusal(
         "the index {0} cannot be compared as it is: write op.value(i), for example op.value(i) == 0"
@@ -175,14 +198,25 @@ class Dim(IndexExpression):
 
 
 def _in_range(index: Affine) -> Affine:
-    for n in (index.constant, *(c for _, c in index.terms)):
-        if abs(n) > _LARGEST:
+    for n in _numbers(index):
+        if abs(n) > LARGEST:
             raise EnergyError(
-                f"the number {describe(n)} in an index is out of range: offsets and factors are at most {_LARGEST}; "
+                f"the number {describe(n)} in an index is out of range: offsets and factors are at most {LARGEST}; "
                 "for arithmetic on the value of an index write op.value(i)",
                 Location.of_caller(),
             )
     return index
+
+
+def _numbers(index: Affine) -> Iterator[int]:
+    """The numbers in an index; those within a quotient also as large as a factor of it makes them."""
+    yield index.constant
+    for atom, c in index.terms:
+        yield c
+        if isinstance(atom, FloorDiv):
+            for n in _numbers(atom.numerator):
+                yield n
+                yield -(-abs(n * c) // atom.denominator)
 
 
 def _operand(value: object, symbol: str) -> Affine:
@@ -202,7 +236,7 @@ def _is_whole(value: object) -> TypeGuard[SupportsIndex]:
 
 
 def as_affine(value: object, what: str) -> Affine:
-    """The affine index that a user wrote.
+    """The index that a user wrote.
 
     Args:
         value: an index, a size, an integer, or a sum of them.
@@ -228,25 +262,14 @@ def as_affine(value: object, what: str) -> Affine:
 
 def is_outside(index: Affine, dim: ir.Extent) -> bool:
     """Whether an index is below 0 or beyond the last element, ``dim - 1``, whatever its variables and the sizes are."""
-    least, most = _extremes(index)
+    least, most = ir.extremes(index)
+    if any(isinstance(a, FloorDiv) for a in (*index.atoms, *least.atoms, *most.atoms)):
+        return False  # not known
     beyond = least - Affine.of(dim)
     # Sizes are at least 1: a sum with no negative factor is least where all of them are 1, and the other way round.
     never_less = all(c >= 0 for _, c in beyond.terms) and _where_all_are_one(beyond) >= 0
     never_more = all(c <= 0 for _, c in most.terms) and _where_all_are_one(most) < 0
     return never_less or never_more
-
-
-def _extremes(index: Affine) -> tuple[Affine, Affine]:
-    """The least and the largest value of an index, in terms of sizes."""
-    least = most = Affine(index.constant)
-    for atom, c in index.terms:
-        if isinstance(atom, ir.Extent):
-            least, most = least + Affine.of(atom) * c, most + Affine.of(atom) * c
-            continue
-        dim = atom.dim if isinstance(atom, DeclaredIndex) else ir.entry_dim(atom)  # type: ignore[arg-type]
-        end = (Affine.of(dim) - Affine(1)) * c
-        least, most = (least, most + end) if c > 0 else (least + end, most)
-    return least, most
 
 
 def _where_all_are_one(index: Affine) -> int:

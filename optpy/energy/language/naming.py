@@ -9,6 +9,8 @@ from types import FrameType
 from typing import Final
 
 _SERIAL: Final = re.compile(r"#\d+")
+_REMAINDER: Final = re.compile(r"-(\d+)\*\(\(([^()]+)\) // \1\) \+ \2(?!\w)")
+_SINGLE: Final = re.compile(r"\((-?\w+)\) (//|%)")
 
 
 def assigned_names(frame: FrameType, count: int) -> tuple[str, ...] | None:
@@ -57,5 +59,6 @@ def numbered(name: str, serial: int) -> str:
 
 
 def shown(text: object) -> str:
-    """A text with the names of indices as users wrote them."""
-    return _SERIAL.sub("", str(text))
+    """A text with the names of indices as users wrote them, and remainders, which are kept as what they are made of."""
+    named = _SERIAL.sub("", str(text))
+    return _SINGLE.sub(r"\1 \2", _REMAINDER.sub(r"(\2) % \1", named)) if "//" in named else named

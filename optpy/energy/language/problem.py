@@ -20,7 +20,7 @@ from optpy.energy.language.naming import shown
 from optpy.energy.language.robust import scales_of
 from optpy.energy.language.written_out import func_accesses, with_summands, written_out
 from optpy.errors import EnergyError, Location
-from optpy.symbolic.affine import Affine, Atom
+from optpy.symbolic.affine import Affine, Atom, TableEntry
 from optpy.symbolic.expr import ZERO, Expr
 from optpy.symbolic.traverse import variables
 
@@ -150,10 +150,10 @@ def _check_reads_unknown(residual: ir.Residual) -> None:
 
 
 def _check_slots(residual: ir.Residual) -> None:
-    """Unknowns are read at what a slot points at, not at one of its axes alone.
+    """Unknowns are read at what a slot points at, not at one of its axes alone, nor at several slots.
 
     Raises:
-        EnergyError: an unknown is read at a part of a slot, or at a multiple of it.
+        EnergyError: an unknown is read at a part of a slot, at a multiple of it, or at two.
     """
     for v in variables(residual.components):
         if isinstance(v.key, ir.Access) and v.key.field.role is ir.Role.UNKNOWN:
@@ -163,10 +163,20 @@ def _check_slots(residual: ir.Residual) -> None:
                 index = ", ".join(shown(a.substitute(names)) for a in v.key.index)
                 raise EnergyError(
                     f"'{residual.label}' reads the unknown '{v.key.field}' at [{index}]: through a graph, an unknown "
-                    f"is read at a whole slot (up to constant offsets), X[a] with a, b = {graphs[0]}[e]; slots of "
-                    f"'{graphs[0]}' point into {slots_text(graphs[0])}",
+                    f"is read at a whole slot (up to constant offsets), and at one only, X[a] or X[a, j] with a, b = "
+                    f"{graphs[0]}[e]; slots of '{graphs[0]}' point into {slots_text(graphs[0])}"
+                    + _slot_for(v.key.field, v.key.index),
                     residual.location,
                 )
+
+
+def _slot_for(field: ir.Field, index: Iterable[Affine]) -> str:
+    """The end of the message, where axes of an unknown stand at slots of their own: they can be one slot."""
+    axes = [n for n, i in enumerate(index) if any(isinstance(a, TableEntry) for a in ir.atoms_of([i]))]
+    if len(axes) < 2:
+        return ""
+    grid = ", ".join(str(field.dims[n]) for n in axes)
+    return f". A graph whose one slot points into ({grid}) has both indices"
 
 
 _DECLARED = (ir.Access, ir.Plane, ir.Scalar)

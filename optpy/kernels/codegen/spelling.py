@@ -111,7 +111,8 @@ class Spelling:
         match c:
             case InBounds():
                 unsigned = self.conventions.dialect.unsigned
-                return f"({unsigned})({self._affine(c.index)}) < ({unsigned}){self.size(c.dim)}"
+                bound = self.size(c.dim) if c.dim.value is None else f"({self._affine(c.dim.value)})"
+                return f"({unsigned})({self._affine(c.index)}) < ({unsigned}){bound}"
             case loops.Within():
                 return f"{c.index} >= {c.low} && {c.index} < {self.size(c.index.dim)} - {c.high}"
             case loops.Less():

@@ -9,7 +9,7 @@ from optpy.ir import Access, Extent, Hoisted, InBounds, IndexCondition, IndexVal
 from optpy.kernels.codegen.body import Body
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.spelling import Spelling
-from optpy.symbolic.affine import Divides
+from optpy.symbolic.inversion import Divides
 
 _BEFORE = {"independent": "OPTPY_INDEPENDENT", "narrow": "OPTPY_NARROW", "unrolled": "#pragma unroll"}
 """The line before a loop, by its kind."""

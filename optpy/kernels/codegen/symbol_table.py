@@ -21,7 +21,7 @@ from optpy.ir import (
     indices_of,
 )
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, Atom, TableEntry
 
 Dims = tuple[Extent, ...]
 _K = TypeVar("_K")
@@ -34,8 +34,9 @@ class SegmentList:
 
     dims: Dims
     solved_only: bool
-    incidences: tuple[tuple[Hypergraph, int], ...] = ()
-    """Slots whose edges each point goes through: points with many are more work."""
+    incidences: tuple[tuple[Hypergraph, int, tuple[int, ...]], ...] = ()
+    """Slots whose edges each point goes through, with the axes of the grid that they point into: points with many edges
+    are more work."""
     dense: bool = False
     """Whether each point adds up whole dims: a few points are work for several threads."""
 
@@ -97,15 +98,20 @@ class SymbolTable:
 
     def _sizes(self, dims: Iterable[Extent]) -> None:
         for d in dims:
-            _number(self.sizes, d)
+            for own in _dims_in(d.length):
+                _number(self.sizes, own)
 
 
 def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     """The list of segments that a routine visits."""
-    around = dict.fromkeys((k.graph, k.slot) for k in incidences(routine).values())
+    number: dict[Atom, int] = {i: n for n, i in enumerate(routine.domain)}
+    around = dict.fromkeys(
+        (k.graph, k.slot, tuple(number[i] for a in k.at for i in a.atoms)) for k in incidences(routine).values()
+    )
     # An edge adds to what is solved for also where nothing of its own is.
     solved_only = solved_only and not routine.prepares and not routine.atomic_adds
-    dense = any(isinstance(k, LoopVariable) for x in routine.locals for k in x.loops)
+    loops = (k for x in routine.locals for k in x.loops)
+    dense = any(isinstance(k, LoopVariable) and not k.dim.length.is_constant for k in loops)
     return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around), dense)
 
 

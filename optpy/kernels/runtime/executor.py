@@ -137,8 +137,12 @@ class CpuExecutor:
             segments = all_segments(rows, length, longest)
         if not of.incidences:
             return segments
-        edges = sum(graphs[graph].degrees(slot) for graph, slot in of.incidences)
-        return weighted_segments(segments, np.asarray(edges), length)
+        edges = np.zeros([self.buffers.sizes[d] for d in of.dims], np.int64)
+        for graph, slot, axes in of.incidences:
+            degrees = graphs[graph].degrees(slot).reshape(graphs[graph].shapes[slot])
+            degrees = degrees.transpose(np.argsort(axes))
+            edges += np.expand_dims(degrees, [n for n in range(len(of.dims)) if n not in axes])
+        return weighted_segments(segments, edges.ravel(), length)
 
     def set_segments(self, number: int, segments: NDArray[Any]) -> None:
         """The points that the kernels of a list visit; makes room for their sums."""
@@ -238,7 +242,7 @@ class CpuExecutor:
     def _accesses_of(self, kernel: int) -> int:
         """Loads and stores at each point; those under a local sum as often as it loops (edges count as points)."""
         accesses, loops = self.program.traffic[kernel]
-        return accesses * max((math.prod(self.buffers.sizes[d] for d in dims) for dims in loops), default=1)
+        return accesses * max((math.prod(d.at(self.buffers.sizes) for d in dims) for dims in loops), default=1)
 
     def _scalar_array(self, scalars: Mapping[str, float]) -> Array[c_double]:
         values = (c_double * len(self._scalar_numbers))()

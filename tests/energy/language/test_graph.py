@@ -16,6 +16,7 @@ V, H, W, D, E, F = op.dims("V H W D E F")
 v, e, f = op.indices(V, E, F)
 X, Z = op.Unknown("X", (V,), 2), op.Unknown("Z", (H, W))
 Volume = op.Unknown("Volume", (D, H, W))
+Pairs = op.Unknown("Pairs", (V, V))
 EDGES = op.Graph("edges", E, (V, V))
 MATCH = op.Graph("match", E, ((H, W), V, (D, H, W)))
 a, b = EDGES[e]
@@ -126,6 +127,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: op.Energy(r=Z[MATCH[e][0][0], 0]), r"'r' reads the unknown 'Z'.*at a whole slot"),
     (lambda: op.Energy(r=Z[MATCH[e][2][1], MATCH[e][2][2]]), "at a whole slot"),
     (lambda: op.Energy(r=X[2 * a]), "at a whole slot"),
+    (lambda: op.Energy(r=X[a // 2]), "at a whole slot"),
+    (lambda: op.Energy(r=Pairs[a, b]), r"and at one only.*A graph whose one slot points into \(V, V\) has both"),
+    (lambda: op.Energy(r=Pairs[a, a]), "and at one only"),
+    (lambda: op.Energy(r=Pairs[a, v + b]), "and at one only"),
     (lambda: op.Energy(r=X[a], edges=op.Array("edges", (V,))[v] * X[v]), "'edges' is declared twice.*graph"),
     (lambda: op.Energy(r=X[a], s=X[op.Graph("edges", E, (V,))[e]]), "'edges' is declared twice"),
     (lambda: op.Energy(r=X[MATCH[e][1]]), "size H, which a slot of the graph 'match' points into, is bound by no data"),

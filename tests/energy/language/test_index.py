@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import optpy as op
 
@@ -45,6 +46,37 @@ def test_indices_are_called_by_the_names_that_they_are_given() -> None:
     names: dict[str, Any] = dict(op=op, H=H, W=W)
     exec("y, x = op.indices(H, W)\nglobal z\nz = op.indices(H)", names)  # there is no source to read
     assert repr([names[n] for n in "yxz"]) == "[y, x, z]"
+
+
+def test_quotients_and_remainders_are_those_of_python() -> None:
+    S, F = op.Unknown("S", ()), op.Array("F", (N,))
+    n = op.indices(N)
+    quotient, remainder = divmod(2 * n - 5, 3)
+    energy = op.Energy(
+        q=S[()] * op.value(quotient), r=S[()] * op.value(remainder), twice=S[()] * op.value((-n // 2 + 1) // 2),
+        of_number=S[()] * op.value((n + 7 // 2) % np.int64(4)), size=S[()] * op.value(N // 2),
+        read=S[()] * F[n // 2], cyclic=S[()] * F[(n + 1) % 2], outside=S[()] * F[(n - 3) // 2],
+        asked=op.where(op.in_bounds((n - 3) // 2, of=F), S[()] * F[(n - 3) // 2], 7),
+    )  # fmt: skip
+    k, values = np.arange(6), np.arange(6) + 10.0
+    found = energy.residuals(dict(S=1.0, F=values))
+    shifted = (k - 3) // 2
+    expected = dict(
+        q=(2 * k - 5) // 3, r=(2 * k - 5) % 3, twice=(-k // 2 + 1) // 2, of_number=(k + 3) % 4, size=k * 0 + 3,
+        read=values[k // 2], cyclic=values[(k + 1) % 2], outside=np.where(shifted < 0, 0, values[shifted]),
+        asked=np.where(shifted < 0, 7, values[shifted]),
+    )  # fmt: skip
+    for name, numbers in expected.items():
+        np.testing.assert_array_equal(found[name], numbers, err_msg=name)
+
+
+def test_texts_of_quotients() -> None:
+    x, i0 = sympy.IndexedBase("P", real=True), sympy.Symbol("i0", integer=True)
+    n = op.indices(N)
+    energy = op.Energy(r=op.where(op.in_bounds(n // 2, of=P) | op.in_bounds(n), P[n // 2] * P[n % 3], 0))
+    assert energy.to_sympy("r") == x[sympy.floor(i0 / 2)] * x[i0 - 3 * sympy.floor(i0 / 3)]
+    assert r"\left\lfloor" in energy._repr_latex_()
+    assert repr((n // 2, n % 3, (n + 1) % 3, -n // 2)) == "((n // 2), n % 3, (n + 1) % 3, (-n // 2))"
 
 
 def test_indices_of_one_name_are_still_two() -> None:
@@ -134,11 +166,21 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: op.in_bounds(i + 2**70, j), ["out of range"]),
     (lambda: i * j, ["not affine"]),
     (lambda: i / 2, ["whole numbers only", "op.value(i)"]),
-    (lambda: i // 2, ["op.value(i)"]),
-    (lambda: i % 2, ["op.value(i)"]),
-    (lambda: X[i // 2, j], ["Y[i // 2]", "X[2*k]", "X[2*k + 1]", "op.floor(op.value(i) / 2)"]),
-    (lambda: np.int64(7) // i, ["X[2*k]"]),
-    (lambda: divmod(i, 2), ["X[2*k]"]),
+    (lambda: i // 0, ["(i) // (0)", "positive whole numbers only"]),
+    (lambda: i % 0, ["(i) % (0)", "positive whole numbers only"]),
+    (lambda: X[i // -2, j], ["(i) // (-2)", "i // -2 is (-i) // 2"]),
+    (lambda: divmod(i + 1, -2), ["positive whole numbers only", "(-i - 1) // 2"]),
+    (lambda: i // j, ["(i) // (j)", "positive whole numbers only", "op.floor(op.value(i) / op.value(k))"]),
+    (lambda: i % H, ["(i) % (H)", "positive whole numbers only"]),
+    (lambda: np.int64(7) // i, ["(7) // (i)", "positive whole numbers only"]),
+    (lambda: 7 % i, ["(7) % (i)", "positive whole numbers only"]),
+    (lambda: divmod(7, i), ["(7) // (i)"]),
+    (lambda: i // 2.0, ["an index // 2.0 is not an index", "op.value(i)"]),
+    (lambda: i % True, ["not an index"]),
+    (lambda: i // 2**40, ["positive whole numbers only"]),
+    (lambda: (2**31 - 1) * ((2**20 * i) // 2), ["out of range"]),
+    (lambda: op.in_bounds(i // 2), ["cannot tell which axis the index (i // 2)", "of=X"]),
+    (lambda: op.in_bounds(i % 2), ["cannot tell which axis", "of=X"]),
     (lambda: round(i), ["op.value(i)"]),
     (lambda: np.sin(i), ["np.sin", "op.value(i)", "op.sin"]),
     (lambda: np.int64(3) < i, ["compared", "op.value(i)"]),

@@ -32,7 +32,7 @@ def _fold(x: LocalSum, number: int) -> loops.Fold:
         if isinstance(loop, Incidence):
             body = (loops.Edges(loop, body),)
         else:
-            body = (loops.Loop(loop, Affine(0), Affine.of(loop.dim), body),)
+            body = (loops.Loop(loop, Affine(0), loop.dim.length, body),)
     if x.condition is not ONE:
         condition = loops.evaluate((x.condition,), f"g{number}_")
         body = (condition, loops.If((loops.Holds(x.condition),), body))

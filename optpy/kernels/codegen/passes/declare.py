@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Plane, Scalar, loops
-from optpy.symbolic.affine import Affine, Divides, FloorDiv
+from optpy.symbolic.affine import Affine, FloorDiv
+from optpy.symbolic.inversion import Divides
 
 
 def declare(function: loops.Function) -> loops.Function:
@@ -132,7 +133,7 @@ class _Uses:
             match c:
                 case InBounds():
                     self._integer(c.index)
-                    self.found[c.dim] = None
+                    self._integer(c.dim.length)
                 case loops.Within():
                     self.found[c.index.dim] = None
                 case loops.Less():

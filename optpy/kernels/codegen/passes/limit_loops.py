@@ -56,7 +56,7 @@ def _required(value: Expr) -> set[InBounds]:
 
 def _limits(check: InBounds, variable: LoopVariable | loops.Variable) -> tuple[Affine, Affine] | None:
     """The first value of a variable at which a check holds, and the one after the last; None where it is not so."""
-    step, size = check.index.coefficient(variable), Affine.of(check.dim)
+    step, size = check.index.coefficient(variable), check.dim.length
     rest = check.index - Affine.of(variable) * step
     if abs(step) != 1 or rest.reads([variable]):
         return None

@@ -1,6 +1,7 @@
-"""Local sums over whole dims of many points at once: a row is cut into strips, whose partial sums stay in the cache.
+"""Local sums that are the same loops at many points: a row is cut into strips, whose partial sums stay in the cache.
 
-Point by point, a sum is a loop that compilers cannot vectorise where its reads are rows apart. In a strip the loop over
+Point by point, a sum is a loop that compilers cannot vectorise where its reads are rows apart, as over a whole dim, or
+over the edges at what is one point of a mesh for a whole row. In a strip the loop over
 points is the innermost one, where they are neighbours; each point's numbers are still added in the same order.
 """
 
@@ -24,8 +25,9 @@ from optpy.ir import (
     indices_of,
     loops,
 )
-from optpy.symbolic.affine import Affine, Divides
+from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, ZERO, Expr, Product, mul, var
+from optpy.symbolic.inversion import Divides
 from optpy.symbolic.traverse import variables
 
 LONGEST = 1024
@@ -44,7 +46,8 @@ def sum_in_strips(function: loops.Function) -> loops.Function:
     """Lower every dense ``Fold`` in loops over the points of rows, where neighbouring points read neighbours.
 
     Those that are the same at all points of a row are added up once for each strip. Others stay as they are: those
-    over edges, and those that read more neighbours along their own innermost loop than along the row.
+    over other edges at each point, and those that read more neighbours along their own innermost loop than along the
+    row.
     """
 
     def rule(s: loops.Statement) -> loops.Block:
@@ -116,9 +119,10 @@ class _Strips:
         return True
 
     def _is_free(self, fold: loops.Fold) -> bool:
-        """Whether a sum is over whole dims, and needs nothing that the loop over points finds first."""
+        """Whether a sum is over the same loops at all points, and needs nothing that the loop over them finds."""
         looked_up = {s.entry for s in self.points.body if isinstance(s, loops.Lookup)}
-        edges = any(isinstance(s, loops.Edges) or _is_over_positions(s) for s in loops.walk(fold.body))
+        inside = list(loops.walk(fold.body))
+        edges = any(isinstance(s, loops.Edges) or (isinstance(s, loops.Let) and self._varies(s)) for s in inside)
         needed = {key.name for key in _leaves(fold.body) if isinstance(key, LocalName)}
         entries = {e for key in _leaves(fold.body) for e in entries_of(key)}
         return not edges and needed <= self.done and looked_up.isdisjoint(entries)
@@ -149,7 +153,7 @@ class _Strips:
 
     def _nest(self, block: loops.Block, operands: dict[str, loops.MemoryOperand]) -> loops.Block | None:
         """The loops of a sum around one over points; None where what stands between them is known at a point alone."""
-        fixed = tuple(s for s in block if isinstance(s, loops.Lookup) and not self._reads_entry(s))
+        fixed = tuple(s for s in block if isinstance(s, loops.Lookup | loops.Let) and not self._varies(s))
         inside = tuple(s for s in block if s not in fixed)
         if isinstance(inside[-1], loops.Loop):
             body = self._nest(inside[-1].body, operands)
@@ -170,13 +174,13 @@ class _Strips:
         """Whether a leaf is another one at each point of the row."""
         return self.variable in indices_of(key) or (isinstance(key, LocalName) and key.name in self.arrays)
 
-    def _reads_entry(self, s: loops.Lookup) -> bool:
-        return self.variable in atoms_of([s.entry.row])
-
-
-def _is_over_positions(s: loops.Statement) -> bool:
-    """Whether a statement is a loop over positions in a table: over the edges at a point."""
-    return isinstance(s, loops.Loop) and not isinstance(s.variable, LoopVariable)
+    def _varies(self, s: loops.Lookup | loops.Let) -> bool:
+        """Whether an integer that a loop needs, as an edge or the point whose edges it is over, is another one at each
+        point of the row."""
+        if isinstance(s, loops.Lookup):
+            return self.variable in atoms_of([s.entry.row])
+        found = s.value.index if isinstance(s.value, loops.Flat) else ()
+        return any(isinstance(i, Affine) and i.reads([self.variable]) for i in found)
 
 
 def _condition(fold: loops.Fold) -> tuple[loops.Evaluate, loops.Block]:

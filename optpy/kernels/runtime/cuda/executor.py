@@ -171,13 +171,13 @@ class CudaExecutor:
         routine = self.program.routine(kernel)
         lengths = []
         for x in routine.locals:
-            outer = math.prod(self.buffers.sizes[i.dim] for i in x.loops[:-1] if isinstance(i, LoopVariable))
+            outer = math.prod(i.dim.at(self.buffers.sizes) for i in x.loops[:-1] if isinstance(i, LoopVariable))
             last = x.loops[-1]
             if isinstance(last, Incidence):
                 degrees = graphs[last.graph].degrees(last.slot)
                 own = max(float(degrees.mean()), float(degrees.max()) / 64) if len(degrees) else 0.0
             else:
-                own = float(self.buffers.sizes[last.dim])
+                own = float(last.dim.at(self.buffers.sizes))
             lengths.append(0.0 if own < WARP_LENGTH else own * outer)
         longest = max(lengths)
         return 1 if longest < WARP_LENGTH else 32 if longest < BLOCK_LENGTH else THREADS
@@ -323,6 +323,6 @@ def _reach(affine: Affine, sizes: Mapping[Extent, int]) -> int:
             inner = max(inner, _reach(atom.row, sizes))
         else:
             assert isinstance(atom, LoopVariable | Extent)
-            largest = sizes[atom.dim if isinstance(atom, LoopVariable) else atom]
+            largest = (atom.dim if isinstance(atom, LoopVariable) else atom).at(sizes)
         total += abs(coefficient) * largest
     return max(total, inner)

@@ -10,16 +10,19 @@ from optpy import ir
 from optpy.ir import loops
 from optpy.kernels.codegen.lower import lower
 from optpy.kernels.codegen.passes.build_loops import build_loops
+from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
 from optpy.kernels.codegen.passes.sum_in_strips import sum_in_strips
-from optpy.symbolic.affine import Affine, Divides, IsZero
-from optpy.symbolic.expr import Expr, mul, var
+from optpy.symbolic.affine import Affine
+from optpy.symbolic.expr import ONE, Expr, mul, var
+from optpy.symbolic.inversion import Divides, IsZero
 from tests.kernels.codegen.passes.routines import (
     GRAPH,
     GRID,
     LOOPS,
+    OUT,
     E,
     H,
     V,
@@ -34,6 +37,7 @@ from tests.kernels.codegen.passes.routines import (
 Y, X, K, L = map(Affine.of, (*GRID, *LOOPS))
 KERNEL = ir.Field("kernel", (V, E), 1, ir.REAL, ir.Role.DATA)
 IMAGE = ir.Field("image", (H, W), 1, ir.REAL, ir.Role.DATA)
+FRAMES = ir.Field("frames", (V, W), 1, ir.REAL, ir.Role.DATA)
 STACK = ir.Field("stack", (V, E, W), 1, ir.REAL, ir.Role.DATA)
 ROWS = ir.Field("rows", (W, E), 1, ir.REAL, ir.Role.DATA)
 WINDOW = mul(var(read(IMAGE, Y + K * -1, X + L * -1)), var(read(KERNEL, K, L)))
@@ -44,6 +48,27 @@ STACKED = mul(var(read(STACK, K, L, X)), var(read(KERNEL, K, L)))
 def before_and_after(routine: ir.Routine) -> tuple[loops.Function, loops.Function]:
     (function,) = over_segments(guard_reads(build_loops(lower(routine))), 0, 0)
     return function, sum_in_strips(function)
+
+
+def over_edges(at: Affine) -> ir.Routine:
+    """out[i, j] = the sum of p at the other ends of the edges at a vertex, and of p at the point itself."""
+    edge = ir.LoopVariable("k", E)
+    (other,) = GRAPH.at(1, Affine.of(edge))
+    summand = mul(var(read(FRAMES, other, X)), var(read(FRAMES, at, X)))
+    x = ir.LocalSum(("local0",), (ir.Incidence(edge, GRAPH, 0, (at,)),), ONE, (summand,))
+    return ir.Routine("over_edges", GRID, (ir.Assignment(read(OUT, *GRID), var(ir.LocalName("local0"))),), locals=(x,))
+
+
+def test_edges_that_are_those_of_a_whole_row_stand_around_its_points() -> None:
+    for at, expected in ((Y, ["strip", "k_q", "i1"]), (X, ["i1", "k_q"])):
+        routine = over_edges(at)
+        symbols = conventions(routine).symbols
+        (function,) = over_segments(follow_edges(look_up(guard_reads(build_loops(lower(routine))), symbols)), 0, 0)
+        found = sum_in_strips(function)
+        nests = statements(found.body, loops.Loop)
+        variables = [str(s.variable) for s in nests]
+        assert set(expected) <= set(variables)
+        assert bool(statements(found.body, loops.LetSum)) == ("strip" in expected)
 
 
 def nest(block: loops.Block) -> list[str]:
