@@ -97,10 +97,11 @@ def _races(case: Case, settings: argparse.Namespace) -> Iterator[Race]:
         yield race.race(case, size, settings.dtype, settings.threads, settings.budget)
     if case.famous is not None and not settings.quick:
         famous = race.race_famous(case, case.famous, settings.dtype, settings.threads, settings.budget)
-        if famous is None:
+        if not famous:
             print(f"{case.famous.name}: its files are not there (see OPTPY_DATA in the README)")
-        else:
-            yield famous
+        yield from famous
+        for line in report.sooner(famous):
+            print(line)
 
 
 def _show_race(done: Race, output: Path) -> dict[str, Any]:

@@ -50,13 +50,13 @@ class Famous:
 
     Args:
         data: None where its files are not there.
-        target: the cost to reach, where others have figures for it.
-        runs: of Ceres, to this cost.
+        targets: the costs to reach, where others have figures for them.
+        runs: of Ceres, to these costs.
     """
 
     name: str
     data: Callable[[], Data | None]
-    target: float | None = None
+    targets: tuple[float, ...] = ()
     runs: tuple[CeresRun, ...] = ()
 
 

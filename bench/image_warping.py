@@ -48,5 +48,5 @@ CASE = Case(
     ceres=CeresProgram(
         "ceres_image_warping.cc", ("w_reg", "Offset", "Angle", "UrShape", "Mask", "w_fit", "Constraints")
     ),
-    famous=Famous("cat512", cat512, target=38.2, runs=CERES_RUNS),
+    famous=Famous("cat512", cat512, targets=(38.2,), runs=CERES_RUNS),
 )

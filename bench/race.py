@@ -28,6 +28,7 @@ SLACKS = (1e-2, 1e-3, 1e-4)
 END_SLACK = 1e-6
 DIRECT_AND_ITERATIVE = (CeresRun("cholesky"), CeresRun("cg"))
 """Which of them is the faster one differs from problem to problem."""
+PRECISIONS = ("float64", "float32")
 MAX_ITERATIONS = 500
 _REPEATS = range(3, 26)  # of everybody; the run of median time counts
 REPEAT_SECONDS = 2.0  # short solves are repeated until so much time has gone
@@ -83,22 +84,25 @@ def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race
     return _race(case, f"{size} x {size}", case.data(size), dtype, threads, budget)
 
 
-def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> Race | None:
-    """On the data in `famous`; None where their files are missing.
+def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: float) -> list[Race]:
+    """On the data in `famous`; nothing where their files are missing.
 
-    Where a cost is given, the race is against Ceres, and optpy is used as anyone would: no option is given, so it takes
-    all cores and ends when it thinks fit, be that before the cost in question.
+    Where costs are given, the race is against Ceres, one for each precision, and optpy is used as anyone would: no
+    option is given, so it takes all cores and ends when it thinks fit, be that before the costs in question.
     """
     data, program = famous.data(), case.ceres
     if data is None or program is None:
-        return None
-    if famous.target is None:
-        return _race(case, famous.name, data, dtype, threads, budget)
+        return []
+    if not famous.targets:
+        return [_race(case, famous.name, data, dtype, threads, budget)]
     peers: list[Peer] = [partial(ceres.solve, program, data, budget, threads, run) for run in famous.runs]
     curves, absent = _peer_curves(peers, budget)
-    ours = default_curve(case, data, dtype, budget)
-    duels = tuple(_to_target(curve, ours, famous.target) for curve in curves)
-    return Race(case.name, famous.name, dtype, (ours, *curves), duels, absent)
+    races = []
+    for precision in PRECISIONS:
+        ours = default_curve(case, data, precision, budget)
+        duels = dict.fromkeys(_to_target(curve, ours, target) for target in famous.targets for curve in curves)
+        races.append(Race(case.name, famous.name, precision, (ours, *curves), tuple(duels), absent))
+    return races
 
 
 def _race(case: Case, problem: str, data: Data, dtype: str, threads: int, budget: float) -> Race:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -78,6 +78,22 @@ def _duel_cells(duel: Duel) -> Iterable[str]:
     yield "not reached" if duel.optpy_seconds is None else f"{duel.optpy_seconds:.4f}"
     yield "" if duel.speedup is None else f"{duel.speedup:.1f}"
     yield "" if duel.speedup_without_assembly is None else f"{duel.speedup_without_assembly:.1f}"
+
+
+def sooner(races: Sequence[Race]) -> Iterator[str]:
+    """Of races in several precisions, a line for each cost: how much sooner than the fastest peer each gets there."""
+    for target in dict.fromkeys(duel.target for race in races for duel in race.duels if len(races) > 1):
+        duels = [[d for d in race.duels if d.target == target] for race in races]
+        first = min(duels[0], key=lambda d: d.peer_seconds)
+        line, before, more = f"to {target:g}: {first.peer} {first.peer_seconds:.3f} s", first.peer_seconds, ""
+        for race, of_one in zip(races, duels, strict=True):
+            seconds = of_one[0].optpy_seconds
+            if seconds is None:
+                line += f"; {race.dtype} does not get there"
+                continue
+            line += f"; {race.dtype} {seconds:.3f} s, {more}{before / seconds:.1f} times sooner"
+            before, more = seconds, "another "
+        yield line
 
 
 def show(table: Table) -> None:

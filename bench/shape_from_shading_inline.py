@@ -7,4 +7,6 @@ from dataclasses import replace
 from bench import shape_from_shading
 from problems import shape_from_shading as problem
 
-CASE = replace(shape_from_shading.CASE, name="shape_from_shading_inline", energy=problem.inline)
+CASE = replace(
+    shape_from_shading.CASE, name="shape_from_shading_inline", energy=problem.inline, ceres=None, famous=None
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from optpy.solver.forcing import TIGHT, Forcing
 from optpy.solver.options import SolveOptions
 from optpy.solver.precision import Precision
 from optpy.solver.proposal import Method, Proposal
@@ -17,6 +18,8 @@ _EXACT: Final = (1e-6, 1e-14)
 """Of its right-hand side the linear solve of a step that decides on a fit may leave so much: it has few unknowns, whose
 units may differ by orders. Without a preconditioner r is in the units of g, and so small in some unknowns from the
 beginning."""
+_SOLVED: Final = 0.01
+"""A linear solve that leaves no more of its right-hand side is as good as a tight one."""
 _CREEPING: Final = 16
 """After so many steps in a row that gain little it is asked what is left."""
 _UNSOLVED_STEPS: Final = 3
@@ -33,14 +36,22 @@ class Confirmation:
         precise: of the problem's arithmetic.
         unit: its precision; see `Minimizer`.
         is_fit: see `NonlinearProblem.is_fit`.
+        is_small: whether linear iterations cost next to nothing: then all solves are tight.
     """
 
-    def __init__(self, options: SolveOptions, method: Method, precise: Precision, unit: float, is_fit: bool) -> None:
+    def __init__(
+        self, options: SolveOptions, method: Method, precise: Precision, unit: float, *, is_fit: bool, is_small: bool
+    ) -> None:
         self._options = options
         self._method = method
         self._precise = precise
+        self._unit = unit
         self._widest = WIDE / unit if unit else 0.0
         self._is_fit = is_fit
+        self._is_small = is_small
+        self._forcing = Forcing()
+        self._is_loose = False  # the linear solve of the step at hand may have ended early
+        self._tight_next = False
         self._undamped = False  # the step at hand is one without damping
         self._undamped_next = False
         self._refused = False  # a step without damping, from this x, was refused
@@ -57,6 +68,9 @@ class Confirmation:
         o = self._options
         exact = self._undamped and self._is_fit
         careful = exact or self._unsolved > 0
+        decides, self._tight_next = self._undamped or self._tight_next or self._is_small, False
+        suited = TIGHT if decides else self._forcing.term
+        self._is_loose = suited > TIGHT and o.eta is None and not careful
         r_tolerance = o.r_tolerance
         if careful:
             enough = _EXACT[o.preconditioner is None] if exact else UNSOLVED
@@ -68,24 +82,30 @@ class Confirmation:
             r_tolerance=r_tolerance,
             residual_reset_period=o.residual_reset_period,
             safe_point=safe_point,
+            suited=suited,
         )
 
-    def made(self, accepted: bool) -> None:
-        """Whether the step at hand was taken, once that is certain."""
-        self._moved = accepted
-        self._refused |= self._undamped and not accepted
+    def made(self, proposal: Proposal, before: float) -> None:
+        """The step at hand, once it is certain whether it was taken; the cost before it."""
+        self._moved = proposal.accepted
+        self._refused |= self._undamped and not proposal.accepted
+        self._forcing.learn(proposal, before, self._unit * self._precise.initial)
 
     def damping(self, ending: Ending | None, proposal: Proposal, cost: float) -> Ending | None:
-        """An ending that hinges on a short step, if that was made without notable damping.
+        """An ending that hinges on a short step, if that was made without notable damping, and its equations solved.
 
         Along directions that stiff residuals leave nearly free, a damped step gains next to nothing, however much is
-        left there, and all else may have converged: the next step is made without damping, and decides.
+        left there, and all else may have converged: the next step is made without damping, and decides. One whose
+        linear solve was to end early decides nothing either: that of the next one is tight.
 
         Args:
             cost: at x.
         """
         if ending is None or not ending.hinges:
             return ending
+        if self._is_loose and proposal.linear.reduction > _SOLVED:
+            self._tight_next = True
+            return None
         if not proposal.longer:
             return self._precise.certain(ending, cost, self._safe_point) if self._precise.doubts else ending
         wide = proposal.radius >= min(self._widest, self._options.max_radius)

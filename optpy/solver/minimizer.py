@@ -20,7 +20,7 @@ from optpy.solver.report import TABLE_HEADER, table_row
 from optpy.solver.result import Ending, Status, Timing
 from optpy.solver.safe_point import HeldBack, SafePoint
 from optpy.solver.summary import Summary
-from optpy.solver.termination import Criteria, non_finite
+from optpy.solver.termination import Criteria, limited, non_finite
 from optpy.solver.timed import Timed
 
 _ABOUT = 1.001
@@ -70,7 +70,9 @@ class Minimizer:
         self._iterations: list[IterationRecord] = []
         self._criteria = Criteria.of(options, precision, problem.size)
         self._precise = Precision(self._problem, precision)
-        self._confirmation = Confirmation(options, self._method, self._precise, precision, problem.is_fit)
+        self._confirmation = Confirmation(
+            options, self._method, self._precise, precision, is_fit=problem.is_fit, is_small=problem.hidden_is_exact
+        )
         self._sensitivities: Mapping[str, float] = {}
         self._initial: Cost | None = None
         self._cost = Cost(math.nan, {})
@@ -88,8 +90,11 @@ class Minimizer:
 
     @property
     def message(self) -> str:
-        """The status as a sentence, with the numbers."""
-        return self._ending.message
+        """The status as a sentence, with the numbers; at the end, whether linear solves ran into their limit."""
+        if not self.status.finished or self.status is Status.LINEAR_LIMIT:  # that says so itself
+            return self._ending.message
+        note = limited(self._iterations, self._options, reweights=self._problem.reweights)
+        return f"{self._ending.message} {note}" if note else self._ending.message
 
     @property
     def cost(self) -> Cost:
@@ -210,7 +215,7 @@ class Minimizer:
             if proposal.accepted:
                 self._method.restart()
         self._record(proposal, before)
-        confirmation.made(proposal.accepted)
+        confirmation.made(proposal, before)
         if not self._precise.asks:
             ending = (
                 ending

@@ -81,7 +81,7 @@ def pcg(
         Ap = A.apply(p)
         pAp = dot(p, Ap)
         if ending := _no_progress(k, rho, pAp):
-            return delta, ending
+            return delta, ending._replace(gain=-Q)
         alpha = rho / pAp  # alpha_k = r_k.z_k / p_k.A p_k
         delta = delta + alpha * p  # delta_{k+1} = delta_k + alpha_k p_k
         k += 1
@@ -96,7 +96,7 @@ def pcg(
         if trace is not None:
             trace.append(scalars)
         if ending := _ending(scalars, rho_0, limits, progress):
-            return delta, ending
+            return delta, ending._replace(gain=-Q)
         beta = rho_next / rho  # beta_{k+1} = r_{k+1}.z_{k+1} / r_k.z_k
         p = -z + beta * p  # p_{k+1} = -z_{k+1} + beta_{k+1} p_k
         rho = rho_next

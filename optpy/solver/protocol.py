@@ -72,10 +72,11 @@ class LinearLimits(NamedTuple):
     max_iterations: stop when k reaches it.
     min_iterations: no test of convergence before that many.
     eta: stop when k (Q_k - Q_{k-1}) / Q_k < eta (Nash and Sofer 1990); 0 never stops, None stands for what suits the
-        preconditioner: see `forcing`.
+        step and the preconditioner: see `forcing`.
     r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
     residual_reset_period: r is computed afresh every so many iterations; 0 never.
     safe_point: asked after each iteration: stop at the first one that ends after its deadline.
+    suited: the eta that suits the step.
     """
 
     max_iterations: int
@@ -84,18 +85,20 @@ class LinearLimits(NamedTuple):
     r_tolerance: float = 0.0
     residual_reset_period: int = 0
     safe_point: SafePoint = UNDISTURBED
+    suited: float = 1e-3
 
-    def forcing(self, default: float = 1e-3) -> float:
+    def forcing(self, default: float | None = None) -> float:
         """eta, or its default.
 
-        The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come: where
-        an iteration leaves nearly all of the error, as-rigid-as-possible warps stall far from the minimum with Ceres'
-        0.1.
+        The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come.
 
         Args:
-            default: with the preconditioner in force: larger where an iteration leaves little of the error.
+            default: with the preconditioner in force, whatever the step: where an iteration leaves little of the
+                error. None: it leaves much.
         """
-        return default if self.eta is None else self.eta
+        if self.eta is not None:
+            return self.eta
+        return self.suited if default is None else default
 
 
 class LinearStatus(Enum):
@@ -113,12 +116,14 @@ class LinearSummary(NamedTuple):
     """The outcome of a linear solve; `message` is a sentence with the numbers that decided it.
 
     reduction: sqrt(r.z / r0.z0) at the end: how much of the right-hand side is left unsolved, as M sees it.
+    gain: b.delta - 1/2 delta.A delta.
     """
 
     iterations: int
     status: LinearStatus
     message: str
     reduction: float = 0.0
+    gain: float = 0.0
 
 
 @final

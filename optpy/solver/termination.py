@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self, final
 
+from optpy.solver.iteration import IterationRecord
 from optpy.solver.options import SolveOptions
 from optpy.solver.proposal import Proposal
 from optpy.solver.protocol import Cost, LinearStatus
@@ -25,6 +27,8 @@ _NO_COST: Final = 1e-20
 """Of the cost at the start: where the cost can be 0, each step gains nearly all that is left."""
 UNSOLVED: Final = 0.1
 """A linear solve that leaves more than that of its right-hand side has not said how long the step should be."""
+_AGAIN: Final = 3
+"""So many linear solves that run into their limit, and they are half of all, are no accident."""
 _WORK: Final = 2.5e7
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 5000
 
@@ -145,6 +149,24 @@ def is_unsolved(proposal: Proposal) -> bool:
     """Whether the linear solve left much of its equations, or did not come to its end: a longer one may gain more."""
     linear = proposal.linear
     return linear.status is not LinearStatus.CONVERGED or linear.reduction > UNSOLVED
+
+
+def limited(iterations: Sequence[IterationRecord], options: SolveOptions, *, reweights: bool) -> str:
+    """A sentence where linear solves have run into their limit step after step, with the cure; else nothing.
+
+    Args:
+        iterations: of the whole solve.
+        options: whose limit it was.
+        reweights: whether residuals hold weights constant within a step, which may differ by orders.
+    """
+    steps = [record.linear_status is LinearStatus.MAX_ITERATIONS for record in iterations[1:]]
+    count = sum(steps)
+    if count < _AGAIN or 2 * count < len(steps):
+        return ""
+    most = options.linear_iterations
+    cure = "Another preconditioner or more of them would make longer steps"
+    bound = "; so would a bound on weights that grow without one" if reweights else ""
+    return f"{count} of {len(steps)} linear solves ran into linear_iterations = {most}. {cure}{bound}."
 
 
 def non_finite(cost: Cost) -> str:

@@ -12,7 +12,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from bench import __main__ as program
-from bench import bandwidth, compile_times, overhead, preconditioners, race, schedules, throughput
+from bench import bandwidth, compile_times, overhead, preconditioners, race, report, schedules, throughput
 from bench.bandwidth import CopyMeter
 from bench.case import Case, CeresRun, Data, Famous
 from bench.curve import Curve, Point
@@ -214,28 +214,45 @@ def test_the_race_to_a_given_cost_gives_optpy_no_options(monkeypatch: pytest.Mon
     monkeypatch.setattr(ceres, "solve", peer)
     runs = (CeresRun(),) * 3
     for target, reached in ((1.001 * plain.cost, True), (0.9 * plain.cost, False)):
-        famous = Famous("tiny", lambda: data, target, runs)
-        done = race.race_famous(case, famous, "float32", threads=1, budget=5.0)
-        assert done is not None
-        assert done.curves[0].final_cost == pytest.approx(plain.cost, rel=1e-6)
-        assert [duel.target for duel in done.duels] == [target] * 3
-        assert [duel.optpy_seconds is not None for duel in done.duels] == [reached] * 3
+        famous = Famous("tiny", lambda: data, (target,), runs)
+        races = race.race_famous(case, famous, "float32", threads=1, budget=5.0)
+        assert [done.dtype for done in races] == ["float64", "float32"]
+        assert races[1].curves[0].final_cost == pytest.approx(plain.cost, rel=1e-6)
+        for done in races:
+            (duel,) = done.duels  # of three runs alike
+            assert duel.target == target
+            assert (duel.optpy_seconds is not None) == reached
     assert calls
     assert not any(calls)
-    stalled = race.race_famous(case, Famous("tiny", lambda: data, 0.1 * plain.cost, runs), "float32", 1, 5.0)
-    assert stalled is not None
-    assert {duel.goal for duel in stalled.duels} == {"its end"}
+    stalled = race.race_famous(case, Famous("tiny", lambda: data, (0.1 * plain.cost,), runs), "float32", 1, 5.0)
+    assert {duel.goal for done in stalled for duel in done.duels} == {"its end"}
+
+
+def test_the_fastest_peer_to_a_cost_is_told_beside_each_precision() -> None:
+    def of(dtype: str, *seconds: float | None) -> race.Race:
+        duels = [
+            race.Duel(peer, "9", target, theirs + target, ours, 0.0)
+            for target, ours in zip((9.0, 5.0), seconds, strict=True)
+            for peer, theirs in (("slow", 4.0), ("fast", 3.0))
+        ]
+        return race.Race("case", "data", dtype, (), tuple(duels), ())
+
+    lines = list(report.sooner([of("float64", 2.0, 4.0), of("float32", 0.5, None)]))
+    assert lines == [
+        "to 9: fast 12.000 s; float64 2.000 s, 6.0 times sooner; float32 0.500 s, another 4.0 times sooner",
+        "to 5: fast 8.000 s; float64 4.000 s, 2.0 times sooner; float32 does not get there",
+    ]
+    assert not list(report.sooner([of("float64", 2.0, 4.0)]))
 
 
 def test_real_data_without_a_given_cost_are_raced_against_all_peers(case: Case) -> None:
     if case.ceres is None:
         pytest.skip("no case without Ceres has real data")
     data = case.data(8)
-    done = race.race_famous(case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
-    assert done is not None
+    (done,) = race.race_famous(case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
     assert done.curves[1].name.startswith("SciPy")
     assert {duel.goal for duel in done.duels} >= {"its end"}
-    assert race.race_famous(case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) is None
+    assert race.race_famous(case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) == []
 
 
 def test_cholesky_and_scipy_reach_the_same_cost(case: Case) -> None:
@@ -270,6 +287,17 @@ def test_ceres_has_the_same_energy(name: str) -> None:
     assert curves[1].points[0].cost == pytest.approx(ours.cost, rel=1e-9)
     assert curves[0].final_cost == pytest.approx(ours.cost, rel=1e-3)
     assert 1 < curves[0].facts["grown_mib"] < 1000
+
+
+def test_ceres_leaves_out_what_a_scan_has_not_measured() -> None:
+    case = program.load_case("shape_from_shading")
+    data = _stepped(case, case.data(16), 1e-4)
+    holes = np.random.default_rng(0).random((16, 16)) < 0.1
+    data = {**data, "D": np.where(holes, 0, data["D"]), "across": (~holes).astype(np.uint8)}
+    ours = op.solve(case.energy, data, dtype=np.float64, max_iterations=3)
+    curve = _by_ceres(case, data)
+    assert curve.points[0].cost == pytest.approx(ours.initial_cost, rel=1e-9)
+    assert curve.final_cost < 0.9 * ours.initial_cost
 
 
 def test_ceres_has_the_border_of_a_mesh() -> None:

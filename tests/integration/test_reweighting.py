@@ -90,3 +90,22 @@ def test_float32_ends_at_its_precision() -> None:
     result = solve(SHRUNK, dict(X=[2.0, 3.0, 5.0], A=[2.0, 3.0, 5.0]), dtype=np.float32)
     assert result.success
     np.testing.assert_allclose(result.x["X"], [1, 2, 4], atol=2e-3)
+
+
+def test_linear_solves_at_their_limit_are_told_with_what_weights_have_to_do_with_it() -> None:
+    H, W = op.dims("H W")
+    i, j = op.indices(H, W)
+    Z, S = op.Unknown("Z", (H, W)), op.Array("S", (H, W))
+
+    def sparse(slope: op.Expression) -> op.Expression:  # |slope|^0.5
+        return op.stop_gradient((slope**2 + 1e-14) ** -0.375) * slope
+
+    energy = op.Energy(fit=Z[i, j] - S[i, j], edges=[sparse(Z[i, j] - Z[i + 1, j]), sparse(Z[i, j] - Z[i, j + 1])])
+    steps = np.add.outer(np.arange(24) // 8, np.arange(24) // 12) + 0.05 * np.random.default_rng(0).normal(
+        size=(24, 24)
+    )
+    result = solve(energy, dict(Z=steps, S=steps), preconditioner="jacobi", linear_iterations=20, max_iterations=10)
+    assert result.nit == 10
+    assert "10 linear solves ran into linear_iterations = 20" in result.message
+    assert "bound on weights" in result.message
+    assert result.message in result.report()

@@ -60,4 +60,5 @@ def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE
     reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
-    return LinearSummary(state.k, status, message.format(s=state, limits=limits, reduction=reduction), reduction)
+    sentence = message.format(s=state, limits=limits, reduction=reduction)
+    return LinearSummary(state.k, status, sentence, reduction, -state.Q)

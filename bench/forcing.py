@@ -1,0 +1,200 @@
+"""What the inner tolerance takes: `python -m bench.forcing [PROBLEM ...]`.
+
+Every problem of problems/ (on real data where they are there) is solved by each rule: with the default, and with fixed
+values of `eta`. Of each the table has the nonlinear and the linear iterations of the whole solve, and the seconds until
+its cost has come as near as a tenth, a hundredth, ... to the lowest cost that any rule has met; relative to that cost.
+
+The time is that of the processor on one thread: of each iteration the least of several solves, which all make the same
+iterations. So ratios hold on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, final
+
+from rich.table import Table
+
+import optpy as op
+from bench import machine, report
+from bench.case import Data
+from bench.nonrigid_alignment import matched_once
+from problems import (
+    blendshape_fitting,
+    bundle_adjustment,
+    cotangent_smoothing,
+    deconvolution,
+    embedded_deformation,
+    image_warping,
+    laplacian_smoothing,
+    mesh_deformation,
+    nonrigid_alignment,
+    poisson_image_editing,
+    pose_graph,
+    shape_from_shading,
+    sparse_warping,
+)
+
+EXCESSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Of the lowest cost."""
+RULES: dict[str, dict[str, Any]] = {"default": {}, "0.1": {"eta": 0.1}, "0.01": {"eta": 0.01}, "0.001": {"eta": 1e-3}}
+"""Options of a solve, by the name of the rule."""
+RUNS = 3
+MAX_ITERATIONS = 100
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One of problems/, as its program solves it."""
+
+    energy: op.Energy
+    data: Data
+    method: str = "lm"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _graph(dimension: Any) -> Problem:
+    graph = pose_graph.default_graph(dimension)
+    return Problem(pose_graph.energy_of(graph), graph.data)
+
+
+def _matches() -> Problem:
+    return Problem(nonrigid_alignment.energy, matched_once(nonrigid_alignment.default_alignment()))
+
+
+def _shapes() -> Problem:
+    task = blendshape_fitting.fitting(blendshape_fitting.default_mesh(), 20)
+    return Problem(blendshape_fitting.energy, task.data)
+
+
+def _corner() -> Problem:
+    limit = {"linear_iterations": deconvolution.OPTIONS["linear_iterations"]}
+    return Problem(deconvolution.energy, deconvolution.default_photograph(128).data, "gn", limit)
+
+
+def _mesh() -> Problem:
+    task = mesh_deformation.deformation(mesh_deformation.default_mesh())
+    return Problem(mesh_deformation.euler, task.data("euler"))
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "blendshape_fitting": _shapes,
+    "bundle_adjustment": lambda: Problem(bundle_adjustment.energy, bundle_adjustment.default_bundle().data),
+    "cotangent_smoothing": lambda: Problem(
+        cotangent_smoothing.energy, cotangent_smoothing.with_noise(cotangent_smoothing.default_mesh()).data
+    ),
+    "deconvolution": _corner,
+    "embedded_deformation": lambda: Problem(
+        embedded_deformation.energy, embedded_deformation.deformation(embedded_deformation.default_mesh()).data
+    ),
+    "image_warping": lambda: Problem(image_warping.energy, image_warping.default_warp().data),
+    "image_warping_astronaut": lambda: Problem(image_warping.energy, image_warping.astronaut(256).data),
+    "laplacian_smoothing": lambda: Problem(laplacian_smoothing.energy, laplacian_smoothing.default_noisy().data, "gn"),
+    "mesh_deformation": _mesh,
+    "nonrigid_alignment": _matches,
+    "poisson_image_editing": lambda: Problem(
+        poisson_image_editing.energy, poisson_image_editing.default_clone().data, "gn"
+    ),
+    "pose_graph_2d": lambda: _graph(2),
+    "pose_graph_3d": lambda: _graph(3),
+    "shape_from_shading": lambda: Problem(shape_from_shading.energy, shape_from_shading.default_scan().data),
+    "shape_from_shading_relief": lambda: Problem(shape_from_shading.energy, shape_from_shading.relief(256).data),
+    "sparse_warping": lambda: Problem(sparse_warping.energy, sparse_warping.default_warp().data),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A whole solve by one rule."""
+
+    problem: str
+    dtype: str
+    rule: str
+    nonlinear: int
+    linear: int
+    ending: str
+    seconds: tuple[float, ...]
+    """After each iteration, that of the start first."""
+    costs: tuple[float, ...]
+
+    def first_at(self, cost: float) -> float | None:
+        """Seconds until it was there."""
+        return next((s for s, c in zip(self.seconds, self.costs, strict=True) if c <= cost), None)
+
+
+def run(name: str, problem: Problem, dtype: str, rule: str) -> Run:
+    """The least time of several solves, iteration by iteration."""
+    solver = op.compile(problem.energy, device="cpu", dtype=dtype)
+    options = problem.options | RULES[rule]
+    options |= {"method": problem.method, "threads": 1, "max_iterations": MAX_ITERATIONS}
+    taken: list[list[float]] = []
+    for _ in range(RUNS):
+        result, ends = _timed(solver, problem.data, options)
+        taken.append([after - before for before, after in pairwise(ends)])
+    each = [min(of_one) for of_one in zip(*taken, strict=True)]
+    costs = tuple(record.cost for record in result.iterations)
+    linear = sum(record.linear_iterations for record in result.iterations)
+    seconds = tuple(accumulate(each, initial=0.0))
+    return Run(name, dtype, rule, result.nit, linear, result.status.name, seconds, costs)
+
+
+def _timed(solver: op.Solver, data: Data, options: dict[str, Any]) -> tuple[op.SolveResult, list[float]]:
+    """A solve, and the processor's time at its start and after each iteration."""
+    ends = [time.process_time()]
+    return solver.solve(data, callback=lambda _: ends.append(time.process_time()), **options), ends
+
+
+def table(runs: Sequence[Run]) -> Table:
+    """One line for each rule on a problem."""
+    lowest = min(min(r.costs) for r in runs)
+    made = Table(title=f"{runs[0].problem}, {runs[0].dtype}: cost {runs[0].costs[0]:.6g}, lowest {lowest:.6g}")
+    for name in ("eta", "steps", "linear", "end above", "s", *(f"to {e:.0e}" for e in EXCESSES), "ending"):
+        made.add_column(name, justify="left" if name in ("eta", "ending") else "right")
+    for r in runs:
+        there = (r.first_at(lowest * (1 + e)) for e in EXCESSES)
+        cells = ["" if s is None else f"{s:.3f}" for s in there]
+        above = min(r.costs) / lowest - 1 if lowest else math.nan
+        made.add_row(r.rule, f"{r.nonlinear}", f"{r.linear}", f"{above:.1e}", f"{r.seconds[-1]:.3f}", *cells, r.ending)
+    return made
+
+
+def measure(name: str, dtype: str, rules: Sequence[str]) -> Iterator[Run]:
+    """One problem by all rules."""
+    problem = PROBLEMS[name]()
+    for rule in rules:
+        yield run(name, problem, dtype, rule)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints a table for each problem; leaves JSON in bench/results."""
+    parser = argparse.ArgumentParser(prog="python -m bench.forcing", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"{', '.join(PROBLEMS)}; all if none is named")
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("results"))
+    settings = parser.parse_args(arguments)
+    unknown = [name for name in settings.problems if name not in PROBLEMS]
+    if unknown:
+        parser.error(f"no problem {unknown[0]!r}; there are: {', '.join(PROBLEMS)}")
+    settings.output.mkdir(parents=True, exist_ok=True)
+    records = []
+    for name in settings.problems or PROBLEMS:
+        runs = list(measure(name, settings.dtype, settings.rules))
+        report.show(table(runs))
+        records += [asdict(r) for r in runs]
+    path = settings.output / f"forcing_{settings.dtype}.json"
+    path.write_text(json.dumps({"machine": machine.describe(), "runs": records}, indent=1))
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The forcing follows what the model has foretold; a limit that linear solves run into is told at the end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optpy.solver import Status
+from optpy.solver.forcing import LOOSE, TIGHT, Forcing
+from optpy.solver.proposal import Proposal
+from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, LinearSummary, Step
+from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from tests.support.known_problems import rosenbrock, solve
+
+
+def proposal(
+    after: float, promised: float, *, accepted: bool = True, gain: float = 0.0, iterations: int = 3
+) -> Proposal:
+    """A step from a cost of 100."""
+    linear = LinearSummary(iterations, LinearStatus.CONVERGED, "", gain=gain)
+    return Proposal(linear, Step(Cost(after, {}), 1.0, 1.0), accepted, model_cost_change=promised)
+
+
+@pytest.mark.parametrize(
+    ("step", "eta"),
+    [
+        (proposal(90, 10), TIGHT),  # all of what was promised
+        (proposal(92, 10), 0.04),
+        (proposal(88, 10), 0.04),  # more than promised
+        (proposal(98, 10), LOOSE),
+        (proposal(105, 10, accepted=False), LOOSE),
+        (proposal(math.inf, 10, accepted=False), LOOSE),
+        (proposal(105, 10), TIGHT),  # a full step of Gauss-Newton that leads up
+        (proposal(92, math.nan, gain=10), 0.04),  # Gauss-Newton's model is that of the linear solve
+        (proposal(100, 1e-4, accepted=False), TIGHT),  # rounding may have decided
+        (proposal(50, 10, iterations=0), LOOSE),  # not by conjugate gradients: as it was
+    ],
+)
+def test_eta_follows_what_was_foretold(step: Proposal, eta: float) -> None:
+    forcing = Forcing()
+    assert forcing.term == TIGHT
+    forcing.learn(proposal(105, 10, accepted=False), 100.0, little=1e-6)
+    assert forcing.term == LOOSE
+    forcing.learn(step, 100.0, little=1e-6)
+    assert forcing.term == pytest.approx(eta)
+
+
+def test_a_step_that_promises_nothing_beside_the_start_is_followed_by_a_tight_one() -> None:
+    forcing = Forcing()
+    forcing.learn(proposal(99, 10), 100.0, little=50.0)
+    assert forcing.term == TIGHT
+
+
+@pytest.fixture
+def etas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Of the linear solves that are made."""
+    found: list[float] = []
+    solve_linear = ReferenceProblem.solve_linear
+
+    def noted(self: ReferenceProblem, limits: LinearLimits) -> LinearSummary:
+        found.append(limits.forcing())
+        return solve_linear(self, limits)
+
+    monkeypatch.setattr(ReferenceProblem, "solve_linear", noted)
+    return found
+
+
+def test_the_first_solve_is_tight_and_one_after_a_refused_step_loose(etas: list[float]) -> None:
+    summary = solve(rosenbrock().problem(), initial_radius=1e4)
+    assert summary.status.success
+    assert etas[0] == TIGHT
+    for eta, record in zip(etas[1:], summary.iterations[1:], strict=False):
+        assert record.accepted or eta == LOOSE
+
+
+def test_solves_of_small_problems_are_tight(etas: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReferenceProblem, "hidden_is_exact", True)
+    summary = solve(rosenbrock().problem(), initial_radius=1e4, max_iterations=5)
+    assert not all(record.accepted for record in summary.iterations[1:])
+    assert set(etas) == {TIGHT}
+
+
+def test_an_eta_that_is_given_stays(etas: list[float]) -> None:
+    assert solve(rosenbrock().problem(), eta=0.03).status.success
+    assert set(etas) <= {0.03, 0.0}  # 0 where an ending is decided
+
+
+# Linear solves at their limit
+
+
+def ill_conditioned(n: int = 40) -> ReferenceProblem:
+    J = np.diag(np.geomspace(1, 1e-4, n)) @ np.linalg.qr(np.random.default_rng(0).normal(size=(n, n)))[0]
+    term = ReferenceTerm(lambda x: J @ x - 1, lambda x: J)
+    return ReferenceProblem({"fit": term}, np.zeros(n), preconditioner=None)
+
+
+@pytest.mark.parametrize("method", ["lm", "gn"])
+def test_linear_solves_that_run_into_their_limit_are_told_with_the_cure(method: Any) -> None:
+    summary = solve(ill_conditioned(), method=method, linear_iterations=2, max_iterations=8)
+    assert summary.status is Status.MAX_ITERATIONS
+    assert "8 of 8 linear solves ran into linear_iterations = 2" in summary.message
+    assert "Another preconditioner or more of them" in summary.message
+    assert "weights" not in summary.message
+    enough = solve(ill_conditioned(), method=method, max_iterations=8)
+    assert "linear_iterations" not in enough.message
+
+
+def test_a_single_linear_solve_at_its_limit_is_not_told() -> None:
+    summary = solve(ill_conditioned(), linear_iterations=2, max_iterations=2)
+    assert "linear_iterations" not in summary.message
