@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from optpy.energy.derive.forms import Forms, Part, Place, least
-from optpy.energy.derive.gather import shift
 from optpy.energy.derive.uses import Use, is_bound, joined, with_neighbours
+from optpy.energy.derive.views import shift
 from optpy.energy.language.boundary import always_inside
 from optpy.errors import Location
 from optpy.ir import (
