@@ -31,6 +31,9 @@ CASES = (
     "nonrigid_alignment",
     "shape_from_shading",
     "shape_from_shading_inline",
+    "intrinsic_images",
+    "volumetric_deformation",
+    "shape_and_shading",
 )
 PARTS = ("throughput", "compile", "race")
 

@@ -61,7 +61,7 @@ def _sparse_warp() -> dict[str, Any]:
 
 def _mesh(rotations: str) -> dict[str, Any]:
     mesh = meshes.pebble(1)
-    return mesh_deformation.Deformation(mesh, top_and_foot(mesh, fraction=0.1)).data(rotations)
+    return mesh_deformation.Deformation(mesh, top_and_foot(mesh.vertices, fraction=0.1)).data(rotations)
 
 
 def _noisy_mesh() -> dict[str, Any]:
