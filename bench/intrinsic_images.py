@@ -18,7 +18,7 @@ CASE = Case(
     name="intrinsic_images",
     energy=problem.energy,
     data=coffee,
-    # J depends on R and Chroma by the weights; on S and I nowhere.
+    # J depends on R and Chroma by the weights; on S and Image nowhere.
     traffic=Traffic(unknown_channels=4, operands=(Operand("R", 3), Operand("Chroma", 3)), damped=False),
     method="gn",
 )

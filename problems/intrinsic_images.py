@@ -29,7 +29,7 @@ i, j = op.indices(H, W)
 
 R = op.Unknown("R", (H, W), 3)  # logarithms of the reflectance: red, green, blue
 S = op.Unknown("S", (H, W))  # logarithm of the shading, by white light
-I = op.Array("I", (H, W), 3)  # logarithms of the photograph
+Image = op.Array("Image", (H, W), 3)  # logarithms of the photograph
 Chroma = op.Array("Chroma", (H, W), 3)  # its chromaticity: red, green and blue by their sum
 w_fit, w_reflectance, w_shading, w_level = op.params("w_fit w_reflectance w_shading w_level")
 p, steepness = op.params("p steepness")
@@ -55,7 +55,7 @@ Right[i, j] = one_surface(0, 1)
 Below[i, j] = one_surface(1, 0)
 
 energy = op.Energy(
-    fit=w_fit * (R[i, j] + op.vector(S[i, j], S[i, j], S[i, j]) - I[i, j]),
+    fit=w_fit * (R[i, j] + op.vector(S[i, j], S[i, j], S[i, j]) - Image[i, j]),
     reflectance=[
         w_reflectance * Right[i, j] * sparse(0, 1) * (R[i, j] - R[i, j + 1]),
         w_reflectance * Below[i, j] * sparse(1, 0) * (R[i, j] - R[i + 1, j]),
@@ -85,7 +85,7 @@ class Photograph:
         return dict(
             R=logarithm - shading[..., None],
             S=shading,
-            I=logarithm,
+            Image=logarithm,
             Chroma=light / light.sum(axis=2, keepdims=True),
             w_fit=10.0,
             w_reflectance=3.0,
@@ -123,7 +123,7 @@ def painted(size: int = 64) -> tuple[Photograph, Picture, Picture]:
 def shown(logarithm: Picture) -> Picture:
     """A part of a photograph, from its logarithm, as bright as a picture can be."""
     part = np.exp(np.asarray(logarithm, np.float64))
-    return np.clip(part / np.quantile(part, 0.99), 0, 1)
+    return np.asarray(np.clip(part / np.quantile(part, 0.99), 0, 1))
 
 
 # ---- the program -------------------------------------------------------------------------------------------

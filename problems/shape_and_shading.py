@@ -54,6 +54,7 @@ energy = op.Energy(
 
 # ---- its data ----------------------------------------------------------------------------------------------
 
+
 def with_unknown_light(scan: Scan) -> dict[str, Any]:
     """What the energy needs, by name, of a scan; the solve starts from the light that explains the scan best."""
     data = {name: value for name, value in scan.data.items() if not name.startswith("light")}
@@ -65,8 +66,8 @@ def light_of(scan: Scan) -> NDArray[np.float32]:
     depth, brightness = (scan.data[name].astype(np.float64) for name in ("D", "Im"))
     known = (depth[1:, 1:] > 0) & (depth[1:, :-1] > 0) & (depth[:-1, 1:] > 0)
     normal = known_light.normals(scan.data, depth)[:, known]
-    normal /= np.maximum(np.sqrt((normal**2).sum(axis=0)), 1e-30)
-    columns = np.stack([reflected(*normal, unit) for unit in np.eye(9)], axis=1)
+    n_x, n_y, n_z = normal / np.maximum(np.sqrt((normal**2).sum(axis=0)), 1e-30)
+    columns = np.stack([reflected(n_x, n_y, n_z, unit.tolist()) for unit in np.eye(9)], axis=1)
     # The scan is smooth, so its normals are much alike: what they do not tell apart stays small.
     square = columns.T @ columns + 1e-3 * len(columns) * np.eye(9)
     return np.linalg.solve(square, columns.T @ brightness[1:, 1:][known]).astype(np.float32)
@@ -77,12 +78,12 @@ def ball(light: NDArray[Any], size: int) -> Picture:
     y, x = (np.mgrid[:size, :size] + 0.5) / size * 2 - 1
     inside = x**2 + y**2 < 0.9
     z = -np.sqrt(np.maximum(1 - x**2 - y**2, 0))
-    lit = reflected(x, y, z, np.asarray(light, np.float64))
+    lit = reflected(x, y, z, light.tolist())
     return np.where(inside, np.clip(lit / np.quantile(lit[inside], 0.99), 0, 1), 1.0)
 
 
 OPTIONS: dict[str, Any] = dict(initial_radius=20.0)
-"""Of the solve: depths are of some tenths, the light's coefficients about 1, and first steps without much damping overshoot."""
+"""Of the solve: shape and light explain the same brightness at first, so that steps with less damping overshoot."""
 
 # ---- the program -------------------------------------------------------------------------------------------
 

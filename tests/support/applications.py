@@ -16,14 +16,17 @@ from problems import (
     deconvolution,
     embedded_deformation,
     image_warping,
+    intrinsic_images,
     laplacian_smoothing,
     mesh_deformation,
     meshes,
     nonrigid_alignment,
     poisson_image_editing,
     pose_graph,
+    shape_and_shading,
     shape_from_shading,
     sparse_warping,
+    volumetric_deformation,
 )
 from problems.mesh_handles import top_and_foot
 from problems.surface import Surface
@@ -46,6 +49,9 @@ ENERGIES: dict[str, op.Energy] = {
     "pose_graph space": pose_graph.space,
     "blendshape_fitting": blendshape_fitting.energy,
     "deconvolution": deconvolution.energy,
+    "intrinsic_images": intrinsic_images.energy,
+    "volumetric_deformation": volumetric_deformation.energy,
+    "shape_and_shading": shape_and_shading.energy,
 }
 
 
@@ -100,6 +106,9 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "pose_graph space": lambda: _walk(3),
     "blendshape_fitting": lambda: blendshape_fitting.fitting(meshes.pebble(1), 4).data,
     "deconvolution": lambda: deconvolution.default_photograph(18).data,
+    "intrinsic_images": lambda: intrinsic_images.painted(16)[0].data,
+    "volumetric_deformation": lambda: volumetric_deformation.deformation(meshes.pebble(1), cells=4).data,
+    "shape_and_shading": lambda: shape_and_shading.with_unknown_light(shape_from_shading.relief(16)),
 }
 
 
