@@ -78,6 +78,7 @@ class Case:
         famous: real data.
         elements: of some data: how many elements its unknowns stand at, and its (directed) edges.
         unit: what is counted in a second: the elements, "pixel" or "point", or the edges, "edge".
+        reweighted: whether weights change with the iterations, so that peers would minimise something else.
         largest: size of the kernels' measurements; this one is taken in the place of larger ones.
     """
 
@@ -90,4 +91,5 @@ class Case:
     famous: Famous | None = None
     elements: Callable[[Data], tuple[int, int]] = elements
     unit: Literal["pixel", "point", "edge"] = "pixel"
+    reweighted: bool = False
     largest: int | None = None

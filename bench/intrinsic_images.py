@@ -21,4 +21,5 @@ CASE = Case(
     # J depends on R and Chroma by the weights; on S and Image nowhere.
     traffic=Traffic(unknown_channels=4, operands=(Operand("R", 3), Operand("Chroma", 3)), damped=False),
     method="gn",
+    reweighted=True,
 )

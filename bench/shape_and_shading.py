@@ -17,10 +17,15 @@ CASE = Case(
     name="shape_and_shading",
     energy=problem.energy,
     data=unlit_relief,
-    # The nine numbers of the light are in a register: they count nothing.
     traffic=Traffic(
         unknown_channels=1,
-        operands=(Operand("X"), Operand("D"), Operand("across", kind="uint8"), Operand("down", kind="uint8")),
+        operands=(
+            Operand("X"),
+            Operand("D"),
+            Operand("across", kind="uint8"),
+            Operand("down", kind="uint8"),
+            Operand("L", 9, kind="shared"),
+        ),
         damped=True,
     ),
     method="lm",
