@@ -77,7 +77,8 @@ class Case:
         ceres: the same energy for Ceres, if native/ has it.
         famous: real data.
         elements: of some data: how many elements its unknowns stand at, and its (directed) edges.
-        unit: what is counted in a second: the elements, "pixel", or the edges, "edge".
+        unit: what is counted in a second: the elements, "pixel" or "point", or the edges, "edge".
+        reweighted: whether weights change with the iterations, so that peers would minimise something else.
         largest: size of the kernels' measurements; this one is taken in the place of larger ones.
     """
 
@@ -89,5 +90,6 @@ class Case:
     ceres: CeresProgram | None = None
     famous: Famous | None = None
     elements: Callable[[Data], tuple[int, int]] = elements
-    unit: Literal["pixel", "edge"] = "pixel"
+    unit: Literal["pixel", "point", "edge"] = "pixel"
+    reweighted: bool = False
     largest: int | None = None

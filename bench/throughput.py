@@ -33,7 +33,7 @@ class Throughput:
     dtype: str
     threads: int
     unit: str
-    """What is counted in a second: "pixel" or "edge"."""
+    """What is counted in a second: "pixel", "point" or "edge"."""
     pixels: int
     """Or vertices."""
     edges: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-Kind = Literal["real", "uint8"]
+Kind = Literal["real", "uint8", "shared"]
 
 
 @final
@@ -18,7 +18,7 @@ class Operand:
     """An array of an energy that the product with J^T J depends on.
 
     Args:
-        kind: "real" has the dtype of the solve.
+        kind: "real" has the dtype of the solve; what is "shared" by all elements counts nothing.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Operand:
 
     def nbytes(self, itemsize: int) -> int:
         """Bytes for each pixel."""
-        return self.channels * (itemsize if self.kind == "real" else 1)
+        return self.channels * {"real": itemsize, "uint8": 1, "shared": 0}[self.kind]
 
 
 @final

@@ -97,7 +97,7 @@ def deformation(mesh: Trimesh) -> Deformation:
     two at lengths, mean the same on every mesh.
     """
     scaled = meshes.moved(mesh, np.asarray(mesh.vertices) / float(np.mean(mesh.edges_unique_length)))
-    return Deformation(scaled, top_and_foot(scaled))
+    return Deformation(scaled, top_and_foot(scaled.vertices))
 
 
 def default_mesh() -> Trimesh:

@@ -76,7 +76,7 @@ class Deformation:
 
 def deformation(mesh: Trimesh) -> Deformation:
     """The foot of a mesh is held, and its top is moved and turned."""
-    return Deformation(mesh, top_and_foot(mesh))
+    return Deformation(mesh, top_and_foot(mesh.vertices))
 
 
 def default_mesh() -> Trimesh:

@@ -1,11 +1,11 @@
-"""What a deformation is asked for: the foot of a mesh is held, and its top is moved and turned."""
+"""What a deformation is asked for: the foot of a mesh, or of a lattice, is held, and its top is moved and turned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 from trimesh import Trimesh
 
@@ -17,12 +17,12 @@ MOVED_COLOUR = (0.90, 0.55, 0.25)
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """Which vertices are pulled, and where to; (V,) and (V, 3)."""
+    """Which vertices or other points are pulled, and where to; (V,) and (V, 3)."""
 
     held: NDArray[np.bool_]
     moved: NDArray[np.bool_]
     target: NDArray[np.float64]
-    """Where each handle shall be; elsewhere the vertex as it is."""
+    """Where each handle shall be; elsewhere the point as it is."""
 
     @property
     def pulled(self) -> NDArray[np.bool_]:
@@ -38,19 +38,20 @@ class Handles:
 
 
 def top_and_foot(
-    mesh: Trimesh,
+    points: ArrayLike,
     fraction: float = 0.02,
     turn: tuple[float, float, float] = (0.0, 45.0, -50.0),
     shift: tuple[float, float, float] = (0.3, -0.1, 0.0),
 ) -> Handles:
-    """The lowest vertices stay; the highest move as one piece. Up is y.
+    """The lowest points stay; the highest move as one piece. Up is y.
 
     Args:
-        fraction: of all vertices, for each of the two; vertices at the same height go together.
-        turn: degrees about x, then y, then z, around the middle of the moved vertices.
-        shift: in heights of the mesh.
+        points: (V, 3): the vertices of a mesh, or others.
+        fraction: of all points, for each of the two; points at the same height go together.
+        turn: degrees about x, then y, then z, around the middle of the moved points.
+        shift: in heights of all.
     """
-    vertices = np.asarray(mesh.vertices, np.float64)
+    vertices = np.asarray(points, np.float64)
     height = vertices[:, 1]
     held = height <= np.quantile(height, fraction, method="lower")
     top = (height >= np.quantile(height, 1 - fraction, method="higher")) & ~held

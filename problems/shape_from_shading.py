@@ -73,8 +73,8 @@ def point(x: int, y: int) -> Any:
     return X[i + y, j + x] * op.vector(right, below, 1)
 
 
-def unexplained(x: int, y: int) -> Any:
-    """The part of a pixel's brightness that shading does not explain."""
+def unexplained(x: int, y: int, light: Sequence[Any] = light) -> Any:
+    """The part of a pixel's brightness that shading does not explain, by a light's coefficients."""
     here, left, up = (i + y, j + x), (i + y, j + x - 1), (i + y - 1, j + x)
     n_x, n_y, n_z = direction(X[here], X[left], X[up], *place(x, y), focal_x, focal_y)
     square = n_x**2 + n_y**2 + n_z**2
@@ -141,7 +141,7 @@ class Scan:
 
     def drawn(self, depth: NDArray[np.floating]) -> Picture:
         """The surface of a depth, lit from the upper left, (H, W); white where nothing was measured."""
-        normal = _direction(self.data, depth.astype(np.float64))
+        normal = normals(self.data, depth.astype(np.float64))
         toward = np.array([-0.5, -0.5, -0.7]) / np.sqrt(0.99)
         lit = np.tensordot(toward, normal, 1) / np.maximum(np.sqrt((normal**2).sum(0)), 1e-30)
         measured = self.data["D"] > 0
@@ -219,7 +219,7 @@ def relief(size: int = 256) -> Scan:
     truth = 0.5 - 0.05 * np.exp(-8 * radius**2) - waves
     focal, centre = float(size), size / 2
     camera = dict(focal_x=focal, focal_y=focal, centre_x=centre, centre_y=centre)
-    normal = _direction(camera, truth)
+    normal = normals(camera, truth)
     n_x, n_y, n_z = normal / np.sqrt((normal**2).sum(0))
     shading = np.pad(reflected(n_x, n_y, n_z, LIGHT), ((1, 0), (1, 0)), "edge").astype(np.float32)
     blurred = gaussian_filter(truth, size / 40) + 5e-5 * np.random.default_rng(0).normal(size=truth.shape)
@@ -232,7 +232,7 @@ def relief(size: int = 256) -> Scan:
     return Scan(data | {f"light{n}": value for n, value in enumerate(LIGHT)}, truth)
 
 
-def _direction(data: dict[str, Any], depth: NDArray[np.float64]) -> NDArray[np.float64]:
+def normals(data: dict[str, Any], depth: NDArray[np.float64]) -> NDArray[np.float64]:
     """(3, H - 1, W - 1): normals, of some length, at all pixels but those of the first row and column."""
     row, column = np.mgrid[1 : depth.shape[0], 1 : depth.shape[1]].astype(np.float64)
     focal_x, focal_y = data["focal_x"], data["focal_y"]

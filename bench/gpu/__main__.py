@@ -66,7 +66,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def sizes_of(case: Case, asked: list[int] | None) -> list[int]:
     """The sizes of the sweep, or those asked for that the case's data can have."""
     if case.name in MAKERS:
-        return asked or list(PICTURE_SIZES if case.unit == "pixel" else MESH_SIZES)
+        return asked or list(MESH_SIZES if case.unit == "edge" else PICTURE_SIZES)
     return list(dict.fromkeys(min(size, case.largest or size) for size in asked or HOST_SIZES))
 
 

@@ -46,6 +46,9 @@ SWEEP = {
     "sparse_warping": (512,),
     "shape_from_shading": (512,),
     "shape_from_shading_inline": (512,),
+    "intrinsic_images": (512,),
+    "volumetric_deformation": (512,),
+    "shape_and_shading": (512,),
 }
 QUICK_SIZE = 24
 PLAIN = ("applyJTJ", "pcg")

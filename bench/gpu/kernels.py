@@ -49,7 +49,7 @@ class KernelTime:
     size: int
     dtype: str
     unit: str
-    """What is counted in a second: "pixel" or "edge"."""
+    """What is counted in a second: "pixel", "point" or "edge"."""
     pixels: int
     """Or vertices."""
     edges: int

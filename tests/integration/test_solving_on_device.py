@@ -61,8 +61,9 @@ def data_of(name: str) -> dict[str, Any]:
 
 GAUSS_NEWTON = ("image_warping", "poisson_image_editing", "laplacian_smoothing", "mesh_deformation euler")
 METHODS = [(name, "lm") for name in ENERGIES] + [(name, "gn") for name in GAUSS_NEWTON]
-# Of the two that are alike one, for each kind of coupling.
-IN_EVERY_RUN = {*METHODS} - {("bundle_adjustment", "lm"), ("mesh_deformation so3", "lm"), *METHODS[-3:-1]}
+# Of those that are alike one, for each kind of coupling.
+ALIKE = ("bundle_adjustment", "mesh_deformation so3", "intrinsic_images")
+IN_EVERY_RUN = {*METHODS} - {(name, "lm") for name in ALIKE} - {*METHODS[-3:-1]}
 SINGLE = ("image_warping", "mesh_deformation so3", "pose_graph plane")
 
 

@@ -22,7 +22,7 @@ def rotations(request: pytest.FixtureRequest) -> str:
 
 def small() -> Deformation:
     mesh = meshes.pebble(2)
-    return Deformation(mesh, top_and_foot(mesh, fraction=0.05))
+    return Deformation(mesh, top_and_foot(mesh.vertices, fraction=0.05))
 
 
 def turned(data: dict[str, Any], rotation: Rotation) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_both_versions_reach_the_same_cost() -> None:
 def test_rotations_in_space_know_no_angle_that_locks() -> None:
     """The top turns by 90 degrees about y, where two of three Euler angles are one and the same."""
     mesh = meshes.pebble(2)
-    handles = top_and_foot(mesh, 0.05, turn=(0, 90, 0), shift=(0, 0, 0))
+    handles = top_and_foot(mesh.vertices, 0.05, turn=(0, 90, 0), shift=(0, 0, 0))
     data = Deformation(mesh, handles).data("so3")
     start = Rotation.from_euler("xyz", [0.0, np.pi / 2, 0.0]).as_quat()
     result = op.solve(ENERGIES["so3"], data | dict(Rotation=np.tile(start, (len(mesh.vertices), 1))), "cpu", np.float64)

@@ -16,6 +16,7 @@ from problems import (
     deconvolution,
     embedded_deformation,
     image_warping,
+    intrinsic_images,
     laplacian_smoothing,
     mesh_deformation,
     meshes,
@@ -23,8 +24,10 @@ from problems import (
     optical_flow,
     poisson_image_editing,
     pose_graph,
+    shape_and_shading,
     shape_from_shading,
     sparse_warping,
+    volumetric_deformation,
 )
 from problems.mesh_handles import top_and_foot
 from problems.surface import Surface
@@ -49,6 +52,9 @@ ENERGIES: dict[str, op.Energy] = {
     "deconvolution": deconvolution.energy,
     "optical_flow": optical_flow.energy,
     "optical_flow robust": optical_flow.robust,
+    "intrinsic_images": intrinsic_images.energy,
+    "volumetric_deformation": volumetric_deformation.energy,
+    "shape_and_shading": shape_and_shading.energy,
 }
 
 
@@ -64,7 +70,7 @@ def _sparse_warp() -> dict[str, Any]:
 
 def _mesh(rotations: str) -> dict[str, Any]:
     mesh = meshes.pebble(1)
-    return mesh_deformation.Deformation(mesh, top_and_foot(mesh, fraction=0.1)).data(rotations)
+    return mesh_deformation.Deformation(mesh, top_and_foot(mesh.vertices, fraction=0.1)).data(rotations)
 
 
 def _noisy_mesh() -> dict[str, Any]:
@@ -116,6 +122,9 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "deconvolution": lambda: deconvolution.default_photograph(18).data,
     "optical_flow": _flow,
     "optical_flow robust": _robust_flow,
+    "intrinsic_images": lambda: intrinsic_images.painted(16)[0].data,
+    "volumetric_deformation": lambda: volumetric_deformation.deformation(meshes.pebble(1), cells=4).data,
+    "shape_and_shading": lambda: shape_and_shading.with_unknown_light(shape_from_shading.relief(16)),
 }
 
 

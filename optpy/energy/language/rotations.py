@@ -35,11 +35,10 @@ def rotate3d(euler_xyz: Operand, v: Operand) -> Expression:
     """
     angles, u = _checked("rotate3d", ("euler_xyz", euler_xyz, (3,)), ("v", v, (3,)))
     (ca, cb, cc), (sa, sb, sc) = cos(angles), sin(angles)
-    return vector(
-        cc * cb * u[0] + (cc * sb * sa - sc * ca) * u[1] + (cc * sb * ca + sc * sa) * u[2],
-        sc * cb * u[0] + (sc * sb * sa + cc * ca) * u[1] + (sc * sb * ca - cc * sa) * u[2],
-        -sb * u[0] + cb * sa * u[1] + cb * ca * u[2],
-    )
+    # One axis after the other: what turns about the last ones is turned by as few operations in the derivatives, too.
+    y, z = ca * u[1] - sa * u[2], sa * u[1] + ca * u[2]
+    x, z = cb * u[0] + sb * z, cb * z - sb * u[0]
+    return vector(cc * x - sc * y, sc * x + cc * y, z)
 
 
 def rotate_axis_angle(r: Operand, v: Operand) -> Expression:

@@ -1,4 +1,4 @@
-"""Bounds checks of what a loop adds to memory become its limits: where one fails, 0 is added."""
+"""Bounds checks of what a loop adds, to memory or to sums, become its limits: where one fails, 0 is added."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from optpy.symbolic.traverse import map_variables
 
 
 def limit_loops(function: loops.Function) -> loops.Function:
-    """Narrow every loop that adds to memory, and nothing else, to where all that it adds is inside."""
+    """Narrow every loop that adds to memory or to sums, and does nothing else, to where all that it adds is inside."""
 
     def rule(s: loops.Statement) -> loops.Block:
         match s:
-            case loops.Loop(body=(loops.Evaluate() as values, *stores)) if stores and all(map(_adds, stores)):
+            case loops.Loop(body=(loops.Evaluate() as values, *added)) if added and all(map(_adds, added)):
                 return _limited(s, values)
         return (s,)
 
@@ -23,7 +23,10 @@ def limit_loops(function: loops.Function) -> loops.Function:
 
 
 def _adds(s: loops.Statement) -> bool:
-    return isinstance(s, loops.Store) and s.update == "+="
+    match s:
+        case loops.Store(update="+=") | loops.Accumulate(maximum=False, guard=None):
+            return True
+    return False
 
 
 def _limited(loop: loops.Loop, values: loops.Evaluate) -> loops.Block:
@@ -65,10 +68,11 @@ def _limits(check: InBounds, variable: LoopVariable | loops.Variable) -> tuple[A
 
 def _without(body: loops.Block, checks: set[InBounds]) -> loops.Block:
     """The body, where checks are known to hold."""
-    values, *stores = body
+    values, *added = body
     assert isinstance(values, loops.Evaluate)
     freed = dict(zip(values.values, map_variables(values.values, lambda v: ONE if v.key in checks else v), strict=True))
     part = loops.evaluate(freed.values(), values.prefix)
     reads = {key: replace(load, guards=tuple(g for g in load.guards if g not in checks)) for key, load in values.reads}
     part = replace(part, reads=tuple((key, load) for key, load in reads.items() if key in part.leaves))
-    return (part, *(replace(s, value=freed[s.value]) for s in stores if isinstance(s, loops.Store)))
+    adds = (s for s in added if isinstance(s, loops.Store | loops.Accumulate))
+    return (part, *(replace(s, value=freed[s.value]) for s in adds))

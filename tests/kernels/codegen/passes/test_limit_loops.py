@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from optpy import ir
@@ -71,3 +73,16 @@ def test_a_check_of_every_summand_is_one_of_the_sum() -> None:
     total = add(mul(const(2), var(HERE), var(VALUE)), mul(const(3), var(HERE), var(VALUE), var(VALUE)))
     assert limits(adding(total)) == ["max(0, k)", "min(W, W + k)"]
     assert limits(adding(mul(var(HERE), var(VALUE)), var(HERE))) == ["max(0, k)", "min(W, W + k)"]
+
+
+def test_what_is_added_to_sums_is_limited_alike() -> None:
+    values = mul(var(HERE), var(VALUE)), mul(const(2), var(HERE))
+    function = adding(*values)
+    (loop,) = statements(function.body, loops.Loop)
+    sums = tuple(loops.Accumulate(f"sum{n}", v) for n, v in enumerate(values))
+    summing = replace(function, body=(replace(loop, body=(loop.body[0], *sums)),))
+    assert limits(summing) == limits(function) == ["max(0, k)", "min(W, W + k)"]
+    found = statements(limit_loops(summing).body, loops.Accumulate)
+    assert [s.value for s in found] == [var(VALUE), const(2)]
+    guarded = replace(loop, body=(loop.body[0], *(replace(s, guard=loops.Flag("some")) for s in sums)))
+    assert limit_loops(replace(function, body=(guarded,))).body == (guarded,)
