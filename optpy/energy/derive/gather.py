@@ -56,6 +56,8 @@ class View:
     inverse: Inverse
     loops: tuple[SumLoop, ...]
     guard: Expr
+    columns: Sequence[Mapping[FieldChannel, Expr]]
+    """For each component, the partials with respect to what is seen, in the residual's own coordinates."""
 
     def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
         """Expressions of the residual, in coordinates of the unknown (and of the free loops)."""
@@ -79,11 +81,32 @@ class LoopNames:
 def views(source: LinearisedResidual, dims: tuple[Extent, ...], names: LoopNames) -> list[View]:
     """One view for each distinct index at which the residual reads unknowns of the given grid."""
     target = point(canonical_domain(dims))
-    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
-    return [_slot_view(source, a, target, names) or _grid_view(source, a, target, names) for a in indices]
+    return [
+        _slot_view(source, a, target, names, columns) or _grid_view(source, a, target, names, columns)
+        for a, columns in columns_at(source, dims).items()
+    ]
 
 
-def _grid_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> View:
+ViewColumns = list[dict[FieldChannel, Expr]]
+"""For each component of a residual, its partials with respect to what it reads at one index."""
+
+
+def columns_at(source: LinearisedResidual, dims: tuple[Extent, ...]) -> dict[MultiIndex, ViewColumns]:
+    """The columns at each index at which a residual reads unknowns of a grid."""
+    found: dict[MultiIndex, ViewColumns] = {}
+    for a in source.accesses:
+        if a.field.dims == dims and a.index not in found:
+            found[a.index] = [{} for _ in source.partials]
+    for component, partials in enumerate(source.partials):
+        for a, d in partials.items():
+            if a.field.dims == dims:
+                found[a.index][component][a.field, a.channel] = d
+    return found
+
+
+def _grid_view(
+    source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames, columns: ViewColumns
+) -> View:
     # The residual's loop variables and the unknown's have the same names: rename before solving.
     own = {i: LoopVariable(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
     rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
@@ -96,10 +119,12 @@ def _grid_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex
     }
     conditions = [map_key(IndexCondition(c), relabel) for c in inverse.conditions]
     guard = mul(*conditions, *(in_bounds(solution[i], i.dim) for i in source.residual.domain))
-    return View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard)
+    return View(source, index, Inverse(solution, (), ()), tuple(loops.values()), guard, columns)
 
 
-def _slot_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> View | None:
+def _slot_view(
+    source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames, columns: ViewColumns
+) -> View | None:
     """The view along the edges whose slot, moved by the offsets of the read, is the element; None if it is no slot."""
     read = slot_read(index)
     if read is None:
@@ -121,7 +146,7 @@ def _slot_view(source: LinearisedResidual, index: MultiIndex, target: MultiIndex
     # What this slot points at is known: it needs no load.
     solution |= {a.atoms[0]: t for a, t in zip(graph.at(slot, row), at, strict=True)}
     guard = mul(*(in_bounds(t, d) for t, d in zip(at, graph.slots[slot], strict=True)))
-    return View(source, index, Inverse(solution, (), ()), loops, guard)
+    return View(source, index, Inverse(solution, (), ()), loops, guard, columns)
 
 
 def _index(atom: Atom) -> LoopVariable:
@@ -248,9 +273,19 @@ def _split_guard(guard: Expr, loops: Iterable[SumLoop]) -> tuple[Expr, Expr]:
     return mul(*(b for b in factors if b not in inner)), mul(*inner)
 
 
-Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr, Expr], Mapping[Hashable, Expr]]
-"""``(column, full, value, jvp) -> {output: expression}``: what one residual component adds to the outputs at the
-element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
+@final
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The contribution of each residual component to the outputs at the element that it is seen from.
+
+    Attributes:
+        multiplied: for each component of a residual, what its column of J^T is multiplied by.
+        added: ``(column, full, multiplied) -> {output: expression}``. ``column`` holds its partials by the accesses of
+            this view, ``full`` the whole entries of J.
+    """
+
+    multiplied: Callable[[LinearisedResidual], Sequence[Expr]]
+    added: Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr], Mapping[Hashable, Expr]]
 
 
 SummandContribution = Callable[[View], Mapping[Hashable, Expr]]
@@ -275,9 +310,10 @@ def gather(
     names = LoopNames()
     for source in sources:
         found = views(source, dims, names)
+        meeting = found if len({moving_part(v.index) for v in found}) > 1 else []
         for view in found:
             for component in range(len(source.values)):
-                total.add(view, contributed(view, found, component, contribution))
+                total.add(view, contributed(view, meeting, component, contribution))
     for source, adds in summands:
         for view in views(source, dims, names):
             total.add(view, adds(view))
@@ -291,23 +327,21 @@ def contributed(
 
     Args:
         view: where it is seen from.
-        found: all views of the residual from elements of the same grid.
+        found: all views of the residual from elements of the same grid, where some may be of the same element.
         component: its number.
         contribution: what it adds.
     """
-    source = view.source
-    partials = column_of(view, component)
+    partials = view.columns[component]
     if not partials:
         return {}
-    value, jvp, *entries = view.seen([source.values[component], source.jvps[component], *partials.values()])
+    multiplied, *entries = view.seen([contribution.multiplied(view.source)[component], *partials.values()])
     column = dict(zip(partials, entries, strict=True))
-    return contribution(column, _whole_entries(view, found, component, column), value, jvp)
+    return contribution.added(column, _whole_entries(view, found, component, column), multiplied)
 
 
-def column_of(view: View, component: int) -> dict[FieldChannel, Expr]:
-    """The partials of a component with respect to what is seen at the view, in the residual's own coordinates."""
-    partials = view.source.partials[component]
-    return {(a.field, a.channel): d for a, d in partials.items() if a.index == view.index}
+def moving_part(index: MultiIndex) -> tuple[object, ...]:
+    """An index without its constants: two that differ in these alone never fall on the same element."""
+    return tuple(x.terms for x in index)
 
 
 def _whole_entries(
@@ -326,6 +360,6 @@ def _whole_entries(
         )
         if same is ZERO:
             continue
-        for element, d in column_of(other, component).items():
+        for element, d in other.columns[component].items():
             full[element] = add(full.get(element, ZERO), mul(same, *view.seen([d])))
     return full

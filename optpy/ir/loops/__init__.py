@@ -31,6 +31,7 @@ from optpy.ir.loops.integers import (
 )
 from optpy.ir.loops.nests import (
     Block,
+    BodyStage,
     Edges,
     Fold,
     Function,
@@ -90,6 +91,7 @@ __all__ = [
     "Accumulator",
     "Alloc",
     "Block",
+    "BodyStage",
     "ChannelPointer",
     "Condition",
     "Count",
