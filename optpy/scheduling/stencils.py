@@ -33,8 +33,8 @@ STREAM = 16
 WORTH = 2 / 3
 """Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too. By reasoning;
 ``python -m bench.schedules shape_from_shading`` shows both ways."""
-MOST_PAIRS = 1024
-"""Products of two entries of J that are printed for one residual: 32 reads. Printed for all, those of a K x K blur took
+MOST_PAIRS = 256
+"""Products of two entries of J that are printed for one residual: 16 reads. Printed for all, those of a K x K blur took
 compilers 0.6, 2.7 and 15 s for K = 3, 5 and 7 (``python -m bench.compile_growth blur``)."""
 BYTE = 0.25
 """Of a number in float32 a byte; of one in float64 it is less."""

@@ -20,12 +20,13 @@ from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import transform
 
 LONGEST = 4096
-"""Operations of a body that stays whole (``operations``)."""
+"""Operations of a body that stays whole (``operations``). For J p with 240 and 480 reads clang takes 3.6 and 8.4 s,
+cut into stages 0.8 and 2.3 s (``python -m bench.compile_growth products_of_pairs`` measures all kernels)."""
 STAGE = 1024
 """Operations of a stage."""
-LOAD = 8
+LOAD = 16
 """Operations that take a compiler as long as a load does: each array has its own pointer, which wants a register."""
-TERMS = 32
+TERMS = 8
 """Terms that a sum has at most where it is cut."""
 POINTS = 256
 """Points of a strip at most."""
@@ -33,6 +34,10 @@ VECTOR = 16
 """Points of a strip at least: the numbers of the widest vector register."""
 CACHE = 16384
 """Bytes of arrays that leave half of the first cache to what is read."""
+NUMBER = 8
+"""Bytes of a number at most."""
+STACK = 262144
+"""Bytes of arrays at most, as they stand on a thread's stack: a body whose stages would hand on more stays whole."""
 
 _STRIP, _END = loops.Variable("stages"), loops.Variable("stages_end")
 Result = loops.Store | loops.Accumulate
@@ -73,13 +78,15 @@ def _in_strips(
     points: loops.Loop, evaluated: loops.Evaluate, results: Sequence[Result], dialect: Dialect
 ) -> loops.Block:
     short: dict[Expr, Expr] = {}
-    values = transform(evaluated.values, _with_short_sums, short)
+    values = _in_short_sums(evaluated.values, short)
     stages = _Stages(values, [replace(r, value=short[r.value]) for r in results], evaluated, dialect.real)
-    bodies = stages.bodies(points)
-    length = min(POINTS, max(VECTOR, CACHE // (8 * max(1, len(stages.arrays))) // VECTOR * VECTOR))
-    over = [
-        loops.BodyStage((replace(points, low=Affine.of(_STRIP), high=Affine.of(_END), body=body),)) for body in bodies
-    ]
+    bodies = [*stages.bodies(points)]
+    count = max(1, len(stages.arrays))
+    if NUMBER * VECTOR * count > STACK:
+        return (points,)
+    length = min(POINTS, max(VECTOR, CACHE // (NUMBER * count) // VECTOR * VECTOR))
+    of_strip = replace(points, low=Affine.of(_STRIP), high=Affine.of(_END))
+    over = [loops.BodyStage((replace(of_strip, body=body),)) for body in bodies]
     stop = loops.MinMax("min", Affine.of(_STRIP) + length, points.high)
     arrays = (loops.Alloc(f, (length,), cleared=False) for f in stages.arrays)
     return (
@@ -87,16 +94,28 @@ def _in_strips(
     )
 
 
-def _with_short_sums(node: Expr, children: tuple[Expr, ...]) -> Expr:
-    """A long sum as the sum of its first terms, and that with the next, and so on."""
-    signs = signs_of(node.op) if isinstance(node, Call) else None
-    if signs is None or len(children) <= TERMS:
-        return with_args(node, children)
-    terms = list(zip(signs, children, strict=True))
-    total = signed_sum(terms[:TERMS])
-    for n in range(TERMS, len(terms), TERMS):
-        total = signed_sum((("+", total), *terms[n : n + TERMS]))
-    return total
+def _in_short_sums(values: Iterable[Expr], done: dict[Expr, Expr]) -> list[Expr]:
+    """Long sums as the sum of their first terms, and that with the next, and so on; what takes most steps comes
+    first, so that few terms wait for it.
+
+    Args:
+        values: what is computed.
+        done: the new form of each node is added.
+    """
+    steps: dict[Expr, int] = {}
+
+    def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        signs = signs_of(node.op) if isinstance(node, Call) else None
+        new = with_args(node, children)
+        if signs is not None:
+            terms = sorted(zip(signs, children, strict=True), key=lambda term: -steps[term[1]])
+            new = signed_sum(terms[:TERMS])
+            for n in range(TERMS, len(terms), TERMS):
+                new = signed_sum((("+", new), *terms[n : n + TERMS]))
+        steps[new] = 1 + max((steps[c] for c in children), default=0)
+        return new
+
+    return transform(values, rule, done)
 
 
 @final
