@@ -53,7 +53,7 @@ def test_code_grows_as_the_energy_does(family: str) -> None:
     small, large = SIZES[family]
     reads = (large / small) ** (2 if family == "blur" else 1)
     for before, after in zip(counts(listing(family, small)), counts(listing(family, large)), strict=True):
-        assert after <= 1.1 * reads * before
+        assert after <= 1.25 * reads * before  # where bodies are cut, some loads are repeated
 
 
 @pytest.mark.parametrize(("family", "size"), [("products_of_pairs", 240), ("sines", 500)])
