@@ -25,7 +25,7 @@ SIZES = {
     "sines": (150, 300),
     "sines_in_funcs": (150, 300),
     "mixed_functions": (75, 150),
-    "products_of_pairs": (80, 160),
+    "products_of_pairs": (150, 300),
     "polynomial": (40, 80),
     "length": (60, 120),
     "power_of_sum": (60, 120),
