@@ -1,8 +1,10 @@
-"""Products with J^T J over grids: whether the entries of J are stored at each point.
+"""Products with J^T J over grids: whether the entries of J, and J p, are stored at each point.
 
 A point of the unknowns is read by the residuals around it, and each product with J^T J computes their entries of J at
-each of these points anew, unless they are stored once for each linearisation. Counted are operations, and the numbers
-that have to be brought from memory for each point, however many of its neighbours read them.
+each of these points anew, unless they are stored once for each linearisation; and their J p, unless a pass before it
+stores that. Counted are operations, and the numbers that have to be brought from memory for each point, however many
+of its neighbours read them. Where a residual reads so much that the code itself would be long, it counts alone: n
+reads take n^2 operations without J p in memory, 2 n with it, and compilers more time than in proportion.
 
 The stencil of J^T J itself is not among the choices, as no problem here would gain by it: where J is stored for
 intrinsic_images, it has two numbers at a pixel (``python -m bench.schedules intrinsic_images --size 1024``, on one
@@ -17,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from optpy.energy.derive.contributions import times_jvp
+from optpy.energy.derive.contributions import TIMES_JVP
 from optpy.energy.derive.gather import gather
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian
@@ -36,6 +38,9 @@ STREAM = 16
 WORTH = 2 / 3
 """Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too. By reasoning;
 ``python -m bench.schedules shape_from_shading`` shows both ways."""
+MOST_PAIRS = 256
+"""Products of two entries of J that are printed for one residual: 16 reads. Printed for all, those of a K x K blur took
+compilers 0.6, 2.7 and 15 s for K = 3, 5 and 7 (``python -m bench.compile_growth blur``)."""
 BYTE = 0.25
 """Of a number in float32 a byte; of one in float64 it is less."""
 
@@ -65,7 +70,7 @@ def is_stencil(source: LinearisedResidual) -> bool:
 
 
 def stencil_schedules(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
-    """By label, the schedules of the residuals that are stencils and whose J is not constant.
+    """By label, the schedules of the residuals that are stencils and whose J is not constant, or that read much.
 
     J is stored where that saves more operations than its numbers take to be brought from memory. Those that save most
     come first. What other residuals need, too, is no saving.
@@ -73,6 +78,24 @@ def stencil_schedules(sources: Sequence[LinearisedResidual]) -> dict[str, Residu
     Args:
         sources: all residuals of an energy.
     """
+    long = {s.residual.label: _both(s) for s in sources if is_stencil(s) and pairs(s) > MOST_PAIRS}
+    sources = [s for s in sources if s.residual.label not in long]
+    return long | _by_counts(sources)
+
+
+def pairs(source: LinearisedResidual) -> int:
+    """Products of two entries of J in a product with J^T J, each component's J p computed wherever it is read."""
+    return sum(len(p) ** 2 for p in source.partials)
+
+
+def _both(source: LinearisedResidual) -> ResidualSchedule:
+    """J and J p stored, with no count of what else it would take: that is long itself."""
+    entries = sum(map(len, source.partials))
+    reason = f"without them, a product with J^T J multiplies {pairs(source)} pairs of its {entries} entries of J"
+    return ResidualSchedule(source.residual.label, jacobian=True, product=True, reason=reason)
+
+
+def _by_counts(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
     stored = {s.residual.label: _product(store_jacobian(s)[0]) for s in sources if is_stencil(s)}
     stored = {label: x for label, x in stored.items() if any(f.role is Role.STORED for f, _ in x.streams)}
     computed = {s.residual.label: _product(s) for s in sources if s.residual.label in stored}
@@ -119,7 +142,7 @@ class _Needed:
 def _product(source: LinearisedResidual) -> _Product:
     dims = tuple(i.dim for i in source.residual.domain)
     unknowns = dict.fromkeys(a.field for a in source.accesses)
-    total = gather([source], dims, times_jvp)
+    total = gather([source], dims, TIMES_JVP)
     sums = [total.total(key) for u in unknowns for key in product_outputs(u)]
     nodes = topological(with_values_read(sums, source.residual.domain, ()))
     return _Product(frozenset(nodes), _streams(sums))

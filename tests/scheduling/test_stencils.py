@@ -54,6 +54,15 @@ def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
     assert "stored entries of J save" in found["cheap"].reason
 
 
+def test_many_reads_store_j_and_j_p() -> None:
+    """Each is a part of a J p that as many neighbours would compute again."""
+    found = stencil_schedules(sources(some=op.sqrt(sum(X[i, j + d] ** 2 for d in range(16)) + 1)))
+    assert not found["some"].product
+    found = stencil_schedules(sources(many=sum(X[i, j + d] for d in range(33)), more=X[i, j] - A[i, j]))
+    assert found == {"many": ResidualSchedule("many", jacobian=True, product=True)}
+    assert "1089 pairs of its 33 entries" in found["many"].reason
+
+
 def test_numbers_that_are_brought_anyway_cost_nothing_more() -> None:
     """Alone, the square needs X itself, which is saved with J stored: one number in place of another."""
     (alone,) = stencil_schedules(sources(r=X[i, j] ** 2)).values()

@@ -270,6 +270,8 @@ class LoopInterpreter(Interpreter):
                     self._step({str(s.variable): value}, s.body)
             case loops.If():
                 self._block(s.then if self._all(s.conditions) else s.otherwise)
+            case loops.BodyStage():
+                self._block(s.body)
             case loops.Segments():
                 dims = list(self._program.symbols.lists)[s.number].dims
                 only = list(self._program.symbols.lists)[s.number].solved_only

@@ -82,7 +82,7 @@ def with_common_funcs(problem: Problem, least_cost: int) -> Problem:
     """
     residuals = problem.with_funcs
     number = 1
-    while (found := _Search(residuals, least_cost).best()) is not None:
+    while (found := _Formulas(residuals, least_cost).best()) is not None:
         residuals = found.in_place(residuals, f"{FOUND}{number}")
         number += 1
     return problem if number == 1 else replace(problem, with_funcs=residuals)
@@ -151,7 +151,7 @@ def _replaced(node: Expr, children: Sequence[Expr], reads: Sequence[_Read], func
 
 
 @final
-class _Search:
+class _Formulas:
     """Looks for one intermediate."""
 
     def __init__(self, residuals: Sequence[Residual], least_cost: int) -> None:

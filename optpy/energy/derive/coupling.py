@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import final
 
+from optpy.energy.derive.gather import moving_part
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.vectors import AP, C, R, Z, vector
 from optpy.energy.language.naming import shown
@@ -17,6 +18,11 @@ from optpy.symbolic.affine import Affine, Atom
 _MOST_COUPLED = 1024
 """Entries of a row of a coarse matrix. Beyond that the preconditioner takes more time and memory than it saves, by
 reasoning: all of a row are read in each sweep."""
+
+
+_MOST_JOINED = 64
+"""Elements at distances that are not constant in one component of a residual: each pair of them is looked at, here and
+again when graphs are bound."""
 
 
 def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -> Coupling | Uncoupled:
@@ -35,6 +41,13 @@ def coupling(sources: Sequence[LinearisedResidual], unknowns: Sequence[Field]) -
     pattern = _Pattern(elements, [0] * len(unknowns[0].dims))
     for source in sources:
         for partials in source.partials:
+            if pattern.add_neighbours(partials):
+                continue
+            if len(partials) > _MOST_JOINED:
+                return Uncoupled(
+                    f"the term {source.residual.label!r} reads {len(partials)} elements whose distances are not the "
+                    f"same everywhere, or depend on graphs; the most is {_MOST_JOINED}"
+                )
             for a, b in product(partials, repeat=2):
                 if not pattern.add(source.residual, a, b):
                     return Uncoupled(
@@ -58,6 +71,16 @@ class _Pattern:
     def __post_init__(self) -> None:
         self.number = {e: n for n, e in enumerate(self.elements)}
         self.pairs = {(n, n) for n in self.number.values()}
+
+    def add_neighbours(self, accesses: Collection[Access]) -> bool:
+        """Take in that a residual reads all of them, at constant distances from one another; False if it does not."""
+        if len({moving_part(a.index) for a in accesses}) > 1:
+            return False
+        for axis, constants in enumerate(zip(*([x.constant for x in a.index] for a in accesses), strict=True)):
+            self.reach[axis] = max(self.reach[axis], max(constants) - min(constants))
+        numbers = {self.number[a.field, a.channel] for a in accesses}
+        self.pairs |= {(m, n) for m in numbers for n in numbers}
+        return True
 
     def add(self, residual: Residual, a: Access, b: Access) -> bool:
         """Take in that a residual reads both; whether their distance is known, or will be once graphs are bound."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.derive.views import LoopNames, View, index_condition, split_guard, views
+from optpy.energy.derive.views import LoopNames, MultiIndex, View, index_condition, split_guard, views
 from optpy.ir import Extent, FieldChannel, IndexCondition, LocalName, LocalSum, SumLoop
 from optpy.symbolic.expr import ZERO, Expr, add, mul, var
 from optpy.symbolic.factor import factor
@@ -80,9 +80,19 @@ def _local_name(nest: int, output: int) -> str:
     return f"local{nest}_{output}"
 
 
-Contribution = Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr, Expr], Mapping[Hashable, Expr]]
-"""``(column, full, value, jvp) -> {output: expression}``: what one residual component adds to the outputs at the
-element it is seen from. ``column`` holds its partials by the accesses of this view, ``full`` the whole entries of J."""
+@final
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The contribution of each residual component to the outputs at the element that it is seen from.
+
+    Attributes:
+        multiplied: for each component of a residual, what its column of J^T is multiplied by.
+        added: ``(column, full, multiplied) -> {output: expression}``. ``column`` holds its partials by the accesses of
+            this view, ``full`` the whole entries of J.
+    """
+
+    multiplied: Callable[[LinearisedResidual], Sequence[Expr]]
+    added: Callable[[Mapping[FieldChannel, Expr], Mapping[FieldChannel, Expr], Expr], Mapping[Hashable, Expr]]
 
 
 SummandContribution = Callable[[View], Mapping[Hashable, Expr]]
@@ -107,9 +117,10 @@ def gather(
     names = LoopNames()
     for source in sources:
         found = views(source, dims, names)
+        meeting = found if len({moving_part(v.index) for v in found}) > 1 else []
         for view in found:
             for component in range(len(source.values)):
-                total.add(view, contributed(view, found, component, contribution))
+                total.add(view, contributed(view, meeting, component, contribution))
     for source, adds in summands:
         for view in views(source, dims, names):
             total.add(view, adds(view))
@@ -123,23 +134,21 @@ def contributed(
 
     Args:
         view: where it is seen from.
-        found: all views of the residual from elements of the same grid.
+        found: all views of the residual from elements of the same grid, where some may be of the same element.
         component: its number.
         contribution: what it adds.
     """
-    source = view.source
-    partials = column_of(view, component)
+    partials = view.columns[component]
     if not partials:
         return {}
-    value, jvp, *entries = view.seen([source.values[component], source.jvps[component], *partials.values()])
+    multiplied, *entries = view.seen([contribution.multiplied(view.source)[component], *partials.values()])
     column = dict(zip(partials, entries, strict=True))
-    return contribution(column, _whole_entries(view, found, component, column), value, jvp)
+    return contribution.added(column, _whole_entries(view, found, component, column), multiplied)
 
 
-def column_of(view: View, component: int) -> dict[FieldChannel, Expr]:
-    """The partials of a component with respect to what is seen at the view, in the residual's own coordinates."""
-    partials = view.source.partials[component]
-    return {(a.field, a.channel): d for a, d in partials.items() if a.index == view.index}
+def moving_part(index: MultiIndex) -> tuple[object, ...]:
+    """An index without its constants: two that differ in these alone never fall on the same element."""
+    return tuple(x.terms for x in index)
 
 
 def _whole_entries(
@@ -156,6 +165,6 @@ def _whole_entries(
         )
         if same is ZERO:
             continue
-        for element, d in column_of(other, component).items():
+        for element, d in other.columns[component].items():
             full[element] = add(full.get(element, ZERO), mul(same, *view.seen([d])))
     return full

@@ -33,8 +33,14 @@ _MOST_CHANNELS = 12
 native code has been made for (``MAX_BLOCK`` of the factorisation), and not set by a benchmark."""
 
 
+_MOST_READS = 64
+"""Elements that one residual reads at most: each pair of them is a block, with code of its own. By reasoning: a matrix
+with more numbers in a row is read in more time than products take by J."""
+
+
 def matrix_obstacle(unknowns: Sequence[Field], sources: Sequence[LinearisedResidual]) -> str | None:
-    """The reason why there is no matrix: unknowns stand on several grids, or have many channels, or sums are read."""
+    """The reason why there is no matrix: unknowns stand on several grids, or have many channels, or sums are read, or a
+    residual reads much."""
     dims, channels = unknowns[0].dims, sum(u.channels for u in unknowns)
     other = next((u for u in unknowns if u.dims != dims), None)
     if other is not None:
@@ -43,6 +49,9 @@ def matrix_obstacle(unknowns: Sequence[Field], sources: Sequence[LinearisedResid
         return "its unknowns stand on no grid"
     if summed := next((s.residual.label for s in sources for a in s.accesses if a.field not in unknowns), None):
         return f"'{summed}' reads a sum, which couples all that is summed"
+    reads = {s.residual.label: len(dict.fromkeys(a.index for a in s.accesses)) for s in sources}
+    if label := next((x for x, n in reads.items() if n > _MOST_READS), None):
+        return f"'{label}' reads the unknowns at {reads[label]} places, and so couples more than {_MOST_READS} elements"
     return (
         f"{channels} numbers are unknown at each point, more than {_MOST_CHANNELS}"
         if channels > _MOST_CHANNELS

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
-from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
+from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
@@ -183,7 +183,7 @@ def eval_jtf(
     summands = gradient_summands(sums, of_sums)
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, gradient_and_blocks, summands)
+        total = gather(sources, dims, GRADIENT_AND_BLOCKS, summands)
         diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
             routines[name].append(_gradient_routine(f"{name}_{n}", dims, group, fixed, total, whole))
@@ -219,14 +219,14 @@ class Output:
 
 
 def gradient_outputs(unknown: Field, blocks: bool) -> dict[Hashable, Output]:
-    """The targets of g and C of an unknown, by the keys of ``gradient_and_blocks``."""
+    """The targets of g and C of an unknown, by the keys of ``GRADIENT_AND_BLOCKS``."""
     g, c = vector(G, unknown), vector(C, unknown, blocks)
     outputs: dict[Hashable, Output] = {(G, unknown, a): Output(unknown, g, a) for a in range(unknown.channels)}
     return outputs | {(C, unknown, *entry): Output(unknown, c, n) for entry, n in _entries(unknown, blocks)}
 
 
 def product_outputs(unknown: Field) -> dict[Hashable, Output]:
-    """The targets of Ap of an unknown, by the keys of ``times_jvp``."""
+    """The targets of Ap of an unknown, by the keys of ``TIMES_JVP``."""
     return {(AP, unknown, a): Output(unknown, vector(AP, unknown), a) for a in range(unknown.channels)}
 
 
@@ -254,7 +254,7 @@ def apply_jtj(
         routines[name] = tangent_passes(name, sums) + passes(f"{name}_Jp", stores, prepares=True)
         routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(gathered, dims, times_jvp, product_summands(sums))
+        total = gather(gathered, dims, TIMES_JVP, product_summands(sums))
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total((AP, u, a))) for u, a in elements)
         damping = [mul(here(vector(D, u), a), here(vector(P, u), a)) for u, a in elements]

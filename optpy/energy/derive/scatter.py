@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import product
 
 from optpy.energy.derive import routines as gathers
-from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
+from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import Contribution, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.routines import (
@@ -30,7 +30,7 @@ from optpy.energy.derive.routines import (
 )
 from optpy.energy.derive.sums import DerivedSum
 from optpy.energy.derive.vectors import G, at, here, vector
-from optpy.energy.derive.views import MultiIndex, View
+from optpy.energy.derive.views import MultiIndex, View, columns_at
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
 from optpy.symbolic.expr import ONE, ZERO, Expr, add, logical_not, mul, power, var
 from optpy.symbolic.factor import factor
@@ -40,7 +40,7 @@ from optpy.symbolic.inversion import Inverse
 def product_of_an_edge(source: LinearisedResidual) -> tuple[list[Expr], list[Expr]]:
     """One edge's part of a product: the numbers of J^T (J p) that it adds, and those whose sum is |J p|^2."""
     outputs = {key: x for u in _unknowns(source) for key, x in product_outputs(u).items()}
-    return list(_additions([source], outputs, times_jvp).values()), _squares(source)
+    return list(_additions([source], outputs, TIMES_JVP).values()), _squares(source)
 
 
 # -- groups of routines ------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def apply_jtj(
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
     for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums).items():
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, times_jvp, dot=True)
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, dot=True)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
 
@@ -83,7 +83,7 @@ def eval_jtf(
     result = {}
     for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks, sums).items():
         outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, gradient_and_blocks, dot=False)
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, dot=False)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
         reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
         result[name] = [_without_reductions(r) if _dims(r) in reached else r for r in result[name]]
@@ -97,7 +97,7 @@ def _couples_channels(source: LinearisedResidual) -> bool:
     for u in _unknowns(source):
         diagonal = gradient_outputs(u, blocks=False)
         beside |= {key: x for key, x in gradient_outputs(u, blocks=True).items() if key not in diagonal}
-    return bool(_additions([source], beside, gradient_and_blocks))
+    return bool(_additions([source], beside, GRADIENT_AND_BLOCKS))
 
 
 def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
@@ -196,8 +196,8 @@ def _additions(
 
 def _own_views(source: LinearisedResidual, dims: tuple[Extent, ...]) -> list[View]:
     """The residual in its own coordinates, once for each index at which it reads unknowns of a grid."""
-    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
-    return [View(source, index, Inverse({}, (), ()), (), ONE) for index in indices]
+    found = columns_at(source, dims).items()
+    return [View(source, index, Inverse({}, (), ()), (), ONE, columns) for index, columns in found]
 
 
 def _squares(source: LinearisedResidual) -> list[Expr]:

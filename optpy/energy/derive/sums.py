@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
 
-from optpy.energy.derive.contributions import gradient_and_blocks, times_jvp
-from optpy.energy.derive.gather import GatheredSum, SummandContribution, column_of, gather
+from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
+from optpy.energy.derive.gather import GatheredSum, SummandContribution, gather
 from optpy.energy.derive.linearised import LinearisedFuncs, LinearisedResidual, along_step, linearise
 from optpy.energy.derive.materialised import func_memory
 from optpy.energy.derive.vectors import AP, DELTA, C, G, P, at, block_channel, vector
@@ -136,7 +136,7 @@ def product_passes(group: Group, sources: Sequence[LinearisedResidual], sums: Se
     """
     found = []
     for n, own in reversed([*enumerate(sums)]):
-        total = gather(sources, own.memory.dims, times_jvp, product_summands(sums[n + 1 :]))
+        total = gather(sources, own.memory.dims, TIMES_JVP, product_summands(sums[n + 1 :]))
         target = vector(AP, own.memory)
         outputs: dict[Hashable, Field] = {(AP, own.memory, c): target for c in range(target.channels)}
         found.append(_adjoints(f"{group}_adjoint{n}", own, total, outputs))
@@ -148,7 +148,7 @@ def gradient_passes(sources: Sequence[LinearisedResidual], sums: Sequence[Derive
     found: list[Routine] = []
     for n, own in reversed([*enumerate(sums)]):
         later = sums[n + 1 :]
-        total = gather(sources, own.memory.dims, gradient_and_blocks, gradient_summands(later, found))
+        total = gather(sources, own.memory.dims, GRADIENT_AND_BLOCKS, gradient_summands(later, found))
         target, channels = vector(G, own.memory), range(own.memory.channels)
         outputs: dict[Hashable, Field] = {(G, own.memory, c): target for c in channels}
         outputs |= {(C, own.memory, a, b): _weights(own) for a in channels for b in channels if a <= b}
@@ -231,7 +231,6 @@ def _through(own: DerivedSum, view: View, adjoint: Field) -> dict[FieldChannel, 
 def _columns(own: DerivedSum, view: View) -> list[dict[FieldChannel, Expr]]:
     """For each channel of a sum, the partials of its summand by what is seen at the view."""
     found = []
-    for channel in range(own.memory.channels):
-        column = column_of(view, channel)
+    for column in view.columns:
         found.append(dict(zip(column, view.seen(column.values()), strict=True)))
     return found

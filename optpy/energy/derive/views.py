@@ -20,6 +20,7 @@ from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.ir import (
     Access,
     Extent,
+    FieldChannel,
     InBounds,
     Incidence,
     IndexCondition,
@@ -53,6 +54,8 @@ class View:
     inverse: Inverse
     loops: tuple[SumLoop, ...]
     guard: Expr
+    columns: Sequence[Mapping[FieldChannel, Expr]]
+    """For each component, the partials with respect to what is seen, in the residual's own coordinates."""
 
     def seen(self, expressions: Iterable[Expr]) -> list[Expr]:
         """Expressions of the residual, in coordinates of the unknown (and of the free loops)."""
@@ -77,11 +80,30 @@ def views(source: LinearisedResidual, dims: tuple[Extent, ...], names: LoopNames
     """The views for each distinct index at which the residual reads unknowns of the given grid: one, or one for each
     remainder of the index's quotients, if there are few."""
     target = point(canonical_domain(dims))
-    indices = dict.fromkeys(a.index for a in source.accesses if a.field.dims == dims)
-    return [view for index in indices for view in _views_at(source, index, target, names)]
+    found = columns_at(source, dims).items()
+    return [view for index, columns in found for view in _views_at(source, index, target, names, columns)]
 
 
-def _views_at(source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames) -> list[View]:
+ViewColumns = list[dict[FieldChannel, Expr]]
+"""For each component of a residual, its partials with respect to what it reads at one index."""
+
+
+def columns_at(source: LinearisedResidual, dims: tuple[Extent, ...]) -> dict[MultiIndex, ViewColumns]:
+    """The columns at each index at which a residual reads unknowns of a grid."""
+    found: dict[MultiIndex, ViewColumns] = {}
+    for a in source.accesses:
+        if a.field.dims == dims and a.index not in found:
+            found[a.index] = [{} for _ in source.partials]
+    for component, partials in enumerate(source.partials):
+        for a, d in partials.items():
+            if a.field.dims == dims:
+                found[a.index][component][a.field, a.channel] = d
+    return found
+
+
+def _views_at(
+    source: LinearisedResidual, index: MultiIndex, target: MultiIndex, names: LoopNames, columns: ViewColumns
+) -> list[View]:
     # The residual's loop variables and the unknown's have the same names: rename before solving.
     own = {i: LoopVariable(f"r{n}", i.dim) for n, i in enumerate(source.residual.domain)}
     rename: dict[Atom, Affine] = {i: Affine.of(r) for i, r in own.items()}
@@ -102,7 +124,7 @@ def _views_at(source: LinearisedResidual, index: MultiIndex, target: MultiIndex,
         if isinstance(atom, FloorDiv):  # as the residual spells it, so that no division is left
             solution[Affine.of(atom).substitute(back).atoms[0]] = value
     solved = Inverse(solution, inverse.free, inverse.conditions)
-    return [_view(source, index, solved, edges, apart, names) for apart in _apart(inverse.free)]
+    return [_view(source, index, solved, edges, apart, names, columns) for apart in _apart(inverse.free)]
 
 
 _MOST_SHIFTED = 4
@@ -126,6 +148,7 @@ def _view(
     edges: Incidence | None,
     apart: Mapping[Atom, Affine],
     names: LoopNames,
+    columns: ViewColumns,
 ) -> View:
     """The view with loops over the edges and over what an inverse has left free, but for what is a number apart."""
     ranges = {f: _range(f) for f in inverse.free if f not in apart}
@@ -140,7 +163,7 @@ def _view(
         loops = names.shared.get(key) or names.shared.setdefault(key, _loops(names.next(), edges, dims))
     relabel = _relabel(loops, edges, ranges, apart)
     solution = {atom: value.substitute(relabel) for atom, value in inverse.solution.items()}
-    return View(source, index, Inverse(solution, (), ()), loops, _guard(source, inverse, edges, relabel))
+    return View(source, index, Inverse(solution, (), ()), loops, _guard(source, inverse, edges, relabel), columns)
 
 
 def _loops(prefix: str, edges: Incidence | None, dims: Sequence[Extent]) -> tuple[SumLoop, ...]:

@@ -9,6 +9,10 @@ from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import Expr, var
 from optpy.symbolic.traverse import variables
 
+_MANY = 8
+"""Checks along one line from which on only those of its ends are made. Fewer stay one for each distance, which other
+residuals have, too, and share."""
+
 
 def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
     """A bounds check for every axis of every read that may lie outside."""
@@ -16,7 +20,19 @@ def boundary_guards(components: Iterable[Expr]) -> list[Expr]:
     for v in variables(components):
         if isinstance(v.key, Access):
             guards |= dict.fromkeys(outside_guards(v.key.index, v.key.field.dims))
-    return list(guards)
+    return _outermost(guards)
+
+
+def _outermost(guards: Iterable[Expr]) -> list[Expr]:
+    """Checks that hold exactly where all of the given do: of many along one line, those of its two ends."""
+    lines: dict[object, list[Expr]] = {}
+    for g in guards:
+        lines.setdefault((g.key.dim, g.key.index.terms), []).append(g)  # type: ignore[attr-defined]
+    kept = set()
+    for line in lines.values():
+        line.sort(key=lambda g: g.key.index.constant)  # type: ignore[attr-defined]
+        kept |= {line[0], line[-1]} if len(line) > _MANY else set(line)
+    return [g for g in guards if g in kept]
 
 
 def outside_guards(index: Iterable[Affine], dims: Iterable[Extent]) -> list[Expr]:

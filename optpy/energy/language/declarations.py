@@ -154,13 +154,18 @@ class GridArray(Symbol):
         """The message where it is used like one of its values."""
         return f"'{self.name}' stands for the whole array: index it, as in {self._example}"
 
+    @property
+    def _called_message(self) -> str:
+        cure = f"; at real coordinates it is op.Sampled({self.name})(...)" if self.field.role is ir.Role.DATA else ""
+        return self.number_message + cure
+
     _unindexed = Refusal("{0.number_message}")
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unindexed
     __pow__ = __rpow__ = __neg__ = __abs__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _unindexed
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _unindexed
     __round__ = __floor__ = __ceil__ = __trunc__ = __int__ = __float__ = __complex__ = __index__ = _unindexed
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = __bool__ = _unindexed
-    __call__ = Refusal("'{0.name}' is indexed, as in {0._example}; at real coordinates it is op.Sampled({0.name})(...)")
+    __call__ = Refusal("{0._called_message}")
     __iter__ = __len__ = __array__ = __array_ufunc__ = __array_function__ = _unindexed
 
     def __eq__(self, other: object) -> bool:

@@ -31,6 +31,7 @@ from optpy.ir.loops.integers import (
 )
 from optpy.ir.loops.nests import (
     Block,
+    BodyStage,
     Edges,
     Fold,
     Function,
@@ -91,6 +92,7 @@ __all__ = [
     "Accumulator",
     "Alloc",
     "Block",
+    "BodyStage",
     "ChannelPointer",
     "Condition",
     "Count",

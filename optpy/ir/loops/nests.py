@@ -100,6 +100,18 @@ class Fold:
 
 @final
 @dataclass(frozen=True, slots=True)
+class BodyStage:
+    """``body``, for which the arrays that it reads and stores are looked up anew: no register holds their places from
+    one stage to the next."""
+
+    body: Block
+
+    def __str__(self) -> str:
+        return "stage"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Points:
     """``interior`` or ``border`` at every point of a domain, in whatever order.
 
@@ -199,7 +211,7 @@ class Vectors:
         return f"for at in vectors of {self.width}{f' where {self.mask}' if self.mask else ''}"
 
 
-Nest = Loop | If | Edges | Fold | Points | Segments | Tiles | GridStride | ThreadGroups | Vectors
+Nest = Loop | If | Edges | Fold | BodyStage | Points | Segments | Tiles | GridStride | ThreadGroups | Vectors
 
 Statement = (
     Nest
@@ -232,7 +244,7 @@ _BLOCKS: dict[type, tuple[str, ...]] = {
     If: ("then", "otherwise"),
     Points: ("interior", "border"),
     Tiles: ("strip", "body"),
-    **dict.fromkeys((Loop, Edges, Fold, Segments, GridStride, ThreadGroups, Vectors), ("body",)),
+    **dict.fromkeys((Loop, Edges, Fold, BodyStage, Segments, GridStride, ThreadGroups, Vectors), ("body",)),
 }
 
 

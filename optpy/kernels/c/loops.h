@@ -14,6 +14,10 @@
 #define OPTPY_NARROW OPTPY_INDEPENDENT
 #endif
 
+/* Between the stages of a long loop body: what points at arrays is loaded again, as hundreds of pointers that stay alive
+ * through all stages take a compiler more than linear time to give registers to. */
+#define OPTPY_ANEW __asm__ volatile("" : : : "memory")
+
 /* The start of the interior of a row: after whole vectors, unless the row is so short that its border is most of it. */
 OPTPY_FN int64_t optpy_whole_vectors(int64_t margin, int64_t length) {
     return length < 16 * OPTPY_WIDTH ? margin : (margin + OPTPY_WIDTH - 1) / OPTPY_WIDTH * OPTPY_WIDTH;

@@ -12,6 +12,7 @@ from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
 from optpy.kernels.codegen.passes.hoist import hoist
+from optpy.kernels.codegen.passes.in_stages import in_stages
 from optpy.kernels.codegen.passes.limit_loops import limit_loops
 from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.over_segments import over_segments
@@ -33,5 +34,5 @@ def cpu_functions(
     function = follow_edges(look_up(guard_reads(build_loops(kernel)), conventions.symbols))
     functions = over_segments(function, segments, reduction)
     summed = (sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
-    computed = (hoist(arithmetic(f, conventions.dialect)) for f in summed)
+    computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in summed)
     return tuple(declare(flatten(f, conventions)) for f in computed)

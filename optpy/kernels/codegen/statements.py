@@ -64,6 +64,8 @@ class StatementPrinter:
             case loops.If():
                 otherwise = ["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []
                 return [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1), *otherwise, "}"]
+            case loops.BodyStage():
+                return ["{", *indent(["OPTPY_ANEW;", *self.block(s.body)]), "}"]
             case loops.Alloc():
                 zeros = " = {0}" if s.cleared else ""
                 return [f"{spell.ctype(s.field)} {s.field}[{math.prod(s.extents)}]{zeros};"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Group, VectorKind
+from optpy.kernels.codegen.passes import in_stages
 from tests.integration.test_graph_operators import SIZES, possible
 from tests.support.interpret_loops import LoopInterpreter
 from tests.support.interpret_routines import Interpreter
@@ -53,6 +55,13 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
             for kind in (VectorKind.G, VectorKind.C, VectorKind.AP):
                 value = expected.field(vector(kind, u))
                 near(found.field(vector(kind, u)), value, np.abs(value).max(initial=0), 1e-9)
+
+
+@EXAMPLES
+@given(random_energies(), st.integers(1, 40))
+def test_loops_in_stages(random: RandomEnergy, size: int) -> None:
+    with patch.multiple(in_stages, LONGEST=0, STAGE=size, TERMS=2):
+        check_loops(random.energy, random.data(random.sizes(3, 4)), cuda=False)
 
 
 @EXAMPLES

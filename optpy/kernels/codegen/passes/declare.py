@@ -12,12 +12,15 @@ from optpy.symbolic.inversion import Divides
 
 
 def declare(function: loops.Function) -> loops.Function:
-    """Put the declarations of all sizes, pitches, tables, arrays, masks and scalars that the function uses first."""
-    used = _Uses()
+    """Put the declarations of all sizes, pitches, tables, arrays, masks and scalars that the function uses first.
+
+    Those of a stage's arrays come first in the stage.
+    """
+    used, anywhere = _Uses(), _Uses()
     written: set[Field] = set()
     local: set[Field] = set()
     for s in loops.walk(function.body):
-        used.statement(s)
+        anywhere.statement(s)
         match s:
             case (
                 loops.Store(operand=loops.MemoryOperand(access=access))
@@ -28,10 +31,24 @@ def declare(function: loops.Function) -> loops.Function:
                 written.add(s.access.field)
             case loops.Alloc():
                 local.add(s.field)
-    arrays = [loops.ChannelPointer(f, channel, f in written) for f, channel in used.arrays if f not in local]
-    declared = [x for kind in (Extent, loops.Pitch, loops.TablePointer) for x in used.found if isinstance(x, kind)]
-    given = [x for kind in (Scalar, loops.Mask) for x in used.found if isinstance(x, kind)]
-    return replace(function, body=(*map(loops.Declare, (*declared, *arrays, *given)), *function.body))
+
+    def arrays(used: _Uses) -> list[loops.Statement]:
+        pointers = (loops.ChannelPointer(f, channel, f in written) for f, channel in used.arrays if f not in local)
+        return [*map(loops.Declare, pointers)]
+
+    def rule(s: loops.Statement) -> loops.Block:
+        if not isinstance(s, loops.BodyStage):
+            return (s,)
+        own = _Uses()
+        own.block(s.body)
+        return (replace(s, body=(*arrays(own), *s.body)),)
+
+    used.block(function.body)
+    found = anywhere.found
+    declared = [x for kind in (Extent, loops.Pitch, loops.TablePointer) for x in found if isinstance(x, kind)]
+    given = [x for kind in (Scalar, loops.Mask) for x in found if isinstance(x, kind)]
+    head = (*map(loops.Declare, declared), *arrays(used), *map(loops.Declare, given))
+    return replace(function, body=(*head, *loops.rewrite(function.body, rule)))
 
 
 class _Uses:
@@ -45,6 +62,14 @@ class _Uses:
     def __init__(self) -> None:
         self.found: dict[Any, None] = {}
         self.arrays: dict[tuple[Field, int], None] = {}
+
+    def block(self, block: loops.Block) -> None:
+        """A block with what is inside it, but for stages."""
+        for s in block:
+            self.statement(s)
+            if not isinstance(s, loops.BodyStage):
+                for inner in loops.blocks_of(s).values():
+                    self.block(inner)
 
     def statement(self, s: loops.Statement) -> None:
         match s:
