@@ -64,7 +64,11 @@ class Slab:
 
 
 def _entries(bound: Bindings, entry: TableEntry, rows: Integers) -> Integers:
-    found: Integers = bound.edges[entry.table.name][rows, entry.column].astype(np.int64)
+    """The entries at given rows; -1, outside of every grid, where there is no such row."""
+    column = bound.edges[entry.table.name][:, entry.column]
+    inside = (rows >= 0) & (rows < len(column))
+    found: Integers = np.full(rows.shape, -1, np.int64)
+    found[inside] = column[rows[inside]]
     return found
 
 

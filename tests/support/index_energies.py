@@ -66,7 +66,7 @@ def func_at_ends() -> op.Energy:
     length, stretch = op.Func("length", (V, T)), op.Func("stretch", (E, T))
     length[v, t] = op.sqrt(1 + op.dot(X[v, t], X[v, t + 1]) ** 2)
     stretch[e, t] = op.exp(-op.dot(X[a, t], X[b, t])) + length[a, t]
-    return op.Energy(r=stretch[e, t] - length[b, t], s=stretch[e, t] * stretch[e, t + 1])
+    return op.Energy(r=stretch[e, t] - length[b, t], s=stretch[e, t] * stretch[e, t + 1] - stretch[e + 1, t])
 
 
 def summed() -> op.Energy:

@@ -77,7 +77,9 @@ def random_graph_energies(draw: st.DrawFn) -> RandomGraphEnergy:
         scale = arrays["E"][e] if dim is E and draw(st.booleans()) else w
         beside = op.indices(W) if draw(st.integers(0, 2)) == 0 else None
         parts = [_read(draw, unknowns[s], end) for s, end in ends if beside is None or s != "V"]
-        parts += [_beside(draw, rows, end, beside) for s, end in ends if beside is not None and s == "V"]
+        if beside is not None:
+            parts += [_beside(draw, rows, end, beside) for s, end in ends if s == "V"]
+            parts.append(arrays["HW"][0, beside])  # it binds the size
         parts += [arrays[s][end] for s, end in ends if s != "E" and draw(st.booleans())]
         if dim is E and draw(st.booleans()):
             parts += [unknowns["E"][0][n] for n in draw(st.lists(st.sampled_from([e, *_elsewhere(e)]), max_size=3))]

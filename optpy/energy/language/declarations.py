@@ -106,7 +106,7 @@ class GridArray(Symbol):
         what = f"axis {axis} of '{self.name}' is indexed by {shown(repr(value))}, which is a value, not an index"
         keys = [v.key for v in variables(value.components)]
         if not keys or not all(isinstance(k, ir.Access) and k.field.dtype in _WHOLE for k in keys):
-            cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
+            cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, i // 2, 0"
             if self.field.role is ir.Role.DATA:
                 cure += f"; at real coordinates it is op.Sampled({self.name})({', '.join('zyx'[-len(entries) :])})"
             return EnergyError(f"{what}; {cure}", Location.of_caller())

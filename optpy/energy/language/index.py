@@ -256,7 +256,7 @@ def as_affine(value: object, what: str) -> Affine:
     elif isinstance(value, tuple | list):
         cure = "indices of several axes stand side by side, as in X[i, j] or X[n] with n = (i, j)"
     else:
-        cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, 0"
+        cure = "indices are whole numbers, affine in loop variables: i, i + 1, 2*i - k, H - 1 - i, i // 2, 0"
     raise EnergyError(f"{what} is indexed by {describe(value)}; {cure}", Location.of_caller())
 
 

@@ -170,8 +170,10 @@ def _check_slots(residual: ir.Residual) -> None:
                 )
 
 
-def _slot_for(field: ir.Field, index: Iterable[Affine]) -> str:
-    """The end of the message, where axes of an unknown stand at slots of their own: they can be one slot."""
+def _slot_for(field: ir.Field, index: tuple[Affine, ...]) -> str:
+    """The end of the message, where another graph would do: of two graphs one, of slots on several axes one slot."""
+    if len(ir.graphs_of(index)) > 1:
+        return ". One graph, made of these where the data is made, has a slot that points there"
     axes = [n for n, i in enumerate(index) if any(isinstance(a, TableEntry) for a in ir.atoms_of([i]))]
     if len(axes) < 2:
         return ""

@@ -20,6 +20,8 @@ Pairs = op.Unknown("Pairs", (V, V))
 EDGES = op.Graph("edges", E, (V, V))
 MATCH = op.Graph("match", E, ((H, W), V, (D, H, W)))
 a, b = EDGES[e]
+LENGTH = op.Func("length", (E,))
+LENGTH[e] = X[a][0] - X[b][0]
 
 
 def access(expression: op.Expression) -> ir.Access:
@@ -130,6 +132,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: op.Energy(r=X[a // 2]), "at a whole slot"),
     (lambda: op.Energy(r=Pairs[a, b]), r"and at one only.*A graph whose one slot points into \(V, V\) has both"),
     (lambda: op.Energy(r=Pairs[a, a]), "and at one only"),
+    (lambda: op.Energy(r=LENGTH[op.Graph("of", F, (E,))[f][0]]), r"edges\[of\[f, 0\], 0\].*One graph, made"),
     (lambda: op.Energy(r=Pairs[a, v + b]), "and at one only"),
     (lambda: op.Energy(r=X[a], edges=op.Array("edges", (V,))[v] * X[v]), "'edges' is declared twice.*graph"),
     (lambda: op.Energy(r=X[a], s=X[op.Graph("edges", E, (V,))[e]]), "'edges' is declared twice"),
