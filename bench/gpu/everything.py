@@ -46,6 +46,7 @@ SWEEP = {
     "sparse_warping": (512,),
     "shape_from_shading": (512,),
     "shape_from_shading_inline": (512,),
+    "optical_flow": (512,),
     "intrinsic_images": (512,),
     "volumetric_deformation": (512,),
     "shape_and_shading": (512,),

@@ -19,7 +19,6 @@ from optpy.energy.derive.forms import Forms, Part, Place, least
 from optpy.energy.derive.uses import Use, is_bound, joined, with_neighbours
 from optpy.energy.derive.views import shift
 from optpy.energy.language.boundary import always_inside
-from optpy.errors import Location
 from optpy.ir import (
     REAL,
     Access,
@@ -54,6 +53,7 @@ from optpy.symbolic.expr import (
     split_content,
     var,
 )
+from optpy.symbolic.operations import whole
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import rebuild, transform, variables
 
@@ -116,7 +116,7 @@ class _Found:
     def in_place(self, residuals: Sequence[Residual], name: str) -> tuple[Residual, ...]:
         """Residuals that read it, under a name."""
         reading = [r for r in residuals if not self.reads.keys().isdisjoint(topological(r.linearised))]
-        func = self._field(name, reading[0].location if reading else None)
+        func = self._field(name, reading)
 
         def rule(node: Expr, children: tuple[Expr, ...]) -> Expr:
             reads = self.reads.get(node)
@@ -128,8 +128,12 @@ class _Found:
         faces = ((tuple(transform(e, rule, done)) for e in (r.components, r.linearised)) for r in residuals)
         return tuple(replace(r, components=c, linearised=x) for r, (c, x) in zip(residuals, faces, strict=True))
 
-    def _field(self, name: str, location: Location | None) -> Field:
+    def _field(self, name: str, reading: Sequence[Residual]) -> Field:
         formula, dims = self.formula, tuple(v.dim for v in self.loops)
+        location = reading[0].location if reading else None
+        nodes = topological([e for r in reading for e in (*r.components, *r.linearised)])
+        if any(isinstance(e, Call) and e.op.name == "whole" and e.children[0] in self.reads for e in nodes):
+            formula = whole(formula)  # where it is inlined, its factors must not overflow with those around it
         values, funcs = tuple(at_zero([formula])), funcs_read([formula])
         definition = Definition(values, (formula,), funcs, location=location)
         dtype = "bool" if formula.boolean else REAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from optpy.ir import InBounds, LoopVariable, loops
@@ -13,10 +15,12 @@ from optpy.symbolic.traverse import map_variables
 def limit_loops(function: loops.Function) -> loops.Function:
     """Narrow every loop that adds to memory or to sums, and does nothing else, to where all that it adds is inside."""
 
+    numbers = itertools.count()  # of limits: several loops may stand in one block
+
     def rule(s: loops.Statement) -> loops.Block:
         match s:
             case loops.Loop(body=(loops.Evaluate() as values, *added)) if added and all(map(_adds, added)):
-                return _limited(s, values)
+                return _limited(s, values, numbers)
         return (s,)
 
     return replace(function, body=loops.rewrite(function.body, rule))
@@ -29,14 +33,14 @@ def _adds(s: loops.Statement) -> bool:
     return False
 
 
-def _limited(loop: loops.Loop, values: loops.Evaluate) -> loops.Block:
+def _limited(loop: loops.Loop, values: loops.Evaluate, numbers: Iterator[int]) -> loops.Block:
     """The loop between limits, where the checks that do not change with its variable hold."""
     required = set.intersection(*map(_required, values.values))
     checks = [c for c in values.leaves if isinstance(c, InBounds) and c in required]
     fixed = tuple(c for c in checks if not c.index.reads([loop.variable]))
     limits = {c: found for c in checks if (found := _limits(c, loop.variable)) is not None}
     lets: list[loops.Statement] = []
-    for n, (low, high) in enumerate(limits.values()):
+    for (low, high), n in zip(limits.values(), numbers, strict=False):
         lets.append(loops.Let(f"from{n}", loops.MinMax("max", loop.low, low)))
         lets.append(loops.Let(f"to{n}", loops.MinMax("min", loop.high, high)))
         low, high = (Affine.of(loops.Variable(f"{name}{n}")) for name in ("from", "to"))

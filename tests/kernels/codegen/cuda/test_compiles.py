@@ -66,8 +66,9 @@ class Source:
 
 @functools.cache
 def program(name: str, form: Form, dtype: str) -> CudaProgram:
-    way = by_hand(ENERGIES[name], "scatter" if form == "scatter" else None)
-    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.DETERMINISTIC_GPU).listing
+    scatters = form == "scatter"
+    way = by_hand(ENERGIES[name], "scatter" if scatters else None)
+    return derive_cuda(ENERGIES[name].problem, dtype, way, Target.GPU if scatters else Target.DETERMINISTIC_GPU).listing
 
 
 def sources(
