@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import final
+from typing import Final, final
+from weakref import WeakKeyDictionary
 
 from optpy.energy.derive.common import FOUND, with_common_funcs
 from optpy.energy.derive.funcs import depends_on_unknowns, linearised_func
@@ -44,7 +45,15 @@ def with_found_funcs(problem: Problem) -> Problem:
 
     In two places none takes fewer operations than a store and a load of its values; in more, as many in all.
     """
-    return with_common_funcs(problem, 2 * STREAM)
+    if problem not in _FOUND:
+        found = with_common_funcs(problem, 2 * STREAM)
+        _FOUND[problem] = None if found is problem else found
+    return _FOUND[problem] or problem
+
+
+_FOUND: Final[WeakKeyDictionary[Problem, Problem | None]] = WeakKeyDictionary()
+"""Answers of `with_found_funcs`, for which all that is bound asks anew; None: the problem itself, which must not keep
+itself alive."""
 
 
 def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:

@@ -26,18 +26,15 @@ from optpy.symbolic.traverse import rebuild, transform, variables
 
 VERTEX, EDGE = 8, 24
 """Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (vertices are fewer, so
-they are found in a cache more often).
+they are found in a cache more often). ``python -m bench.schedules`` measures every way beside its count."""
 
-``python -m bench.schedules`` measures every way beside its count. What is counted cheapest is not always fastest: for
-mesh_deformation with ``--size 768``, on one thread, 21 ns for each edge with nothing stored, 16 with J stored."""
-
-STREAMED, SCATTERED = 4, 8
+STREAMED, SCATTERED, SCATTERED_ON_GPU = 4, 4, 8
 """Additions that take as long as moving one number of an edge, in the order of the edges or in that of a vertex;
-by the same measure."""
+by the same measure. The last one is an estimate, which no benchmark has set."""
 
 ATOMIC = 8
 """Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
-order (``SCATTERED``), as the sum is made where the memory is and nothing waits for it (an estimate, which no
+order (``SCATTERED_ON_GPU``), as the sum is made where the memory is and nothing waits for it (an estimate, which no
 benchmark has set)."""
 
 
@@ -51,19 +48,21 @@ def scatters(label: str) -> list[ResidualSchedule]:
     return [ResidualSchedule(label, jacobian, scatter=True) for jacobian in (False, True)]
 
 
-def costs(source: LinearisedResidual, ways: Iterable[ResidualSchedule]) -> dict[ResidualSchedule, int]:
+def costs(
+    source: LinearisedResidual, ways: Iterable[ResidualSchedule], *, gpu: bool = False
+) -> dict[ResidualSchedule, int]:
     """Of one product with J^T J in each way, in additions for each edge."""
     stored = store_jacobian(source)[0]
     found = {}
     for way in ways:
         read = stored if way.jacobian else source
-        found[way] = scatter_cost(read) if way.scatter else gather_cost(read, way.product)
+        found[way] = scatter_cost(read) if way.scatter else gather_cost(read, way.product, gpu=gpu)
     return found
 
 
-def cheapest(source: LinearisedResidual, ways: Iterable[ResidualSchedule]) -> ResidualSchedule:
+def cheapest(source: LinearisedResidual, ways: Iterable[ResidualSchedule], *, gpu: bool = False) -> ResidualSchedule:
     """The way whose product with J^T J costs least; of two that cost the same the earlier one."""
-    found = costs(source, ways)
+    found = costs(source, ways, gpu=gpu)
     best = min(found, key=found.__getitem__)
     return replace(best, reason=_reason(best, found))
 
@@ -76,20 +75,20 @@ def _reason(best: ResidualSchedule, costs: Mapping[ResidualSchedule, int]) -> st
 # -- what a product costs ----------------------------------------------------------------------------------------------
 
 
-def gather_cost(source: LinearisedResidual, stores_product: bool) -> int:
+def gather_cost(source: LinearisedResidual, stores_product: bool, *, gpu: bool) -> int:
     """Of one product with J^T J by gathers, in additions for each edge."""
-    domain = source.residual.domain
+    domain, number = source.residual.domain, SCATTERED_ON_GPU if gpu else SCATTERED
     if not stores_product:
-        return sum(visit([*_column(source, at), *source.jvps], at, domain) for at in _views(source))
+        return sum(visit([*_column(source, at), *source.jvps], at, domain, number) for at in _views(source))
     stored, _ = store_product(source)
-    first = visit(source.jvps, None, domain) + STREAMED * len(source.jvps)
-    return first + sum(visit([*_column(stored, at), *stored.jvps], at, domain) for at in _views(stored))
+    first = visit(source.jvps, None, domain, STREAMED) + STREAMED * len(source.jvps)
+    return first + sum(visit([*_column(stored, at), *stored.jvps], at, domain, number) for at in _views(stored))
 
 
 def scatter_cost(source: LinearisedResidual) -> int:
     """Of one product with J^T J by a scatter, in additions for each edge."""
     added, squares = product_of_an_edge(source)
-    return visit([*added, *squares], None, source.residual.domain) + ATOMIC * len(added)
+    return visit([*added, *squares], None, source.residual.domain, STREAMED) + ATOMIC * len(added)
 
 
 def _views(source: LinearisedResidual) -> list[MultiIndex]:
@@ -103,7 +102,7 @@ def _column(source: LinearisedResidual, index: MultiIndex) -> list[Expr]:
     ]
 
 
-def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
+def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain, number: int) -> int:
     """The cost of visiting an edge from the vertex that it reads at ``own``, or (None) in the order of the edges.
 
     What depends on the vertex alone is computed once for all its edges, and costs nothing. Values that are worth
@@ -111,6 +110,7 @@ def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
 
     Args:
         domain: of the edges.
+        number: of additions that take as long as reading one number of an edge in this order.
     """
     roots = with_values_read(factor(roots), () if own is not None else domain, domain if own is not None else ())
     reads_at = _indices_read(roots)
@@ -120,13 +120,8 @@ def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain) -> int:
     for v in variables(roots):
         if isinstance(v.key, Access) and v.key.index != own:
             reads[v.key.field, v.key.index] = reads.get((v.key.field, v.key.index), 0) + 1
-    return total.cost + sum(_read(index, n, own is None) for (_, index), n in reads.items())
-
-
-def _read(index: MultiIndex, numbers: int, in_order: bool) -> int:
-    if graphs_of(index):
-        return VERTEX
-    return STREAMED * numbers if in_order else EDGE + SCATTERED * numbers
+    edge = 0 if own is None else EDGE
+    return total.cost + sum(VERTEX if graphs_of(at) else edge + number * n for (_, at), n in reads.items())
 
 
 def _indices_read(roots: Iterable[Expr]) -> dict[Expr, frozenset[MultiIndex]]:

@@ -10,6 +10,7 @@ from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import (
+    ALL,
     ChannelOrder,
     Coupling,
     GridLayout,
@@ -62,10 +63,11 @@ def schedule_residuals(
     found = stencil_schedules([s for s in sources if s.residual.label not in edges])
     stencils = {s.residual.label for s in sources if is_stencil(s)}
     asked = {x.label for x in given.residuals}
+    asked |= stencils if ALL in asked else set()
     found |= {label: ResidualSchedule(label) for label in asked if label in stencils and label not in found}
     for label, source in edges.items():
         by_hand = decided_by(given.residuals, ResidualSchedule(label))
-        found[label] = cheapest(source, _ways(source, target)) if by_hand is None else by_hand
+        found[label] = cheapest(source, _ways(source, target), gpu=target.gpu) if by_hand is None else by_hand
 
     def refusal(way: ResidualSchedule) -> str | None:
         return _refused_way(way, edges.get(way.label), target)

@@ -84,6 +84,32 @@ def test_an_image_that_changes_is_sampled_anew() -> None:
     np.testing.assert_allclose(session["U"], direct["U"], rtol=1e-10, atol=1e-10)
 
 
+def test_what_is_kept_of_a_sampled_image_is_computed_again_with_it() -> None:
+    """A Func and a sum that read no unknown are computed when data is bound; by index values alone, too."""
+    H, K = op.dims("H K")
+    i, k = op.indices(H, K)
+    X, image, shift = op.Unknown("X", (H,)), op.Array("image", (H,)), op.Array("shift", (K,))
+    half, mean = op.Func("half", (H,)), op.Func("mean", (H,))
+    half[i] = op.Sampled(image)(0.5 * op.value(i))
+    mean[i] = op.sum(op.Sampled(image)(op.value(i) + shift[k]), over=k)
+    energy = op.Energy(fit=X[i] - half[i] * half[i] - mean[i])
+    solver = op.compile(energy, "cpu", np.float64, schedule=op.Schedule(funcs={"half": "values"}))
+    rng = np.random.default_rng(0)
+    data = dict(X=np.zeros(7), image=rng.normal(size=7), shift=rng.normal(size=3))
+    session = solver.start(data, method="gn")
+    session.step()
+    for image_now in (data["image"][::-1].copy(), rng.normal(size=7)):
+        session.update(image=image_now, X=data["X"])
+        session.step()
+        places = np.arange(7)
+        sampled = np.interp(places[:, None] + data["shift"], places, image_now).sum(axis=1)
+        expected = np.interp(0.5 * places, places, image_now) ** 2 + sampled
+        np.testing.assert_allclose(session["X"], expected, rtol=1e-10)
+    stored = [s.target.field.name for r in derive(energy.problem, "float64", op.Schedule(funcs={"half": "values"}))
+              .routines.groups[Group.FUNCS] for s in r.assignments]  # fmt: skip
+    assert any("half" in name for name in stored)
+
+
 def test_what_a_routine_reads_of_an_image_is_told() -> None:
     energy, _ = ENERGIES["flow"]()
     keys = [k for r in derive(energy.problem, "float32").routines.groups[Group.COST] for k in r.keys]

@@ -95,6 +95,16 @@ def test_a_star_switches_an_optimisation_off() -> None:
     assert set(ways.values()) == {"inline"}
 
 
+def test_a_star_names_residuals_of_which_nothing_is_decided_otherwise() -> None:
+    """Those whose entries of J are constant."""
+    H, W = op.dims("H W")
+    i, j = op.indices(H, W)
+    X, A = op.Unknown("X", (H, W)), op.Array("A", (H, W))
+    energy = op.Energy(fit=X[i, j] - A[i, j], reg=[X[i, j] - X[i + 1, j], X[i, j] - X[i, j + 1]])
+    ways = whole_schedule(energy.problem, "float32", CPU, Schedule(residuals={"*": "Jp"})).residuals
+    assert {r.label: r.choice for r in ways} == {"fit": "Jp", "reg[0]": "Jp", "reg[1]": "Jp"}
+
+
 @pytest.mark.native
 @settings(deadline=None, derandomize=True, max_examples=4, suppress_health_check=list(HealthCheck))
 @given(random_energies())

@@ -59,10 +59,10 @@ def test_what_is_dear_is_scattered_and_what_is_cheap_is_gathered() -> None:
 def test_the_choice_is_that_of_the_lowest_cost(target: Target) -> None:
     for s in ALL:
         possible = [way for way in WAYS if target is Target.GPU or not way.scatter]
-        found = costs(s, possible)
+        found = costs(s, possible, gpu=target.gpu)
         assert list(found) == possible
         assert found[chosen(s, target)] == min(found.values())
-        assert chosen(s, target) == cheapest(s, possible)
+        assert chosen(s, target) == cheapest(s, possible, gpu=target.gpu)
 
 
 def test_only_where_points_may_add_by_atomics_does_anything_scatter() -> None:
@@ -72,7 +72,7 @@ def test_only_where_points_may_add_by_atomics_does_anything_scatter() -> None:
 def test_the_reason_counts_what_each_way_costs() -> None:
     for s, target in product(ALL, Target):
         found = chosen(s, target)
-        counted = costs(s, [way for way in WAYS if target is Target.GPU or not way.scatter])
+        counted = costs(s, [way for way in WAYS if target is Target.GPU or not way.scatter], gpu=target.gpu)
         first, *others = found.reason.split("; ")
         assert first == f"a product with J^T J costs {counted[found]} additions for each edge"
         assert others == [f"{str(way).removeprefix('r: ')}: {cost}" for way, cost in counted.items() if way != found]

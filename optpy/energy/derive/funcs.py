@@ -23,6 +23,7 @@ from optpy.ir import (
     Field,
     FuncSchedule,
     FuncStorage,
+    Plane,
     Problem,
     Residual,
     Routine,
@@ -187,7 +188,7 @@ def data_of_stored(problem: Problem, memory: Iterable[Field]) -> frozenset[str]:
 def _data_of(definition: Definition) -> frozenset[str]:
     """The names of the arrays, params and graphs that a formula reads by itself."""
     keys = [v.key for v in variables(definition.linearised)]
-    arrays = {k.field.name for k in keys if isinstance(k, Access)}
+    arrays = {k.field.name for k in keys if isinstance(k, Access | Plane)}
     return frozenset(
         arrays | {k.name for k in keys if isinstance(k, Scalar)} | set(map(str, graphs_in(definition.values)))
     )

@@ -20,6 +20,7 @@ from optpy.ir import (
     Field,
     FuncStorage,
     InBounds,
+    Plane,
     Residual,
     Role,
     Routine,
@@ -123,7 +124,7 @@ def _is_number(e: Expr) -> bool:
 
 
 def _reads_memory(e: Expr) -> bool:
-    return e is not ONE and any(isinstance(v.key, Access) for v in variables([e]))
+    return e is not ONE and any(isinstance(v.key, Access | Plane) for v in variables([e]))
 
 
 def store_product(source: LinearisedResidual) -> tuple[LinearisedResidual, list[Assignment]]:
