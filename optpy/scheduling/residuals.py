@@ -28,7 +28,7 @@ VERTEX, EDGE = 8, 24
 """Additions that take as long as reaching one more vertex of an edge, or an edge from a vertex (vertices are fewer, so
 they are found in a cache more often). ``python -m bench.schedules`` measures every way beside its count."""
 
-STREAMED, SCATTERED, SCATTERED_ON_GPU = 4, 4, 8
+STREAMED, SCATTERED, SCATTERED_ON_GPU = 4, 3, 8
 """Additions that take as long as moving one number of an edge, in the order of the edges or in that of a vertex;
 by the same measure. The last one is an estimate, which no benchmark has set."""
 

@@ -56,7 +56,7 @@ def test_code_grows_as_the_energy_does(family: str) -> None:
         assert after <= 1.25 * reads * before  # where bodies are cut, some loads are repeated
 
 
-@pytest.mark.parametrize(("family", "size"), [("products_of_pairs", 240), ("sines", 500)])
+@pytest.mark.parametrize(("family", "size"), [("products_of_pairs", 180), ("sines", 300)])
 def test_no_loop_has_a_long_body(family: str, size: int) -> None:
     """Beside what a stage computes, it reads what earlier ones have left."""
     longest = max(operations(s.values) for s in evaluated(listing(family, size)))

@@ -14,7 +14,7 @@ from optpy.ir import Access, Field, Group, Role, Routine, Target
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.scheduling.layouts import _positions, channel_orders
 from tests.support.applications import ENERGIES
-from tests.support.schedules import routines_of
+from tests.support.schedules import GATHERS, routines_of
 
 Groups = Mapping[Group, Sequence[Routine]]
 
@@ -47,7 +47,7 @@ def gathered(groups: Groups, field: str) -> set[frozenset[int]]:
 
 
 def test_what_belongs_to_one_end_of_an_edge_stands_together() -> None:
-    before = groups_of("bundle_adjustment")
+    before = routines_of(ENERGIES["bundle_adjustment"], GATHERS[-1]).groups  # J and J p stored
     after = ordered(before)
     # Two residuals, by three numbers of a point and by nine of a camera.
     assert sorted(map(len, gathered(before, "J.reprojection"))) == [6, 18]
