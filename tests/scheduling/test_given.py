@@ -14,6 +14,7 @@ from optpy.api.pipeline import derive, derive_cuda, whole_schedule
 from optpy.api.plan import build
 from optpy.ir import Group, Schedule, Target
 from tests.support.applications import ENERGIES
+from tests.support.deep import but_deep
 from tests.support.operator_checks import check_everything
 from tests.support.random_energies import RandomEnergy, random_energies
 
@@ -37,7 +38,13 @@ MIXED = op.Energy(
 GRID = op.Energy(fit=op.where(A[i, j][0] > 0, Z[i, j], 0), smooth=op.sin(Z[i, j]) * Z[i + 1, j] - Z[i, j + 1])
 
 
-@pytest.mark.parametrize("name", ENERGIES)
+EVERY_RUN = (
+    *("image_warping", "mesh_deformation so3", "sparse_warping", "cotangent_smoothing", "shape_from_shading inline"),
+    *("bundle_adjustment", "blendshape_fitting", "intrinsic_images"),
+)
+
+
+@pytest.mark.parametrize("name", but_deep(ENERGIES, EVERY_RUN))
 def test_the_text_of_a_decided_schedule_is_that_schedule(name: str) -> None:
     decided = whole_schedule(ENERGIES[name].problem, "float32", Target.CPU)
     text = str(decided)

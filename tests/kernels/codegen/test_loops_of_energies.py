@@ -57,7 +57,7 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
                 near(found.field(vector(kind, u)), value, np.abs(value).max(initial=0), 1e-9)
 
 
-@EXAMPLES
+@settings(EXAMPLES, max_examples=6)
 @given(random_energies(), st.integers(1, 40))
 def test_loops_in_stages(random: RandomEnergy, size: int) -> None:
     with patch.multiple(in_stages, LONGEST=0, STAGE=size, TERMS=2):
