@@ -30,8 +30,11 @@ def test_every_routine_agrees_with_the_dense_jacobian(seed: int) -> None:
     energy = written.energy()
     names = [f.name for f in with_found_funcs(energy.problem).funcs]
     assert names or seed not in QUICK
-    storages = list(FuncStorage)
-    schedule = [FuncSchedule(name, storages[(seed + n) % 3], n % 2 == 0) for n, name in enumerate(names)]
+    storages = [list(FuncStorage)[(seed + n) % 3] for n in range(len(names))]
+    schedule = [
+        FuncSchedule(name, storage, in_cost=n % 2 == 0 and storage is not FuncStorage.INLINE)
+        for n, (name, storage) in enumerate(zip(names, storages, strict=True))
+    ]
     assert list(derive(energy.problem, "float64", schedule).schedule.funcs) == schedule
     solver = build(energy, "float64", schedule)
     for rows, columns in ((1, 1), (6, 5), (9, 8)):
