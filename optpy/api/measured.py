@@ -10,16 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, final
 
 from optpy.api.backend import Backend
 from optpy.api.device_choice import DeviceChoice
 from optpy.api.problem import CompiledProblem
-from optpy.api.warm_start import energy_key
-from optpy.errors import CompileError, OptionError
+from optpy.api.warm_start import cache_of, energy_key
+from optpy.errors import OptionError
 from optpy.ir import Extent, Group, Problem, Schedule, Target
-from optpy.kernels.toolchain.cache import Cache, open_cache
+from optpy.kernels.toolchain.cache import Cache
 from optpy.kernels.toolchain.progress import reported
 from optpy.scheduling.search import fastest
 
@@ -67,7 +66,7 @@ def measured_backend(
         DataError: a residual, or a derivative, is not finite at the initial values.
     """
     key = energy_key("schedule", problem, dtype, choice.target, choice.model, sizes)
-    cache = _cache() if key is not None else None
+    cache = cache_of(".txt") if key is not None else None
     if key is not None and cache is not None:
         with suppress(OptionError, OSError, UnicodeDecodeError):  # damaged: measured again
             entry = cache.find(key)
@@ -78,12 +77,6 @@ def measured_backend(
     if key is not None and cache is not None:
         _keep(cache, key, str(found))
     return build(found)
-
-
-def _cache() -> Cache | None:
-    with suppress(CompileError):  # the compiler will raise it
-        return replace(open_cache(), library_suffix=".txt")
-    return None
 
 
 def _keep(cache: Cache, key: str, text: str) -> None:

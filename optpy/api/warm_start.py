@@ -49,7 +49,7 @@ def kept_program(problem: Problem, dtype: str, given: Schedule, derived: Callabl
         EnergyError: of ``derived``.
     """
     key = program_key(problem, dtype, given)
-    cache = _cache() if key is not None else None
+    cache = cache_of(".pickle") if key is not None else None
     if key is None or cache is None:
         return derived()
     found = _find(cache, key, problem)
@@ -187,9 +187,10 @@ def _joined(*parts: bytes) -> bytes:
 # -- the cache ---------------------------------------------------------------------------------------------------------
 
 
-def _cache() -> Cache | None:
-    with suppress(CompileError):  # the compiler will raise it, if the energy itself is right
-        return replace(open_cache(), library_suffix=".pickle")
+def cache_of(suffix: str) -> Cache | None:
+    """The cache, for files with a suffix of their own; None where there can be none, as the compiler will tell."""
+    with suppress(CompileError):
+        return replace(open_cache(), library_suffix=suffix)
     return None
 
 

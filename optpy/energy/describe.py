@@ -13,7 +13,6 @@ from optpy.energy.language.graph import slots_text
 from optpy.energy.language.written_out import moved_to, with_summands, written_out
 from optpy.errors import EnergyError, Location
 from optpy.symbolic.affine import Affine, Atom, FloorDiv, TableEntry
-from optpy.symbolic.traverse import variables
 
 
 def to_sympy(problem: ir.Problem, name: str) -> Any:
@@ -138,10 +137,7 @@ def summary(problem: ir.Problem) -> str:
 def reads(residual: ir.Residual) -> list[str]:
     """The names of the fields, graphs and params in a residual, sorted."""
     roots = with_summands(residual.components)
-    keys = (v.key for v in variables(roots))
-    read = [k for k in keys if isinstance(k, ir.Access | ir.Plane | ir.Scalar)]
-    declared = {k if isinstance(k, ir.Scalar) else k.field for k in read}
-    names = {d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
+    names = {d.name for d in ir.declared_in(roots) if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
     return sorted(names | {g.name for g in ir.graphs_in(roots)})
 
 

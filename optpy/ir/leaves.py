@@ -179,6 +179,13 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
     return found
 
 
+def declared_in(roots: Iterable[Expr]) -> set[Field | Scalar]:
+    """The fields that expressions read, at indices or at computed places, and the numbers given at run time."""
+    keys = [v.key for v in variables(list(roots))]
+    fields = {k.field for k in keys if isinstance(k, Access | Plane)}
+    return fields | {k for k in keys if isinstance(k, Scalar)}
+
+
 def graphs_in(roots: Iterable[Expr]) -> list[Hypergraph]:
     """The graphs whose entries stand in expressions, each once."""
     return list(dict.fromkeys(e.table for v in variables(roots) for e in entries_of(v.key)))

@@ -17,22 +17,19 @@ from optpy.energy.derive.stopped import reads_unknown
 from optpy.energy.derive.sums import DerivedSum, derived_sum, read_from, summing
 from optpy.energy.language.written_out import Formulas, with_formulas
 from optpy.ir import (
-    Access,
     Assignment,
     Definition,
     Field,
     FuncSchedule,
     FuncStorage,
-    Plane,
     Problem,
     Residual,
     Routine,
-    Scalar,
     canonical_domain,
+    declared_in,
     graphs_in,
 )
 from optpy.symbolic.expr import Expr
-from optpy.symbolic.traverse import variables
 
 
 @final
@@ -187,11 +184,7 @@ def data_of_stored(problem: Problem, memory: Iterable[Field]) -> frozenset[str]:
 
 def _data_of(definition: Definition) -> frozenset[str]:
     """The names of the arrays, params and graphs that a formula reads by itself."""
-    keys = [v.key for v in variables(definition.linearised)]
-    arrays = {k.field.name for k in keys if isinstance(k, Access | Plane)}
-    return frozenset(
-        arrays | {k.name for k in keys if isinstance(k, Scalar)} | set(map(str, graphs_in(definition.values)))
-    )
+    return frozenset(d.name for d in (*declared_in(definition.linearised), *graphs_in(definition.values)))
 
 
 def value_formulas(func: Field, others: Formulas) -> tuple[Expr, ...]:

@@ -134,11 +134,10 @@ def _mentions(with_funcs: ir.Residual) -> set[Source | ir.Extent]:
 
 
 def _check_reads_unknown(residual: ir.Residual) -> None:
-    keys = [v.key for v in variables(with_summands(residual.components))]
-    if any(isinstance(k, ir.Access) and k.field.role is ir.Role.UNKNOWN for k in keys):
+    declared = ir.declared_in(with_summands(residual.components))
+    if any(isinstance(d, ir.Field) and d.role is ir.Role.UNKNOWN for d in declared):
         return
-    declarations = [k if isinstance(k, ir.Scalar) else k.field for k in keys if isinstance(k, _DECLARED)]
-    names = sorted({d.name for d in declarations if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
+    names = sorted({d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in residual.components):
         reads = "it is 0 everywhere"
@@ -180,9 +179,6 @@ def _slot_for(field: ir.Field, index: tuple[Affine, ...]) -> str:
     grid = ", ".join(str(field.dims[n]) for n in axes)
     return f". A graph whose one slot points into ({grid}) has both indices"
 
-
-_DECLARED = (ir.Access, ir.Plane, ir.Scalar)
-"""Leaves that read what is declared."""
 
 _NO_LISTS = (Expression, np.ndarray, GridArray, Graph, str, Mapping)
 """Types that can be iterated over but are no lists of residuals."""
@@ -248,9 +244,7 @@ def _declaration(s: Source) -> str:
 
 def _read(roots: Iterable[Expr]) -> set[Source]:
     roots = list(roots)
-    keys = [v.key for v in variables(roots)]
-    declared = {k if isinstance(k, ir.Scalar) else k.field for k in keys if isinstance(k, _DECLARED)}
-    return {*declared, *ir.graphs_in(roots)}
+    return {*ir.declared_in(roots), *ir.graphs_in(roots)}
 
 
 def _sizes(roots: Iterable[Expr]) -> list[ir.Extent]:
