@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from optpy import own_code as _own_code  # noqa: F401 - before all others
 from optpy.api.plan import Solver, compile, solve
 from optpy.api.session import Session
+from optpy.drawing.show import show_residuals
 from optpy.energy.energy import Energy
 from optpy.energy.gradients import check_gradients
 from optpy.energy.language.declarations import Array, Param, Unknown, params
@@ -218,6 +219,7 @@ __all__ = [
     "rotate_axis_angle",
     "rotate_quaternion",
     "round",
+    "show_residuals",
     "sign",
     "sin",
     "sinc",

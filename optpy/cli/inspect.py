@@ -19,12 +19,10 @@ from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.jacobian import Partials
 from optpy.energy.language.declarations import shape_text
 from optpy.energy.language.graph import slots_text
-from optpy.energy.language.naming import shown
-from optpy.ir import REAL, Access, Field, Group, Plane, Problem, Residual, Role, Routine, Schedule, at_zero
-from optpy.symbolic.affine import Affine, Atom
+from optpy.energy.stencils import places_read
+from optpy.ir import REAL, Group, Problem, Role, Routine, Schedule, at_zero
 from optpy.symbolic.count import OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
-from optpy.symbolic.traverse import variables
 
 FROM_THE_RESIDUALS = (
     Group.COST, Group.RESIDUALS, Group.PRECOMPUTE, Group.JACOBIAN, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT,
@@ -133,37 +131,9 @@ def _terms(problem: Problem) -> Table:
 def _stencils(problem: Problem) -> Table:
     table = plain_table("Stencils", "residual", "reads", "at")
     for residual in problem.residuals:
-        for number, (field, places) in enumerate(_reads(residual).items()):
+        for number, (field, places) in enumerate(places_read(residual).items()):
             table.add_row(*map(Text, ("" if number else residual.label, field.name, " ".join(places))))
     return table
-
-
-def _reads(residual: Residual) -> dict[Field, list[str]]:
-    """For each field, unknowns first, the places it is read at, each once, nearest first."""
-    accesses = [v.key for v in variables(residual.components) if isinstance(v.key, Access)]
-    places: dict[Field, list[str]] = {}
-    for access in sorted(accesses, key=lambda a: (a.field.role is not Role.UNKNOWN, a.field.name, _distance(a))):
-        text = _place(access, residual)
-        if text not in places.setdefault(access.field, []):
-            places[access.field].append(text)
-    planes = [v.key for v in variables(residual.components) if isinstance(v.key, Plane)]
-    for field in dict.fromkeys(p.field for p in planes):
-        places.setdefault(field, []).append("computed places")
-    return places
-
-
-def _place(access: Access, residual: Residual) -> str:
-    """`(0, 1)`: an offset from the point itself; where it is none, the index as the user wrote it: `[2*i + 1]`."""
-    if len(access.index) == len(residual.domain):
-        offsets = [a.offset_from(i) for a, i in zip(access.index, residual.domain, strict=True)]
-        if None not in offsets:
-            return f"({', '.join(map(str, offsets))})"
-    names: dict[Atom, Affine] = {i: Affine.of(v) for i, v in zip(residual.domain, residual.written, strict=True)}
-    return f"[{', '.join(shown(a.substitute(names)) for a in access.index)}]"
-
-
-def _distance(access: Access) -> tuple[int, str]:
-    return sum(abs(a.constant) for a in access.index), str(access)
 
 
 _KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load")

@@ -84,11 +84,23 @@ def _sympy_index(index: Affine) -> Any:
 
 def to_latex(problem: ir.Problem) -> str:
     """The cost as a sum over the residuals, then each residual."""
-    names = [rf"r_{{\mathrm{{{_escaped(r.label)}}}}}" for r in problem.residuals]
-    squares = [_squares(r, name) for r, name in zip(problem.residuals, names, strict=True)]
-    lines = [r"\mathrm{cost} &= \tfrac{1}{2} \Big( " + " + ".join(squares) + r" \Big)"]
-    lines += [f"{name} &= {_components_latex(r)}" for r, name in zip(problem.residuals, names, strict=True)]
+    lines = [f.replace("=", "&=", 1) for f in (cost_latex(problem), *map(residual_latex, problem.residuals))]
     return r"$\displaystyle \begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}$"
+
+
+def cost_latex(problem: ir.Problem) -> str:
+    """The cost as a sum over the squares of the residuals, which have names."""
+    squares = (_squares(r, _residual_name(r)) for r in problem.residuals)
+    return r"\mathrm{cost} = \tfrac{1}{2} \Big( " + " + ".join(squares) + r" \Big)"
+
+
+def residual_latex(residual: ir.Residual) -> str:
+    """A residual by its name, and its formula."""
+    return f"{_residual_name(residual)} = {_components_latex(residual)}"
+
+
+def _residual_name(residual: ir.Residual) -> str:
+    return rf"r_{{\mathrm{{{_escaped(residual.label)}}}}}"
 
 
 def _squares(residual: ir.Residual, name: str) -> str:

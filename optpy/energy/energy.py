@@ -21,6 +21,8 @@ from optpy.errors import EnergyError, Location
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+    from optpy.drawing.energy_page import EnergyPage
+
 
 @final
 class Energy:
@@ -162,6 +164,23 @@ class Energy:
         """
         return diagnose(self.problem, data)
 
+    def show(self, data: Mapping[str, Any]) -> EnergyPage:
+        """A page about the energy at some data, in one piece of HTML: notebooks show it, ``save`` and ``open`` do.
+
+        It has the terms with their costs and formulas, what is declared with its sizes, the points that residuals read,
+        the pattern of J where it has at most 2 million rows, and the operations of residuals and their partials.
+
+        Args:
+            data: as for ``op.solve``.
+
+        Raises:
+            DataError: the data does not fit the energy.
+            OptpyError: the extra ``optpy[plot]`` is not installed.
+        """
+        from optpy.drawing.energy_page import energy_page
+
+        return energy_page(self.problem, data)
+
     def to_sympy(self, name: str) -> Any:
         """A term in SymPy: an expression, a ``Matrix`` for vectors and matrices, a list of them for a list.
 
@@ -177,6 +196,11 @@ class Energy:
 
     def _repr_latex_(self) -> str:
         return to_latex(self.problem)
+
+    def _repr_html_(self) -> str:
+        from optpy.drawing.notebook import energy_html
+
+        return energy_html(self.problem)
 
     def __repr__(self) -> str:
         return summary(self.problem)

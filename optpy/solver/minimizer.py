@@ -14,6 +14,7 @@ from optpy.solver.iteration import IntermediateResult, IterationRecord
 from optpy.solver.levenberg_marquardt import LevenbergMarquardt
 from optpy.solver.options import SolveOptions
 from optpy.solver.precision import Precision, lowers
+from optpy.solver.progress_line import ProgressLine
 from optpy.solver.proposal import Method, Proposal
 from optpy.solver.protocol import Cost, NonlinearProblem, Step
 from optpy.solver.report import TABLE_HEADER, table_row
@@ -112,10 +113,12 @@ class Minimizer:
         Raises:
             DataError: the initial cost is not finite.
         """
-        with self._interrupts.held():
+        line = ProgressLine(self._criteria.max_iterations, self._options.verbose)
+        with self._interrupts.held(), line as progress:
             try:
                 while not self.status.finished:
                     self._step()
+                    progress.show(self._iterations[-1])
             except KeyboardInterrupt:
                 self._interrupted()
                 self._return_best()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from optpy.solver.iteration import IterationRecord
 from optpy.solver.options import SolveOptions
 from optpy.solver.report import TABLE_HEADER, table_row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Status(Enum):
@@ -134,6 +137,23 @@ class SolveResult:
             table: with a line for each iteration; False where verbose=2 has shown them already.
         """
         return _report(self, table)
+
+    def plot(self) -> Figure:
+        """The course of the solve: cost and gradient over iterations and seconds, linear iterations, lengths of steps.
+
+        Steps that were rejected are marked. Notebooks show the figure; ``savefig`` writes it to a file.
+
+        Raises:
+            OptpyError: Matplotlib is not installed (``optpy[plot]``).
+        """
+        from optpy.drawing.convergence import convergence_figure
+
+        return convergence_figure(self.iterations, self.message)
+
+    def _repr_html_(self) -> str:
+        from optpy.drawing.markup import findings_html
+
+        return findings_html(self.report(), self.success)
 
 
 def _report(result: SolveResult, table: bool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from optpy.drawing.markup import findings_html
 from optpy.errors import Location
 
 GridIndex = tuple[int, ...]
@@ -124,6 +125,9 @@ class Diagnosis:
             lines.append(f"J has a null space of dimension {self.null_dimension}, of {self.columns} numbers solved for")
         unknown = "" if self.null_dimension is not None else "; the null space of J was not computed"
         return "\n".join(lines or ["nothing found"]) + unknown
+
+    def _repr_html_(self) -> str:
+        return findings_html(str(self), self.ok)
 
 
 def _section(title: str, findings: Sequence[object]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
+from optpy.drawing.markup import findings_html
 from optpy.energy.check.differences import AGREES, DISAGREES, UNDECIDED, Compared, Differences
 from optpy.energy.check.displaced import DisplacedResiduals
 from optpy.energy.check.evaluation import solved_elements
@@ -87,6 +88,9 @@ class GradientReport:
         verdict = "agree" if self.passed else "DISAGREE" if disagree else f"are {_NOT_DECIDABLE}"
         lines = [f"derivatives and differences {verdict}: error {self.max_error:.1e}, tolerance {self.tolerance:.1e}"]
         return "\n".join([*lines, *(f"  {w}" for w in self.worst.values())])
+
+    def _repr_html_(self) -> str:
+        return findings_html(str(self), self.passed)
 
 
 def gradient_report(problem: ir.Problem, data: Mapping[str, Any], tolerance: float) -> GradientReport:
