@@ -20,15 +20,15 @@ def parser(program: str, doc: str | None) -> argparse.ArgumentParser:
         doc: of its module, whose first paragraph describes it.
     """
     made = argparse.ArgumentParser(prog=f"python -m {program}", description=(doc or "").split("\n\n")[0])
-    made.add_argument("cases", nargs="*", choices=CASES, default=CASES, metavar="CASE", help=", ".join(CASES))
+    made.add_argument("cases", nargs="*", choices=CASES, metavar="CASE", help=", ".join(CASES))
     made.add_argument("--size", type=int, default=256, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     return made
 
 
 def chosen(settings: argparse.Namespace) -> Iterator[tuple[Case, int]]:
-    """The cases that are asked for, each with its size: the one asked for, or its largest."""
-    for name in settings.cases:
+    """The cases that are asked for, or all, each with its size: the one asked for, or its largest."""
+    for name in settings.cases or CASES:
         case = load_case(name)
         yield case, min(settings.size, case.largest or settings.size)
 

@@ -11,6 +11,7 @@ import pytest
 import optpy as op
 from bench import ablation, best_schedule
 from bench.__main__ import CAN_PLOT, CASES
+from bench.decisions import chosen, parser
 from optpy.api.pipeline import derive
 from optpy.ir import Group
 from optpy.kernels.codegen.program import ProgramListing
@@ -81,3 +82,10 @@ def test_every_problem_has_data(name: str) -> None:
     found = data(16)
     assert reads <= set(found)
     assert all(np.size(value) for value in found.values())
+
+
+def test_all_cases_are_meant_where_none_is_named() -> None:
+    settings = parser("bench.schedules", None).parse_args(["--size", "8"])
+    assert [case.name for case, _ in chosen(settings)] == list(CASES)
+    (one,) = chosen(parser("bench.schedules", None).parse_args(["poisson"]))
+    assert one[0].name == "poisson"
