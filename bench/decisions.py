@@ -20,10 +20,17 @@ def parser(program: str, doc: str | None) -> argparse.ArgumentParser:
         doc: of its module, whose first paragraph describes it.
     """
     made = argparse.ArgumentParser(prog=f"python -m {program}", description=(doc or "").split("\n\n")[0])
-    made.add_argument("cases", nargs="*", choices=CASES, metavar="CASE", help=", ".join(CASES))
+    made.add_argument("cases", nargs="*", type=_case, metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
     made.add_argument("--size", type=int, default=256, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     return made
+
+
+def _case(name: str) -> str:
+    """A name that there is. Choices of argparse would refuse that none is named."""
+    if name not in CASES:
+        raise argparse.ArgumentTypeError(f"no case {name!r}; there are: {', '.join(CASES)}")
+    return name
 
 
 def chosen(settings: argparse.Namespace) -> Iterator[tuple[Case, int]]:

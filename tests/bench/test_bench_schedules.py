@@ -89,3 +89,5 @@ def test_all_cases_are_meant_where_none_is_named() -> None:
     assert [case.name for case, _ in chosen(settings)] == list(CASES)
     (one,) = chosen(parser("bench.schedules", None).parse_args(["poisson"]))
     assert one[0].name == "poisson"
+    with pytest.raises(SystemExit):
+        parser("bench.schedules", None).parse_args(["poison"])
