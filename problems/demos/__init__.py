@@ -1,0 +1,1 @@
+"""Interactive demos: energies of problems/ solved while one drags."""
