@@ -37,7 +37,7 @@ def test_every_routine_agrees_with_the_dense_jacobian(seed: int) -> None:
     ]
     assert list(derive(energy.problem, "float64", schedule).schedule.funcs) == schedule
     solver = build(energy, "float64", schedule)
-    for rows, columns in ((1, 1), (6, 5), (9, 8)):
+    for rows, columns in ((1, 1), (7, 6)):
         check_everything(energy, written.data(rows, columns), solver=solver)
 
 
