@@ -82,7 +82,8 @@ def compile_problem(
         schedule, stored = schedule_routines(routines, schedule, target, given)
         scheduled = apply_schedule(routines.groups, schedule, stored)
         kernels = numbered_kernels(scheduled, schedule.interleaved, schedule.padded)
-        schedule = replace(schedule, sweeps=schedule_sweeps(kernels, dtype, target, given))
+        if target.gpu or given.sweeps:
+            schedule = replace(schedule, sweeps=schedule_sweeps(kernels, dtype, target, given))
         return Derived(routines, schedule, stored, printed(kernels, routines, schedule, dtype))
 
 

@@ -52,6 +52,15 @@ def raced_case(request: pytest.FixtureRequest) -> Case:
     return program.load_case(request.param)
 
 
+WITH_CERES = [name for name in program.CASES if program.load_case(name).ceres is not None]
+"""Each has a C++ program of its own, which takes seconds to build: all tests of every run have the same one."""
+
+
+@pytest.fixture(params=but_deep(WITH_CERES, ("image_warping",)))
+def ceres_case(request: pytest.FixtureRequest) -> Case:
+    return program.load_case(request.param)
+
+
 @pytest.fixture(params=but_deep(RACED, ("image_warping", "sparse_warping", "nonrigid_alignment")))
 def some_case(request: pytest.FixtureRequest) -> Case:
     """Those whose peers take longest are left to `deep` runs."""
@@ -257,14 +266,12 @@ def test_the_fastest_peer_to_a_cost_is_told_beside_each_precision() -> None:
     assert not list(report.sooner([of("float64", 2.0, 4.0)]))
 
 
-def test_real_data_without_a_given_cost_are_raced_against_all_peers(case: Case) -> None:
-    if case.ceres is None:
-        pytest.skip("no case without Ceres has real data")
-    data = case.data(8)
-    (done,) = race.race_famous(case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
+def test_real_data_without_a_given_cost_are_raced_against_all_peers(ceres_case: Case) -> None:
+    data = ceres_case.data(8)
+    (done,) = race.race_famous(ceres_case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
     assert done.curves[1].name.startswith("SciPy")
     assert {duel.goal for duel in done.duels} >= {"its end"}
-    assert race.race_famous(case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) == []
+    assert race.race_famous(ceres_case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) == []
 
 
 def test_cholesky_and_scipy_reach_the_same_cost(case: Case) -> None:
@@ -281,18 +288,11 @@ def test_a_budget_that_is_spent_ends_a_peer(case: Case) -> None:
     assert len(curve.points) == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    but_deep(
-        [name for name in program.CASES if program.load_case(name).ceres is not None],
-        ("image_warping", "sparse_warping", "nonrigid_alignment"),
-    ),
-)
-def test_ceres_has_the_same_energy(name: str) -> None:
+def test_ceres_has_the_same_energy(ceres_case: Case) -> None:
     # Away from the start, where an angle or a matrix that is taken for another shows; and at optpy's end.
-    case = program.load_case(name)
+    case = ceres_case
     # Depths that are far off lead to minima that are not the same.
-    start = _stepped(case, case.data(16), 1e-4 if name == "shape_from_shading" else 0.05)
+    start = _stepped(case, case.data(16), 1e-4 if case.name == "shape_from_shading" else 0.05)
     at_start = _by_ceres(case, start)
     ours = op.solve(case.energy, start, dtype=np.float64, function_tolerance=1e-9, max_iterations=200)
     curves = [at_start, _by_ceres(case, {**start, **ours.x})]
@@ -302,6 +302,7 @@ def test_ceres_has_the_same_energy(name: str) -> None:
     assert 1 < curves[0].facts["grown_mib"] < 1000
 
 
+@pytest.mark.deep
 def test_ceres_leaves_out_what_a_scan_has_not_measured() -> None:
     case = program.load_case("shape_from_shading")
     data = _stepped(case, case.data(16), 1e-4)
@@ -313,6 +314,7 @@ def test_ceres_leaves_out_what_a_scan_has_not_measured() -> None:
     assert curve.final_cost < 0.9 * ours.initial_cost
 
 
+@pytest.mark.deep
 def test_ceres_has_the_border_of_a_mesh() -> None:
     case = program.load_case("cotangent_smoothing")
     mesh = torus(8)

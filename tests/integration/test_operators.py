@@ -22,7 +22,7 @@ from optpy.kernels.runtime import cpu, executor
 from optpy.kernels.toolchain import toolchain
 from optpy.kernels.toolchain.compiler import compile_c
 from tests.support.deep import but_deep
-from tests.support.kernel_flags import Flags, checked, compiled_with
+from tests.support.kernel_flags import Flags, checked, compiled_with, flags_behind, quick
 from tests.support.operator_checks import Operators, check_everything, near, outcomes, stacked
 from tests.support.random_energies import BIG, RandomEnergy, random_energies
 from tests.support.schedules import GATHERS, stencils_by_hand
@@ -228,17 +228,20 @@ def test_generated_code_has_no_warnings(compiler: str, dtype: Any, monkeypatch: 
         pytest.skip(f"no {compiler} on this machine")
     source = derive(every_function().problem, np.dtype(dtype).name).listing.source
     monkeypatch.setenv("OPTPY_CC", COMPILERS[compiler])
-    assert compile_c(source, name="energy", werror=True).path.exists()
+    with flags_behind(*quick() if compiler == "zig" else ()):  # clang warns before it optimises
+        assert compile_c(source, name="energy", werror=True).path.exists()
 
 
 @pytest.mark.optimised
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
-def test_gcc_computes_the_same_and_has_no_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", but_deep(["-O1", "-O3"], ("-O1",)))  # as for users it takes long
+def test_gcc_computes_the_same_and_has_no_warnings(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTPY_CC", "gcc")
     monkeypatch.setattr(cpu, "compile_c", functools.partial(compile_c, werror=True))
     energy = every_function()
-    for sizes in ((1, 1, 1), (1, 5, 2), (5, 40, 2)):
-        check_everything(energy, data_of_every_function(*sizes), np.float32, 1e-4)
+    with flags_behind(level):
+        for sizes in ((1, 1, 1), (1, 5, 2), (5, 40, 2)):
+            check_everything(energy, data_of_every_function(*sizes), np.float32, 1e-4)
 
 
 @pytest.mark.optimised

@@ -61,9 +61,9 @@ def backend_of(energy: op.Energy) -> CpuBackend:
 # -- without warnings ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["zig", "gcc -O1", pytest.param("gcc", marks=pytest.mark.deep)])
+@pytest.fixture(params=but_deep(["zig -Xclang -O0", "gcc -O1", "zig", "gcc"], ("zig -Xclang -O0", "gcc -O1")))
 def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """That which has to find nothing to warn of; gcc takes long for all that it optimises for users."""
+    """That which has to find nothing to warn of; both take long for all that they optimise for users."""
     name, *less = request.param.split()
     if shutil.which(COMPILERS[name].split()[0]) is None:
         pytest.skip(f"no {name} on this machine")

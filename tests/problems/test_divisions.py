@@ -97,6 +97,7 @@ def test_values_are_shared(energy: op.Energy, before: Counts, after: Counts) -> 
     assert counted(energy) == after
 
 
+@pytest.mark.deep
 def test_shading_with_nothing_stored_divides_twice_for_each_normal() -> None:
     """By the square of its length and by the length; once for each of the 10 normals around a pixel in a product."""
     energy = shape_from_shading.inline

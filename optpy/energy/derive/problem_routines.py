@@ -13,14 +13,16 @@ from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.normal_matrix import matrix_obstacle, normal_matrix
 from optpy.energy.derive.routines import (
     Fixed,
+    apply_jtj,
     cost,
     cost_of_step,
     eval_f,
+    eval_jtf,
     fixed_masks,
     model_cost,
     stored_jacobians,
 )
-from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
+from optpy.energy.derive.scatter import couples_channels, with_edges
 from optpy.energy.derive.sums import tangent_passes, under_names
 from optpy.energy.derive.updates import assembled_routines, pcg_routines, smoothed_routines, step
 from optpy.energy.language.written_out import func_accesses
@@ -84,13 +86,15 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
         Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
         Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
         Group.SOLVED: fixed_masks(coordinates, fixed),
-        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
-        **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
-        **apply_jtj(gathered, scattered, coordinates, fixed, by_label, funcs.sums),
+        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation) + jacobians,
+        **eval_jtf(gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums),
+        **apply_jtj(gathered, coordinates, fixed, by_label, funcs.sums),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
     }
+    if scattered:
+        groups |= with_edges(groups, scattered, coordinates, fixed)
     if Group.GRADIENT_BLOCKS in groups:
         groups |= {Group.DAMPING_BLOCKS: damping(coordinates, blocks=True)}
         groups |= pcg_routines(coordinates, blocks=True)

@@ -88,11 +88,14 @@ def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
     The cost that a step is made for: only with one and the same weights can costs be compared. None, where nothing that
     is held reads an unknown, so that it is the cost.
     """
-    frozen = {r: at_candidate(r.components) for r in residuals}
-    if not any(reads_unknown(stopped(components)) for components in frozen.values()):
+    if not reads_unknown(e for r in residuals for e in stopped(r.components)):
         return []
     return [
-        _cost(f"{Group.COST_OF_STEP}_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
+        _cost(
+            f"{Group.COST_OF_STEP}_{n}",
+            domain,
+            [replace(r, components=tuple(at_candidate(r.components))) for r in group],
+        )
         for n, (domain, group) in enumerate(by_domain(residuals).items())
     ]
 

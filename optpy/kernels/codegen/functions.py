@@ -31,8 +31,12 @@ def cpu_functions(
         segments: number of the list of segments that it visits.
         reduction: number of its first reduction.
     """
-    function = follow_edges(look_up(guard_reads(build_loops(kernel)), conventions.symbols))
+    function = guard_reads(build_loops(kernel))
+    if conventions.symbols.tables:
+        function = follow_edges(look_up(function, conventions.symbols))
     functions = over_segments(function, segments, reduction)
-    summed = (sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
-    computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in summed)
+    if kernel.border.locals:
+        functions = tuple(sum_serially(sum_in_strips(f)) for f in functions)
+    limited = map(limit_loops, functions)
+    computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in limited)
     return tuple(declare(flatten(f, conventions)) for f in computed)

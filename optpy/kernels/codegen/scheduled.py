@@ -24,11 +24,10 @@ def apply_schedule(
         The groups; ``Group.PRECOMPUTE`` computes stored values, if there are any.
     """
     split = {s.routine for s in schedule.splits if s.apart}
-    return {
-        name: [
-            order_channels(part, schedule.orders)
-            for routine in routines
-            for part in (split_edges(routine) if routine.name in split else [routine])
-        ]
+    found = {
+        name: [part for r in routines for part in (split_edges(r) if r.name in split else [r])]
         for name, routines in store_values(groups, stored).items()
     }
+    if schedule.orders:
+        found = {name: [order_channels(r, schedule.orders) for r in routines] for name, routines in found.items()}
+    return found

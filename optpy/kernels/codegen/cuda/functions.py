@@ -44,6 +44,8 @@ def device_function(
     if points is not None:
         function = in_vectors(function, conventions, sums, mask, points)
     else:
-        function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
+        if conventions.symbols.tables:
+            function = follow_edges(look_up(function, conventions.symbols))
+        function = sum_over_lanes(function)
         function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
     return on_device(declare(flatten(hoist(function), conventions)), conventions)
