@@ -298,7 +298,8 @@ def test_ceres_has_the_same_energy(name: str) -> None:
     curves = [at_start, _by_ceres(case, {**start, **ours.x})]
     assert curves[0].points[0].cost == pytest.approx(case.energy.cost(start), rel=1e-9)
     assert curves[1].points[0].cost == pytest.approx(ours.cost, rel=1e-9)
-    assert curves[0].final_cost == pytest.approx(ours.cost, rel=1e-3)
+    lowest = min(record.cost for record in ours.iterations)  # with weights that follow the unknowns, not the last
+    assert curves[0].final_cost == pytest.approx(lowest, rel=1e-3)
     assert 1 < curves[0].facts["grown_mib"] < 1000
 
 
