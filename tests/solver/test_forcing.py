@@ -33,14 +33,14 @@ def proposal(
 @pytest.mark.parametrize(
     ("step", "eta"),
     [
-        (proposal(90, 10), TIGHT),  # all of what was promised
-        (proposal(92, 10), 0.04),
-        (proposal(88, 10), 0.04),  # more than promised
+        (proposal(90, 10), LOOSE / 2),  # all of what was promised, by a loose step
+        (proposal(92.5, 10), 0.0625),
+        (proposal(87.5, 10), 0.0625),  # more than promised
         (proposal(98, 10), LOOSE),
         (proposal(105, 10, accepted=False), LOOSE),
         (proposal(math.inf, 10, accepted=False), LOOSE),
         (proposal(105, 10), TIGHT),  # a full step of Gauss-Newton that leads up
-        (proposal(92, math.nan, gain=10), 0.04),  # Gauss-Newton's model is that of the linear solve
+        (proposal(92.5, math.nan, gain=10), 0.0625),  # Gauss-Newton's model is that of the linear solve
         (proposal(100, 1e-4, accepted=False), TIGHT),  # rounding may have decided
         (proposal(50, 10, iterations=0), LOOSE),  # not by conjugate gradients: as it was
     ],
@@ -52,6 +52,16 @@ def test_eta_follows_what_was_foretold(step: Proposal, eta: float) -> None:
     assert forcing.term == LOOSE
     forcing.learn(step, 100.0, little=1e-6)
     assert forcing.term == pytest.approx(eta)
+
+
+def test_eta_falls_by_degrees_while_all_is_as_foretold() -> None:
+    forcing = Forcing()
+    forcing.learn(proposal(105, 10, accepted=False), 100.0, little=1e-6)
+    terms = []
+    for _ in range(8):
+        forcing.learn(proposal(90, 10), 100.0, little=1e-6)
+        terms.append(forcing.term)
+    assert terms == pytest.approx([LOOSE / 2**k for k in range(1, 7)] + [TIGHT, TIGHT])
 
 
 def test_a_step_that_promises_nothing_beside_the_start_is_followed_by_a_tight_one() -> None:
