@@ -22,6 +22,7 @@ from optpy.api.problem import CompiledProblem
 from optpy.errors import OptionError
 from optpy.ir import Schedule
 from optpy.linear.registry import options
+from optpy.solver.forcing import TIGHT
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits
 
@@ -68,7 +69,7 @@ def measure(case: Case, size: int, dtype: str, *, matrix: bool = False) -> Itera
         problem.damp(Damping(radius, used.min_lm_diagonal, used.max_lm_diagonal, used.jacobi_scaling))
         few, many = (_seconds(problem, LinearLimits(n))[0] for n in (_FEW, _MANY))
         iteration = (many - few) / (_MANY - _FEW)
-        seconds, iterations = _seconds(problem, LinearLimits(used.linear_iterations, eta=None))
+        seconds, iterations = _seconds(problem, LinearLimits(used.linear_iterations, eta=None, suited=TIGHT))
         unit = unit or iteration
         making = max(few - _FEW * iteration, 0.0)
         yield Price(name, making / unit, iteration / unit, seconds / unit, iterations)

@@ -128,7 +128,12 @@ class CompiledEnergy:
         What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
         """
         taken = [b.timing for name, b in list(self._backends.items()) if self.dtype in (name.partition(" ")[0], None)]
-        return CompileTiming(sum(t.derive for t in taken), sum(t.build for t in taken), all(t.cache_hit for t in taken))
+        return CompileTiming(
+            derive=sum(t.derive for t in taken),
+            build=sum(t.build for t in taken),
+            cache_hit=all(t.cache_hit for t in taken),
+            measure=sum(t.measure for t in taken),
+        )
 
     def current(self) -> AbstractContextManager[None]:
         """Within it, the solver's device is the current one of this thread."""

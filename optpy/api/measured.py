@@ -72,11 +72,13 @@ def measured_backend(
             entry = cache.find(key)
             if entry is not None:
                 return build(Schedule.parse(entry.library.read_text(encoding="utf-8")))
+    begin = time.perf_counter()
     with reported("measuring schedules"):
         found = Measuring(build, bound, race).fastest(choice.target, SECONDS)
+    seconds = time.perf_counter() - begin
     if key is not None and cache is not None:
         _keep(cache, key, str(found))
-    return build(found)
+    return build(found).measured(seconds)
 
 
 def _keep(cache: Cache, key: str, text: str) -> None:
@@ -84,6 +86,7 @@ def _keep(cache: Cache, key: str, text: str) -> None:
         unfinished.library.write_text(text, encoding="utf-8")
         cache.discard(key)
         cache.publish(unfinished, key)
+        cache.evict()
 
 
 @final

@@ -296,7 +296,13 @@ class Session:
             summary = self._minimizer.summary()
             compiling = self._backend.timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
-            timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
+            timing = replace(
+                summary.timing,
+                compile=compiling.total,
+                measure=compiling.measure,
+                bind=self._bind_seconds,
+                cache=cache,
+            )
             return summary.result(self._copy_all(), timing, self._compiled.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -86,6 +87,9 @@ def test_the_best_is_taken_and_found_again(root: Path, races: list[tuple[bool, b
     assert races == []
     assert (again.schedule, str(again.schedule)) == (solver.schedule, str(solver.schedule))
     assert same.cost == result.cost
+    assert result.timing.measure == solver.timing.measure > 0 == same.timing.measure
+    assert "measure schedules" in result.report()
+    assert "measure schedules" not in same.report()
     assert op.Schedule.parse(kept(root).read_text()) == solver.schedule
 
 
@@ -128,6 +132,25 @@ def test_what_is_kept_but_damaged_is_measured_again(root: Path, races: list[tupl
         measured_by(made(4.0))
         assert races
         assert file.read_text() == whole
+
+
+def test_what_is_kept_makes_room_as_all_else_does(
+    root: Path, races: list[tuple[bool, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = root / f"schedule-{64 * '0'}"
+    race = measured.race
+
+    def race_and_grow_old(*both: CompiledProblem) -> tuple[float, float]:
+        old.mkdir(exist_ok=True)
+        os.utime(old, (0, 0))
+        return race(*both)
+
+    monkeypatch.setattr(measured, "race", race_and_grow_old)
+    monkeypatch.setenv("OPTPY_CACHE_MAX", "1K")
+    measured_by(made(8.0))
+    assert races
+    assert not old.exists()
+    assert kept(root).is_file()
 
 
 def test_before_there_was_data_there_is_no_schedule() -> None:

@@ -63,7 +63,6 @@ def ceres_case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(params=but_deep(RACED, ("image_warping", "sparse_warping", "nonrigid_alignment")))
 def some_case(request: pytest.FixtureRequest) -> Case:
-    """Those whose peers take longest are left to `deep` runs."""
     return program.load_case(request.param)
 
 
@@ -269,7 +268,9 @@ def test_the_fastest_peer_to_a_cost_is_told_beside_each_precision() -> None:
 def test_real_data_without_a_given_cost_are_raced_against_all_peers(ceres_case: Case) -> None:
     data = ceres_case.data(8)
     (done,) = race.race_famous(ceres_case, Famous("tiny", lambda: data), "float32", threads=1, budget=0.5)
-    assert done.curves[1].name.startswith("SciPy")
+    if ceres_case.reweighted and done.absent:
+        pytest.skip(done.absent[0])
+    assert done.curves[1].name.startswith("Ceres" if ceres_case.reweighted else "SciPy")
     assert {duel.goal for duel in done.duels} >= {"its end"}
     assert race.race_famous(ceres_case, Famous("nothing", lambda: None), "float32", threads=1, budget=0.5) == []
 
@@ -298,7 +299,8 @@ def test_ceres_has_the_same_energy(ceres_case: Case) -> None:
     curves = [at_start, _by_ceres(case, {**start, **ours.x})]
     assert curves[0].points[0].cost == pytest.approx(case.energy.cost(start), rel=1e-9)
     assert curves[1].points[0].cost == pytest.approx(ours.cost, rel=1e-9)
-    assert curves[0].final_cost == pytest.approx(ours.cost, rel=1e-3)
+    lowest = min(record.cost for record in ours.iterations)  # with weights that follow the unknowns, not the last
+    assert curves[0].final_cost == pytest.approx(lowest, rel=1e-3)
     assert 1 < curves[0].facts["grown_mib"] < 1000
 
 
