@@ -154,20 +154,15 @@ class Segments:
 @final
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """On a GPU: ``body`` at every ``row`` and ``column`` of a grid, in tiles down its columns (``tiles.cuh``).
-
-    Attributes:
-        domain: the grid's.
-        body: at each point.
-        strip: what each thread does where it begins a strip, from row ``top`` below ``end`` of a column.
-    """
+    """On a GPU: ``body`` at every ``row`` and column of a grid, in tiles down its columns (``tiles.cuh``); with a mask,
+    where that holds: each thread loads it for a whole strip before it begins one."""
 
     domain: Domain
+    mask: Mask | None
     body: Block
-    strip: Block = ()
 
     def __str__(self) -> str:
-        return f"for row, {self.domain[-1]} in tiles"
+        return f"for row, {self.domain[-1]} in tiles{f' where {self.mask}' if self.mask else ''}"
 
 
 @final
@@ -243,8 +238,7 @@ Statement = (
 _BLOCKS: dict[type, tuple[str, ...]] = {
     If: ("then", "otherwise"),
     Points: ("interior", "border"),
-    Tiles: ("strip", "body"),
-    **dict.fromkeys((Loop, Edges, Fold, BodyStage, Segments, GridStride, ThreadGroups, Vectors), ("body",)),
+    **dict.fromkeys((Loop, Edges, Fold, BodyStage, Segments, Tiles, GridStride, ThreadGroups, Vectors), ("body",)),
 }
 
 

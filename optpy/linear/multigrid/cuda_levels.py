@@ -289,5 +289,5 @@ class CudaMultigrid:
         self._queue(name, self._points(level) if points is None else points)
 
     def _queue(self, name: str, points: int, cooperative: bool = False) -> None:
-        kernel = levels_kernel(self._executor.library, name)
-        self._executor.launch(kernel, points, cooperative=cooperative, context=self.context)
+        launch = self._executor.kept((name, points), lambda: (levels_kernel(self._executor.library, name), points))
+        self._executor.launch(launch, cooperative=cooperative, context=self.context)

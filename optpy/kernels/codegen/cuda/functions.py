@@ -17,7 +17,6 @@ from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.on_device import on_device
 from optpy.kernels.codegen.passes.on_grid import on_grid
 from optpy.kernels.codegen.passes.pack_channels import pack_channels
-from optpy.kernels.codegen.passes.skip_ahead import skip_ahead
 from optpy.kernels.codegen.passes.sum_over_lanes import sum_over_lanes
 
 
@@ -45,5 +44,5 @@ def device_function(
         function = in_vectors(function, conventions, sums, mask, points)
     else:
         function = sum_over_lanes(follow_edges(look_up(function, conventions.symbols)))
-        function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
+        function = pack_channels(on_grid(function, number, sums, mask), conventions)
     return on_device(declare(flatten(hoist(function), conventions)), conventions)

@@ -35,7 +35,7 @@ class CudaPrinter(StatementPrinter):
             case loops.Skip():
                 return [f"if (!{self._spell.condition(s.flag)}) continue;"]
             case loops.MaskLoad():
-                return [f"{'' if s.again else 'uint8_t '}{s.name} = {self._solved(s)};"]
+                return [f"const uint8_t {s.name} = {self._solved(s)};"]
             case loops.OverLanes():
                 return [f"{s.name} = optpy_over_lanes({s.name}, lanes);"]
             case loops.PackLoad():
@@ -62,16 +62,23 @@ class CudaPrinter(StatementPrinter):
         rows, length = (
             self._spell.integer(loops.Count(tuple(i.dim for i in d))) for d in (s.domain[:-1], s.domain[-1:])
         )
+        dims = tuple(i.dim for i in s.domain)
+        each, skip = ["    for (; row < end; row += tiles->tall) {"], []
+        if s.mask is not None:
+            found = f"optpy_rows_to_solve(tiles, solved + {last}, {self._spell.pitch(dims)}, row, end)"
+            head = f"uint32_t left = {found}; left && row < end; left >>= 1, row += tiles->tall"
+            each = [f"    for ({head}) {{"]
+            skip = ["        if (!(left & 1)) continue;"]
         return [
             f"{self._int} rows = {rows};",
-            f"const Tiles tiles = optpy_tiles(rows, {length});",
-            f"for ({self._dialect.unsigned} strip = blockIdx.x; strip < tiles.strips; strip += gridDim.x) {{",
-            f"    {self._int} {last} = optpy_tile_column(&tiles, strip), top = optpy_tile_row(&tiles, strip);",
+            f"const Tiles *const tiles = &c->tiles[{self._conventions.symbols.grids[dims]}];",
+            "for (uint32_t strip = blockIdx.x; strip < tiles->strips; strip += gridDim.x) {",
+            f"    {self._int} {last} = optpy_tile_column(tiles, strip), top = optpy_tile_row(tiles, strip);",
             f"    if ({last} >= {length}) continue;",
-            f"    {self._int} end = top + tiles.height < rows ? top + tiles.height : rows;",
-            f"    {index} row = top + (threadIdx.x >> tiles.shift);",
-            *self.block(s.strip, 1),
-            "    for (; row < end; row += tiles.tall) {",
+            f"    {self._int} end = top + tiles->height < rows ? top + tiles->height : rows;",
+            f"    {index} row = top + (threadIdx.x >> tiles->shift);",
+            *each,
+            *skip,
             *indent(uses(last), 2),
             *self.block(s.body, 2),
             "    }",

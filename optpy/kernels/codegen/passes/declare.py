@@ -102,6 +102,7 @@ class _Uses:
                 self._integer(s.count)
             case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
+                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
             case loops.Vectors():
                 dims = tuple(i.dim for i in s.domain)
                 self._sizes(dims[:-1])
