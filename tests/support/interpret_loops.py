@@ -232,6 +232,11 @@ class LoopInterpreter(Interpreter):
                 element, channel = self._element(s.operand.access)
                 row = self.field(s.operand.access.field)[element]
                 row[channel : channel + s.width] = names[s.name][: len(row) - channel]
+            case loops.PackAdd():
+                if self._all(s.guards):
+                    element, channel = self._element(s.operand.access)
+                    for lane in s.lanes:
+                        self.field(s.operand.access.field)[element][channel + lane] += names[s.name][lane]
             case loops.RunLoad():
                 names[s.name] = np.concatenate([self._point_of_run(s, u) for u in range(s.width)])
             case loops.RunStore():

@@ -29,7 +29,7 @@ from optpy.ir.loops.statements import (
     Unravel,
     evaluate,
 )
-from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
+from optpy.ir.loops.vectors import PackAdd, PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import transform
@@ -223,6 +223,7 @@ Statement = (
     | Lookup
     | MaskLoad
     | OverLanes
+    | PackAdd
     | PackLoad
     | PackStore
     | Partial

@@ -45,6 +45,10 @@ class CudaPrinter(StatementPrinter):
                 return [f"const {self._pack(field, s.width)} {s.name} = {load};  /* {field.name} */"]
             case loops.PackStore():
                 return [f"optpy_put({self._begin(s.operand)}, {s.name});"]
+            case loops.PackAdd():
+                guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
+                lanes = sum(1 << lane for lane in s.lanes)
+                return [f"{guard}optpy_add<{lanes}>({self._begin(s.operand)}, {s.name});"]
             case loops.Zeros(stride=None):
                 return [f"{self._pack(s.field, s.length)} {s.name} = {{}};  /* {s.field.name} */"]
             case loops.Zeros():

@@ -25,6 +25,7 @@ def declare(function: loops.Function) -> loops.Function:
             case (
                 loops.Store(operand=loops.MemoryOperand(access=access))
                 | loops.PackStore(operand=loops.MemoryOperand(access=access))
+                | loops.PackAdd(operand=loops.MemoryOperand(access=access))
             ):
                 written.add(access.field)
             case loops.RunStore():
@@ -81,9 +82,11 @@ class _Uses:
             case loops.Store():
                 self._operand(s.operand)
                 self._conditions(s.guards)
-            case loops.LetSum() | loops.PackLoad() | loops.PackStore():
+            case loops.LetSum() | loops.PackStore():
                 self._operand(s.operand)
-                self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
+            case loops.PackLoad() | loops.PackAdd():
+                self._operand(s.operand)
+                self._conditions(s.guards)
             case loops.RunLoad() | loops.RunStore():
                 self.arrays[s.access.field, s.access.channel] = None
             case loops.Let():
