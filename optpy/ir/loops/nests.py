@@ -181,7 +181,7 @@ class GridStride:
 @final
 @dataclass(frozen=True, slots=True)
 class ThreadGroups:
-    """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lanes[number]``)."""
+    """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lane_bits[number]``)."""
 
     number: int
     domain: Domain

@@ -46,11 +46,9 @@ OPTPY_FN void optpy_fence() {
 #endif
 }
 
-/* Launch bounds of conjugate gradients, which most time goes into: memory is waited for less where a multiprocessor has
- * more blocks to go on with. */
-#ifndef OPTPY_OCCUPANCY
-#define OPTPY_OCCUPANCY OPTPY_THREADS, 4
-#endif
+/* Launch bounds of conjugate gradients, which most time goes into: OPTPY_OCCUPANCY, and OPTPY_OCCUPANCY_OF_ALL where one
+ * kernel has all iterations in it, and more to remember. Memory is waited for less where a multiprocessor has more blocks
+ * to go on with. Who compiles says how many, and loosens the bounds of kernels that would spill registers. */
 
 /* The type of indices: of 32 bits where all fields are small enough, which takes fewer registers and instructions. */
 typedef OPTPY_INDEX optpy_index;

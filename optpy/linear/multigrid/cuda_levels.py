@@ -60,7 +60,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
         )
     ]
     names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
-    bounds = [line for name in names for line in launch_bounds(name, False)]
+    bounds = [line for name in names for line in launch_bounds(name, "OPTPY_THREADS")]
     structures = [CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
     head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds, *(s.text for s in structures)])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])

@@ -33,7 +33,7 @@ def device_function(
     Args:
         kernel: what is computed.
         conventions: those of where it runs.
-        number: of the kernel: what ``Context.lanes`` has for it.
+        number: of the kernel: what ``Context.lane_bits`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         solved: where on its grid something is solved for, if other points are to be left out.
         points: that a thread takes at a time in a sweep; None: it is no sweep.

@@ -108,9 +108,9 @@ class CudaPrinter(StatementPrinter):
             length = self._spell.size(s.domain[-1].dim)
             row, last = f"at / {length}", f"at % {length}"
         return [
-            f"const int lanes = c->lanes[{s.number}], lane = threadIdx.x % lanes;",
-            f"{self._int} points = {points}, groups = OPTPY_THREADS / lanes;",
-            f"for ({self._dialect.index} at = blockIdx.x * groups + threadIdx.x / lanes; at < points; "
+            f"const int bits = c->lane_bits[{s.number}], lanes = 1 << bits, lane = threadIdx.x & (lanes - 1);",
+            f"{self._int} points = {points}, groups = OPTPY_THREADS >> bits;",
+            f"for ({self._dialect.index} at = blockIdx.x * groups + (threadIdx.x >> bits); at < points; "
             "at += gridDim.x * groups) {",
             f"    {self._int} row = {row}, {s.index} = {last};",
             *indent(uses(str(s.index))),

@@ -20,7 +20,7 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
 
     Args:
         function: one nest ``Points``.
-        number: of the kernel: what ``Context.lanes`` has for it.
+        number: of the kernel: what ``Context.lane_bits`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         mask: where on its grid something is solved for, if other points are to be left out.
     """

@@ -145,7 +145,6 @@ class CudaExecutor:
         c.pitch[: len(symbols.grids)] = [self.buffers.pitch[g] for g in symbols.grids]
         c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
         c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
-        c.lanes[:] = [1] * len(c.lanes)
         return c
 
     @property
@@ -183,7 +182,7 @@ class CudaExecutor:
         self._queues.clear()
         for number, kernel in enumerate(self.program.kernels):
             if kernel.border.locals:
-                self.context.lanes[number] = self._lanes(number, graphs)
+                self.context.lane_bits[number] = (self._lanes(number, graphs) - 1).bit_length()
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Evaluate where something is solved for."""
@@ -316,7 +315,7 @@ class CudaExecutor:
 
     def _points_of(self, kernel: int) -> int:
         domain = self.program.kernels[kernel].domain
-        return math.prod(self.buffers.sizes[i.dim] for i in domain) * int(self.context.lanes[kernel])
+        return math.prod(self.buffers.sizes[i.dim] for i in domain) << int(self.context.lane_bits[kernel])
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
