@@ -65,7 +65,8 @@ def machine_code(nvdisasm: str, cubin: Path) -> dict[str, Code]:
     """The kernels in a cubin by name."""
     done = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True)
     found: dict[str, tuple[list[Instruction], dict[str, int]]] = {}
-    instructions, labels = [], {}
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
     for line in map(str.strip, done.stdout.splitlines()):
         if section := _SECTION.match(line):
             instructions, labels = found[section[1]] = [], {}

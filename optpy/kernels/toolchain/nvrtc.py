@@ -239,7 +239,7 @@ class _Compiler:
 def _bounds(architecture: Architecture) -> dict[str, int]:
     """The bounds with which kernels begin, by the names that their sources have for them."""
     if architecture.form == "ptx":  # no spills are seen here, and none are asked for
-        return {"OPTPY_OCCUPANCY": _USUAL, "OPTPY_OCCUPANCY_OF_ALL": _USUAL}
+        return {}
     four_at_most = architecture.number == 75  # its multiprocessors hold 1024 threads
     return {"OPTPY_OCCUPANCY": _FOUR if four_at_most else _SIX, "OPTPY_OCCUPANCY_OF_ALL": _FOUR}
 

@@ -58,7 +58,7 @@ def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Struc
 
 
 def _lanes(kernels: int) -> str:
-    return f"    int lane_bits[{max(kernels, 1)}]; /* of each kernel with local sums: 2 to this power, threads to a point */"
+    return f"    int lane_bits[{max(kernels, 1)}]; /* of each kernel with local sums: 2^lane_bits threads to a point */"
 
 
 _POINTERS_AND_LIMITS = """

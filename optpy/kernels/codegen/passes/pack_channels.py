@@ -7,7 +7,7 @@ numbers that one instruction of 16 bytes brings is a third of the work of three 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -28,6 +28,10 @@ class Window:
     def channels(self) -> range:
         """The channels from the first on, the padding counted."""
         return range(self.first, self.first + self.width)
+
+
+_Pack = tuple[loops.PackStore | loops.PackAdd, dict[Access, loops.Lane]]
+"""A vector instruction that ends a block, and where what it stores is meanwhile."""
 
 
 def windows(channels: Collection[int], stride: int, widest: int) -> list[Window]:
@@ -72,24 +76,12 @@ def pack_channels(function: loops.Function, conventions: Conventions) -> loops.F
 
 
 def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
+    ended: list[loops.PackStore | loops.PackAdd] = []
     stored: dict[Access, loops.Lane] = {}
-    begun: list[loops.Statement] = []
-    ended: list[loops.Statement] = []
-    plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
-    targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
-    for n, (window, members) in enumerate(_windows(targets, conventions, conventions.widest)):
-        field, name = members[0].field, f"out{n}"
-        if len(members) == sum(c < field.channels for c in window.channels):
-            begun.append(loops.Zeros(name, field, window.width))
-            ended.append(loops.PackStore(name, _operand(members[0], window), window.width))
-            stored |= _lanes(name, window, members)
-    added = {s.operand.access: s.guards for s in block if isinstance(s, loops.Store) and s.atomic}
-    for n, (window, members) in enumerate(_windows(added, conventions, conventions.widest_add)):
-        name, lanes = f"add{n}", _lanes(f"add{n}", window, members)
-        begun.append(loops.Zeros(name, members[0].field, window.width))
-        used = tuple(lane.lane for lane in lanes.values())
-        ended.append(loops.PackAdd(name, _operand(members[0], window), window.width, used, added[members[0]]))
+    for pack, lanes in (*_stores(block, conventions), *_additions(block, conventions)):
+        ended.append(pack)
         stored |= lanes
+    begun = [loops.Zeros(pack.name, pack.operand.field, pack.width) for pack in ended]
     found: list[loops.Statement] = []
     last = max((n for n, s in enumerate(block) if isinstance(s, loops.Evaluate)), default=-1)
     for n, s in enumerate(block):
@@ -103,6 +95,26 @@ def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
                 inner = {name: _packed(b, conventions) for name, b in loops.blocks_of(s).items()}
                 found.append(loops.with_blocks(s, inner))
     return (*found, *ended)
+
+
+def _stores(block: loops.Block, conventions: Conventions) -> Iterator[_Pack]:
+    """The vector stores of a block, and where their numbers are meanwhile."""
+    plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
+    targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
+    for n, (window, members) in enumerate(_windows(targets, conventions, conventions.widest)):
+        if len(members) == sum(c < members[0].field.channels for c in window.channels):
+            pack = loops.PackStore(f"out{n}", _operand(members[0], window), window.width)
+            yield pack, _lanes(pack.name, window, members)
+
+
+def _additions(block: loops.Block, conventions: Conventions) -> Iterator[_Pack]:
+    """The same of atomic additions; what is not there is no part of them."""
+    atomic = (s for s in block if isinstance(s, loops.Store) and s.atomic)
+    guards = {s.operand.access: s.guards for s in atomic if isinstance(s.operand, loops.MemoryOperand)}
+    for n, (window, members) in enumerate(_windows(guards, conventions, conventions.widest_add)):
+        lanes = _lanes(f"add{n}", window, members)
+        used = tuple(lane.lane for lane in lanes.values())
+        yield loops.PackAdd(f"add{n}", _operand(members[0], window), window.width, used, guards[members[0]]), lanes
 
 
 def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
