@@ -31,7 +31,8 @@ template <int W, typename T> OPTPY_FN void optpy_put(T *to, const Pack<T, W> &pa
 /* Adds to a number that other threads add to, too. Beside a fence the compiler makes of an atomicAdd() whose result nobody
  * takes an instruction that brings it nevertheless. */
 #ifdef OPTPY_EMULATED
-template <typename T> OPTPY_FN void optpy_add(T *to, T x) { atomicAdd(to, x); }
+OPTPY_FN void optpy_add(float *to, float x) { atomicAdd(to, x); }
+OPTPY_FN void optpy_add(double *to, double x) { atomicAdd(to, x); }
 #else
 OPTPY_FN void optpy_add(float *to, float x) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "f"(x) : "memory");
