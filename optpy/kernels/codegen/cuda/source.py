@@ -9,7 +9,7 @@ from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
 
 LaunchBounds = Literal["OPTPY_THREADS", "OPTPY_OCCUPANCY", "OPTPY_OCCUPANCY_OF_ALL"]
-"""What the compiler thinks best for a block, or many blocks on a multiprocessor: see prelude.cuh."""
+"""Left to the compiler, or many blocks on a multiprocessor: see prelude.cuh."""
 
 
 def cuda_text(index: str, parts: Iterable[str]) -> str:

@@ -82,11 +82,9 @@ class _Uses:
             case loops.Store():
                 self._operand(s.operand)
                 self._conditions(s.guards)
-            case loops.LetSum() | loops.PackStore():
+            case loops.LetSum() | loops.PackLoad() | loops.PackStore() | loops.PackAdd():
                 self._operand(s.operand)
-            case loops.PackLoad() | loops.PackAdd():
-                self._operand(s.operand)
-                self._conditions(s.guards)
+                self._conditions(s.guards if isinstance(s, loops.PackLoad | loops.PackAdd) else ())
             case loops.RunLoad() | loops.RunStore():
                 self.arrays[s.access.field, s.access.channel] = None
             case loops.Let():
@@ -103,13 +101,14 @@ class _Uses:
                 self._sizes(i.dim for i in s.domain[1:])
             case loops.GridStride():
                 self._integer(s.count)
-            case loops.Tiles() | loops.ThreadGroups():
+            case loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
-                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
+            case loops.Tiles():
+                self._sizes(i.dim for i in s.domain)
+                self._mask(s.mask)
             case loops.Vectors():
-                dims = tuple(i.dim for i in s.domain)
-                self._sizes(dims[:-1])
-                self.found[loops.Pitch(dims)] = None
+                self._sizes(i.dim for i in s.domain[:-1])
+                self.found[loops.Pitch(tuple(i.dim for i in s.domain))] = None
                 self._mask(s.mask)
             case loops.MaskLoad():
                 self._mask(s.mask)
