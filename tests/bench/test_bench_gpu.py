@@ -132,11 +132,11 @@ def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevi
     p = bench.random_vector()
     expected = bench.apply_jtj(p)["X"]
     launched: list[tuple[str, int]] = []
-    launch = bench.executor.launch
+    own = bench.executor.launch
 
-    def recorded(what: Launch, **options: Any) -> None:
-        launched.append((what.kernel.name, int(bench.executor.context.limits.max_iterations)))
-        launch(what, **options)
+    def recorded(launch: Launch, **options: Any) -> None:
+        launched.append((launch.kernel.name, int(bench.executor.context.limits.max_iterations)))
+        own(launch, **options)
 
     bench.executor.launch = recorded  # type: ignore[method-assign]
     overhead.measure(bench, row, TINY)

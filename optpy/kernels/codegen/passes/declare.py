@@ -101,11 +101,9 @@ class _Uses:
                 self._sizes(i.dim for i in s.domain[1:])
             case loops.GridStride():
                 self._integer(s.count)
-            case loops.ThreadGroups():
+            case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
-            case loops.Tiles():
-                self._sizes(i.dim for i in s.domain)
-                self._mask(s.mask)
+                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
             case loops.Vectors():
                 self._sizes(i.dim for i in s.domain[:-1])
                 self.found[loops.Pitch(tuple(i.dim for i in s.domain))] = None
