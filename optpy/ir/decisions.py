@@ -271,7 +271,8 @@ class GridLayout(Decision):
     Attributes:
         dims: of the grid.
         interleaved: whether the channels of a point stand side by side; else each channel is a plane.
-        padded: whether a GPU pads the points of what graphs read to whole vector loads.
+        padded: whether a GPU pads the points of what graphs read to whole vector loads, and of what products add to to
+            whole vector additions, where it has those.
         reason: a sentence.
     """
 

@@ -240,6 +240,11 @@ LANES = {1: (10**9, 10**9), 32: (1, 10**9), 256: (1, 1)}
 """The lengths of loops from which a warp and a block work on a point, for so many lanes everywhere."""
 
 
+def lanes_of(ops: Operators) -> set[int]:
+    """Threads to a point, of all kernels."""
+    return {1 << int(bits) for bits in executor(ops).context.lane_bits}
+
+
 def everywhere(lanes: int, patch: pytest.MonkeyPatch) -> None:
     short, long = LANES[lanes]
     patch.setattr(cuda_executor, "WARP_LENGTH", short)
@@ -258,8 +263,7 @@ def test_local_sums_by_threads_warps_and_blocks(gpu: Device, lanes: int, monkeyp
             R=rng.normal(size=(height, 2)), s=np.array(0.4),
         )  # fmt: skip
         ops = Operators(WINDOW, data, np.float64, 1, solver)
-        assert {*map(int, executor(ops).context.lanes)} <= {1, lanes}
-        assert lanes in map(int, executor(ops).context.lanes)
+        assert lanes in lanes_of(ops) <= {1, lanes}
         check_everything(WINDOW, data, solver=solver)
 
 
@@ -283,7 +287,7 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
             X=rng.normal(size=(1, width, 2)), Y=rng.normal(size=2), G=rng.normal(size=2),
             R=rng.normal(size=(1, 2)), s=np.array(0.4),
         )  # fmt: skip
-        found |= {*map(int, executor(Operators(WINDOW, data, np.float64, 1, solver)).context.lanes)}
+        found |= lanes_of(Operators(WINDOW, data, np.float64, 1, solver))
     assert found == {1, 32, 256}
 
 

@@ -232,6 +232,11 @@ class LoopInterpreter(Interpreter):
                 element, channel = self._element(s.operand.access)
                 row = self.field(s.operand.access.field)[element]
                 row[channel : channel + s.width] = names[s.name][: len(row) - channel]
+            case loops.PackAdd():
+                if self._all(s.guards):
+                    element, channel = self._element(s.operand.access)
+                    for lane in s.lanes:
+                        self.field(s.operand.access.field)[element][channel + lane] += names[s.name][lane]
             case loops.RunLoad():
                 names[s.name] = np.concatenate([self._point_of_run(s, u) for u in range(s.width)])
             case loops.RunStore():
@@ -284,11 +289,9 @@ class LoopInterpreter(Interpreter):
                 length = self._bound.sizes[domain[-1].dim] if domain else 1
                 last = str(domain[-1]) if domain else "only"
                 for at in range(math.prod(self._bound.sizes[i.dim] for i in domain)):
-                    row = at // length
-                    names |= {"lane": 0, "row": row, last: at % length}
-                    if isinstance(s, loops.Tiles):  # each strip is one row
-                        self._step({"top": row, "end": row + 1, "tiles.tall": 1}, s.strip)
-                    self._step({}, s.body)
+                    names |= {"lane": 0, "row": at // length, last: at % length}
+                    if not isinstance(s, loops.Tiles) or s.mask is None or self._solved(domain, at // length):
+                        self._step({}, s.body)
             case loops.Vectors():
                 dims = tuple(i.dim for i in s.domain)
                 solved = self.field(solved_field(dims))[:, 0] if s.mask is not None else None

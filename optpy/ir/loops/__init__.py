@@ -80,6 +80,7 @@ from optpy.ir.loops.statements import (
     evaluate,
 )
 from optpy.ir.loops.vectors import (
+    PackAdd,
     PackLoad,
     PackStore,
     RunLoad,
@@ -125,6 +126,7 @@ __all__ = [
     "MinMax",
     "Nest",
     "OverLanes",
+    "PackAdd",
     "PackLoad",
     "PackStore",
     "Partial",

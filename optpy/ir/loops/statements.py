@@ -271,17 +271,12 @@ class OverLanes:
 @final
 @dataclass(frozen=True, slots=True)
 class MaskLoad:
-    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable.
-
-    Attributes:
-        again: whether the name has a value already, which is not needed any more.
-    """
+    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable."""
 
     name: str
     mask: Mask
     domain: Domain
     row: Integer
-    again: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} = {self.mask} in row {self.row}"

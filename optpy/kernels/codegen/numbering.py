@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import LATE, Extent, Field, Group, Role, Routine, Vector, VectorKind
+from optpy.ir import LATE, Extent, Field, Group, Role, Routine, Task, Vector, VectorKind
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
@@ -79,12 +79,14 @@ def numbered_kernels(
     Args:
         groups: scheduled routines.
         interleaved: grids whose fields keep the channels of a point side by side.
-        padded: those of them on which a GPU pads the points of what graphs read.
+        padded: those of them on which a GPU pads the points of what graphs read, and products add to.
     """
+    products = [r for group, found in groups.items() if group.task is Task.PRODUCT for r in found]
     symbols = SymbolTable(
         interleaved=set(interleaved),
         padded=set(padded),
         gathered=gathered_fields(r for found in groups.values() for r in found),
+        added={x.target.field for r in products for x in r.atomic_adds},
     )
     numbers: dict[Group, tuple[int, ...]] = {}
     kernels: list[Kernel] = []

@@ -178,7 +178,7 @@ class StatementPrinter:
         value, target = self._spell.values[s.value], self.element(s.operand)
         guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
         if s.atomic:
-            return f"{guard}atomicAdd(&{target}, {value});"
+            return f"{guard}optpy_add(&{target}, {value});"
         if s.update == "max=":
             return f"{guard}{target} = {self._dialect.functions['maximum']}({target}, {value});"
         ctype = self._spell.ctype(s.operand.field)

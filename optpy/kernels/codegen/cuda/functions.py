@@ -17,7 +17,6 @@ from optpy.kernels.codegen.passes.look_up import look_up
 from optpy.kernels.codegen.passes.on_device import on_device
 from optpy.kernels.codegen.passes.on_grid import on_grid
 from optpy.kernels.codegen.passes.pack_channels import pack_channels
-from optpy.kernels.codegen.passes.skip_ahead import skip_ahead
 from optpy.kernels.codegen.passes.sum_over_lanes import sum_over_lanes
 
 
@@ -34,7 +33,7 @@ def device_function(
     Args:
         kernel: what is computed.
         conventions: those of where it runs.
-        number: of the kernel: what ``Context.lanes`` has for it.
+        number: of the kernel: what ``Context.lane_bits`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         solved: where on its grid something is solved for, if other points are to be left out.
         points: that a thread takes at a time in a sweep; None: it is no sweep.
@@ -47,5 +46,5 @@ def device_function(
         if conventions.symbols.tables:
             function = follow_edges(look_up(function, conventions.symbols))
         function = sum_over_lanes(function)
-        function = pack_channels(skip_ahead(on_grid(function, number, sums, mask)), conventions)
+        function = pack_channels(on_grid(function, number, sums, mask), conventions)
     return on_device(declare(flatten(hoist(function), conventions)), conventions)
