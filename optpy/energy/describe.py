@@ -137,7 +137,7 @@ def summary(problem: ir.Problem) -> str:
 def reads(residual: ir.Residual) -> list[str]:
     """The names of the fields, graphs and params in a residual, sorted."""
     roots = with_summands(residual.components)
-    names = {d.name for d in ir.declared_in(roots) if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
+    names = {d.name for d in ir.declared_in(roots) if not (isinstance(d, ir.Field) and d.definition is not None)}
     return sorted(names | {g.name for g in ir.graphs_in(roots)})
 
 

@@ -26,7 +26,7 @@ from optpy.symbolic.number import nearest_float
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BoundData:
     """The data of one solve. Arrays may share memory with the user's: they are read, never written.
 
@@ -209,8 +209,9 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
     known = _names(problem)
     unknown = [k for k in data if k not in known]
     for func in problem.funcs if unknown else ():
-        if func.name in unknown:
-            what = f"{func.name!r} is a Func: it is computed by its formula, and not bound"
+        name = func.name.removeprefix(ir.SAMPLED)
+        if name in unknown:
+            what = f"{name!r} is a Func: it is computed by its formula, and not bound"
             raise DataError(f"{what}; numbers that are given are an op.Array", func.location)
     if unknown:
         lower = {name.lower(): name for name in known}
@@ -278,7 +279,9 @@ def _check_sampled(problem: ir.Problem, sizes: Mapping[ir.Extent, int]) -> None:
     for f in problem.sampled:
         for dim in f.dims:
             if not 1 <= sizes[dim] <= LONGEST_SAMPLED:
-                message = f"{f.name!r} is read by op.Sampled, and the size {dim} is {sizes[dim]}"
+                message = (
+                    f"{f.name.removeprefix(ir.SAMPLED)!r} is read by op.Sampled, and the size {dim} is {sizes[dim]}"
+                )
                 raise DataError(f"{message}: it must be from 1 to {LONGEST_SAMPLED}", f.location)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy import ir
-from optpy.energy.language.expression import Expression
+from optpy.energy.language.expression import Expression, Source
 from optpy.energy.language.graph import Slots, slots_text
 from optpy.energy.language.index import DeclaredIndex, Dim, as_affine, check_name, describe, is_outside, one_or_more
 from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
@@ -71,6 +71,17 @@ class GridArray(Symbol):
             self._check_axis(n, a, dim)
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
         return Expression((f.channels,) if f.channel_axis else (), components, (f, *ir.graphs_of(index)))
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The declarations that reading it mentions."""
+        return (self.field,)
+
+    def index_along(self, axis: int, key: Any) -> Expression:
+        """An index along one axis, checked as where the array is read, as a number."""
+        index = as_affine(key, f"axis {axis} of '{self.name}'")
+        self._check_axis(axis, index, self.field.dims[axis])
+        return Expression((), (ir.index_value(index),), ir.graphs_of([index]))
 
     def _check_axis(self, axis: int, index: Affine, dim: ir.Extent) -> None:
         if is_outside(index, dim):

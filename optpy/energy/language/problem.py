@@ -137,7 +137,7 @@ def _check_reads_unknown(residual: ir.Residual) -> None:
     declared = ir.declared_in(with_summands(residual.components))
     if any(isinstance(d, ir.Field) and d.role is ir.Role.UNKNOWN for d in declared):
         return
-    names = sorted({d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
+    names = sorted({d.name for d in declared if not (isinstance(d, ir.Field) and d.definition is not None)})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in residual.components):
         reads = "it is 0 everywhere"
@@ -254,4 +254,6 @@ def _sizes(roots: Iterable[Expr]) -> list[ir.Extent]:
         found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Extent)]
         if isinstance(v.key, ir.InBounds):
             found.append(v.key.dim)
+        if isinstance(v.key, ir.Plane):
+            found += v.key.field.dims
     return found
