@@ -135,7 +135,7 @@ class _Deriving:
         self._formulas[func] = read_from(memory, moves=False).values
 
     def add_sampled(self, memory: Field) -> None:
-        """What is read at computed places: all of it is stored, and reads no unknown."""
+        """The memory of one that is sampled: all of it is stored, and reads no unknown."""
         values = factor(value_formulas(memory, self._formulas))
         domain = canonical_domain(memory.dims)
         stores = [Assignment(Access(memory, point(domain), c), v) for c, v in enumerate(values)]
