@@ -13,7 +13,7 @@ import optpy as op
 from problems import bundle_fusion, meshes, pictures
 from problems.bundle_fusion import OPTIONS, Scene, drawn, energy, scene
 from problems.depth_frames import Camera, around, rendered
-from problems.poses import matrices
+from problems.poses import matrices, stored
 
 needs_data = pytest.mark.skipif(
     pictures.data_file("optical_flow/tum_pair/1_depth.png") is None, reason="the data folder is not there"
@@ -96,7 +96,7 @@ def test_errors_do_not_depend_on_the_world() -> None:
     assert task.frames.truth is not None
     whole = np.eye(4)
     whole[:3, :3], whole[:3, 3] = Rotation.from_rotvec([0.3, 2, 1]).as_matrix(), [4, 5, 6]
-    moved = bundle_fusion.stored(whole @ task.frames.truth)
+    moved = stored(whole @ task.frames.truth)
     assert max(task.errors(moved)) < 1e-6
     assert max(task.errors(task.data["Pose"])) > 1e-3
 

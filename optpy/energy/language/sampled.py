@@ -150,7 +150,7 @@ class Sampled(Symbol):
 
 
 def _data(array: object, what: str) -> Array | Func:
-    """What is sampled: an array, or a Func, of data.
+    """An array or a Func that is sampled.
 
     Raises:
         EnergyError: it is neither, or depends on unknowns.
