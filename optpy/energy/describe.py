@@ -74,7 +74,8 @@ def _sympy_index(index: Affine) -> Any:
 
     def number(atom: Atom) -> Any:
         if isinstance(atom, TableEntry):
-            return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
+            row = map(_sympy_index, atom.table.index_of(atom.row))
+            return sympy.IndexedBase(atom.table.name, integer=True)[(*row, atom.column)]
         if isinstance(atom, FloorDiv):
             return sympy.floor(_sympy_index(atom.numerator) / atom.denominator)
         return sympy.Symbol(str(atom), integer=True)

@@ -73,7 +73,7 @@ class Problem:
     def dims(self) -> tuple[Extent, ...]:
         """All sizes, bound by the fields and the graphs."""
         axes = [d for f in self.fields for d in f.dims]
-        return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))
+        return tuple(dict.fromkeys([*axes, *(d for g in self.graphs for d in (g.edges, *g.grid))]))
 
 
 def funcs_read(roots: Iterable[Expr]) -> tuple[Field, ...]:

@@ -125,18 +125,13 @@ class GridArray(Symbol):
         dims = ", ".join(d.name for d in self.field.dims)
         pointed = f"({dims})" if len(self.field.dims) > 1 else dims
         columns = len(self.field.dims)
-        if len(table.dims) == 1:
-            edges = table.dims[0].name
-            lines = f'links = op.Graph("links", {edges}, ({pointed},)); (k,) = links[{_letter(table)}]; {self.name}[k]'
-            data = f"of shape ({edges}, {columns}): the numbers in '{table.name}', as a[:, None]"
-        else:
-            source = f"({', '.join(d.name for d in table.dims)})"
-            edges = "E"
-            lines = (
-                f'E = op.dims("E"); e = op.indices(E); links = op.Graph("links", E, ({source}, {pointed})); '
-                f"p, k = links[e]; {self.name}[k], and other arrays at [p]"
-            )
-            data = f"of shape (E, {len(table.dims) + columns}): where '{table.name}' stands, and the numbers in it"
+        edges = [d.name for d in table.dims]
+        counted = edges[0] if len(edges) == 1 else f"({', '.join(edges)})"
+        at = ", ".join(e.lower() for e in edges)
+        lines = f'links = op.Graph("links", {counted}, ({pointed},)); (k,) = links[{at}]; {self.name}[k]'
+        data = (
+            f"of shape ({', '.join(edges)}, {columns}): the numbers in '{table.name}', as a[{':, ' * len(edges)}None]"
+        )
         return EnergyError(
             f"{what}: a lookup through an array is a graph. Use a Graph: {lines}. Its data is an integer array {data}",
             Location.of_caller(),
