@@ -70,7 +70,7 @@ class Hypergraph:
 
     name: str
     edges: Extent
-    """How many there are; of those that several dims count, the product of these."""
+    """Their number; where several dims count them, the product of these."""
     slots: tuple[tuple[Extent, ...], ...]
     location: Location | None = field(default=None, compare=False)
     grid: tuple[Extent, ...] = ()

@@ -98,7 +98,7 @@ def test_wrong_edges_are_named() -> None:
 @pytest.mark.parametrize("scatter", [False, True])
 def test_a_gpu_follows_them(emulated: EmulatedDevice, scatter: bool) -> None:
     energy, data = ENERGIES["nearest"]()
-    schedule = op.Schedule(residuals={"pull": "scatter"}) if scatter else "auto"
+    schedule = op.Schedule(residuals={"pull": "scatter"} if scatter else {})
     solver = op.compile(energy, "cuda", np.float64, schedule=schedule)
     check_everything(energy, data(np.random.default_rng(1), 5), solver=solver)
 

@@ -310,10 +310,6 @@ _WHOLE = ("uint8", "int32")
 """Dtypes of arrays that may hold indices."""
 
 
-def _letter(field: ir.Field) -> str:
-    return field.dims[0].name.lower()
-
-
 def _displacement(field: ir.Field, stored: Expression) -> Expression:
     """The displacement of an element of a manifold from its stored value: 0 if it is data."""
     tangent = ir.tangent(field)
