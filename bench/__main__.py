@@ -35,7 +35,6 @@ CASES = (
     "intrinsic_images",
     "volumetric_deformation",
     "shape_and_shading",
-    "bundle_fusion",
 )
 PARTS = ("throughput", "compile", "race")
 

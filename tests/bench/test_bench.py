@@ -73,7 +73,6 @@ def some_case(request: pytest.FixtureRequest) -> Case:
         ("intrinsic_images", 4, 16 + 16 + 12 + 12, 8 * 16 + 16 + 12 + 12),
         ("volumetric_deformation", 4, 24 + 24 + 12 + 12 + 1 + 24, 8 * 24 + 24 + 12 + 12 + 1 + 24),
         ("shape_and_shading", 4, 4 + 4 + 4 + 4 + 1 + 1 + 4, 8 * 4 + 4 + 4 + 4 + 1 + 1 + 4),
-        ("bundle_fusion", 4, 4 + 24, 4 + 24),
         ("sparse_warping", 4, 12 + 12 + 4 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 1 + 12),
     ],
 )
