@@ -29,6 +29,7 @@ from optpy.ir.decisions import (
 from optpy.ir.fields import (
     DTYPES,
     REAL,
+    SAMPLED,
     Definition,
     Field,
     FieldChannel,
@@ -36,6 +37,7 @@ from optpy.ir.fields import (
     Role,
     Vector,
     VectorKind,
+    sampled,
     tangent,
 )
 from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
@@ -86,6 +88,7 @@ __all__ = [
     "LATE",
     "NORMAL",
     "REAL",
+    "SAMPLED",
     "VECTOR_UPDATES",
     "Access",
     "Assignment",
@@ -161,6 +164,7 @@ __all__ = [
     "is_unknown",
     "loop_variable",
     "point",
+    "sampled",
     "slabs",
     "slot_read",
     "tangent",

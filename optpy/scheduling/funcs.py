@@ -22,6 +22,7 @@ from optpy.energy.derive.views import MultiIndex
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import (
     ALL,
+    SAMPLED,
     Access,
     Field,
     FuncSchedule,
@@ -69,6 +70,8 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     linearised: dict[Field, LinearisedResidual] = {}
     moving: set[Field] = set()
     for func in problem.funcs:
+        if func.is_sampled:
+            continue
         if func.is_sum:
             linearised[func] = read_from(derived_sum(func, linearised).memory, depends_on_unknowns(func, moving))
         else:
@@ -79,7 +82,7 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     stored: list[Field] = []
     found: dict[str, FuncSchedule] = {}
     for func in reversed(problem.funcs):
-        if func.is_sum:
+        if func.is_sum or func.is_sampled:
             stored.append(func)
             continue
         decided = decided_by(given.funcs, FuncSchedule(func.name))
@@ -94,9 +97,15 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
             continue
         own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
-    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
-    check_names(given.funcs, list(found), given, sums)
+    check_names(given.funcs, list(found), given, _always_stored(problem))
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
+
+
+def _always_stored(problem: Problem) -> dict[str, str]:
+    """The intermediates of which nothing can be decided, by name, and why not."""
+    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
+    sampled = [f.name.removeprefix(SAMPLED) for f in problem.funcs if f.is_sampled]
+    return {**sums, **dict.fromkeys(sampled, "op.Sampled reads it, so that it is always stored")}
 
 
 def _where_found(func: Field, problem: Problem) -> str:

@@ -17,7 +17,7 @@ from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import Value, evaluate
 from optpy.symbolic.inversion import Divides
@@ -101,6 +101,11 @@ class LoopInterpreter(Interpreter):
                 return self._bound.sizes[atom]
             case FloorDiv():
                 return self._integer(atom.numerator) // atom.denominator
+            case RowNumber():
+                counts = [self._bound.sizes[d] for d in atom.table.counted]
+                at = [self._integer(a) for a in atom.index]
+                inside = all(0 <= i < n for i, n in zip(at, counts, strict=True))
+                return int(np.ravel_multi_index(at, counts)) if inside else -1
             case TableEntry():
                 return self._entries[atom]
             case loops.Pitch():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Plane, Scalar, loops
-from optpy.symbolic.affine import Affine, FloorDiv
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber
 from optpy.symbolic.inversion import Divides
 
 
@@ -136,6 +136,10 @@ class _Uses:
                         self.found[atom] = None
                     elif isinstance(atom, FloorDiv):
                         self._integer(atom.numerator)
+                    elif isinstance(atom, RowNumber):
+                        self._sizes(atom.table.counted)
+                        for along in atom.index:
+                            self._integer(along)
             case loops.Flat():
                 for part in (*value.index, *value.extents):
                     self._integer(part)

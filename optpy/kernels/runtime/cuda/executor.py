@@ -20,7 +20,7 @@ from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
 from optpy.kernels.runtime.cuda.tiles import tiles
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import header_constant
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 
 THREADS = header_constant("kernels/cuda/prelude.cuh", "OPTPY_THREADS")
 """Of every block."""
@@ -373,6 +373,9 @@ def _reach(affine: Affine, sizes: Mapping[Extent, int]) -> int:
         elif isinstance(atom, TableEntry):
             largest = sizes[entry_dim(atom)]
             inner = max(inner, _reach(atom.row, sizes))
+        elif isinstance(atom, RowNumber):
+            largest = sizes[atom.table.edges]
+            inner = max(inner, *(_reach(a, sizes) for a in atom.index))
         else:
             assert isinstance(atom, LoopVariable | Extent)
             largest = (atom.dim if isinstance(atom, LoopVariable) else atom).at(sizes)
