@@ -104,6 +104,16 @@ class Backend(Protocol):
     def timing(self) -> CompileTiming:
         """Seconds that this precision has taken to derive and to compile so far, and whether the cache had it."""
 
+    def prepare(self, damped: bool | None) -> None:
+        """Compile what solves begin with, as far as it is not.
+
+        Args:
+            damped: whether their steps are damped; None: not known.
+
+        Raises:
+            CompileError
+        """
+
     def current(self) -> AbstractContextManager[None]:
         """Within it, the device is the current one of the thread, as all work on a problem needs it."""
 
@@ -117,7 +127,7 @@ class CpuBackend:
     """C for the processor.
 
     Attributes:
-        library: the program, compiled.
+        library: the program, compiled as it is needed.
         derive_seconds: the time to derive the program, or to find it in the cache.
         listed: gives the program with its stages, and derives it if it was in the cache.
         scheduled: gives its schedule, likewise.
@@ -149,6 +159,9 @@ class CpuBackend:
     @property
     def timing(self) -> CompileTiming:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
+
+    def prepare(self, damped: bool | None) -> None:
+        self.library.need(self.program.begun_with(damped))
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -189,6 +202,9 @@ class CudaBackend:
     @property
     def timing(self) -> CompileTiming:
         return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
+
+    def prepare(self, damped: bool | None) -> None:
+        """Nothing: a linear solve is compiled with its preconditioner, all else has been."""
 
     def current(self) -> AbstractContextManager[None]:
         return self.library.device.current()

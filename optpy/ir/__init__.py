@@ -38,7 +38,7 @@ from optpy.ir.fields import (
     VectorKind,
     tangent,
 )
-from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
+from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
     Hoisted,
@@ -83,7 +83,6 @@ from optpy.ir.spaces import (
 __all__ = [
     "ALL",
     "DTYPES",
-    "LATE",
     "NORMAL",
     "REAL",
     "VECTOR_UPDATES",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import final
 
 from optpy.kernels.toolchain.compiler_process import run_compiler, run_compilers
+from optpy.kernels.toolchain.sections import section_flags
 
 _COMMON_FLAGS = (
     "-std=c11",
@@ -85,7 +86,7 @@ class Recipe:
         source: Path,
         library: Path,
         *,
-        parts: Sequence[range] = (),
+        parts: Sequence[Sequence[int]] = (),
         werror: bool = False,
         seconds: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -102,7 +103,7 @@ class Recipe:
         if not parts and not self.linker:
             return run_compiler(self.whole(source.name, library.name, werror=werror), root, folder, seconds)
         flags = [*self.command, *compile_flags(werror=werror), *self.flags, "-c", source.name]
-        taken = [[f"-DOPTPY_FIRST={p.start}", f"-DOPTPY_END={p.stop}"] for p in parts] or [[]]
+        taken = [section_flags(part) for part in parts] or [[]]
         objects = [f"{source.stem}{n}.o" for n in range(len(taken))]
         commands = [[*flags, *sections, "-o", made] for sections, made in zip(taken, objects, strict=True)]
         try:
