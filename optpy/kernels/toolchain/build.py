@@ -57,7 +57,12 @@ _LINKER_FLAGS = (
 )  # fmt: skip
 # Strength reduction of loops takes a sixth of the time of a compilation, and kernels, whose addresses are sums already,
 # are no faster by it (python -m bench --parts compile throughput).
-_ZIG_FLAGS = ("-mllvm", "-disable-lsr")
+_LESS_REDUCTION = ("-mllvm", "-disable-lsr")
+# The allocator of registers looks where it is best to split a value's life, in time that grows as the square of a
+# function's length: seven of the ten seconds of a cost of a thousand reads. The code of kernels of usual length is the
+# same with this budget, bit for bit (python -m bench.compile_growth products_of_pairs).
+_BOUNDED_SPLITTING = ("-mllvm", "-grow-region-complexity-budget=300")
+_ZIG_FLAGS = (*_LESS_REDUCTION, *_BOUNDED_SPLITTING)
 _LIBC = re.compile(r"(libc|libm|libpthread|ld-linux[\w-]*|ld-musl[\w-]*)(-[\d.]+)?\.so[.\d]*")
 
 
