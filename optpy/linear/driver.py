@@ -79,6 +79,8 @@ class LinearSolver:
             records += self._heavier
         for record in records:
             self._compile(record, damped)
+        if ahead and not damped and not self._loop.compiles_late:
+            self._compile(self._choice.record, True)  # the test of an ending may damp a little
 
     def _compile(self, record: Record, damped: bool) -> None:
         if (record, damped) not in self._compiled:

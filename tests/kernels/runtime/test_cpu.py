@@ -130,6 +130,14 @@ def test_what_a_step_may_need_is_compiled_before_a_session_or_a_solve_with_a_tim
     assert [Group.SMOOTH_SMOOTHED in groups for groups in compiled] == [False, True]
 
 
+def test_a_session_of_gauss_newton_has_both_products(compiled: list[set[Group]]) -> None:
+    solver, data = solver_and_data()
+    solver.start(data, method="gn", preconditioner="jacobi")
+    assert [groups & {Group.PRODUCT, Group.PRODUCT_DAMPED} for groups in compiled] == [
+        {Group.PRODUCT}, {Group.PRODUCT_DAMPED},
+    ]  # fmt: skip
+
+
 def test_the_damped_product_without_damping_is_the_other_one() -> None:
     energy = another()
     problem = bound_problem(op.compile(energy, "cpu", np.float64), values_of(energy, (9, 11)))
