@@ -64,7 +64,7 @@ def measure(case: Case, size: int, dtype: str, *, matrix: bool = False) -> Itera
             problem.set_preconditioner(name)
         except OptionError:  # it does not apply
             continue
-        problem.prepare(damped=case.method == "lm")
+        problem.prepare(case.method == "lm", ahead=True)
         problem.linearise()
         problem.damp(Damping(radius, used.min_lm_diagonal, used.max_lm_diagonal, used.jacobi_scaling))
         few, many = (_seconds(problem, LinearLimits(n))[0] for n in (_FEW, _MANY))

@@ -106,6 +106,16 @@ class Backend(Protocol):
     def timing(self) -> CompileTiming:
         """Seconds that this precision has taken to derive and to compile so far, and whether the cache had it."""
 
+    def prepare(self, damped: bool | None) -> None:
+        """Compile what solves begin with, as far as it is not.
+
+        Args:
+            damped: whether their steps are damped; None: not known.
+
+        Raises:
+            CompileError
+        """
+
     def measured(self, seconds: float) -> Backend:
         """The same, whose schedule has taken so long to find."""
 
@@ -122,7 +132,7 @@ class CpuBackend:
     """C for the processor.
 
     Attributes:
-        library: the program, compiled.
+        library: the program, compiled as it is needed.
         derive_seconds: the time to derive the program, or to find it in the cache.
         listed: gives the program with its stages, and derives it if it was in the cache.
         scheduled: gives its schedule, likewise.
@@ -159,6 +169,9 @@ class CpuBackend:
 
     def measured(self, seconds: float) -> Backend:
         return replace(self, measure_seconds=seconds)
+
+    def prepare(self, damped: bool | None) -> None:
+        self.library.need(self.program.begun_with(damped))
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -203,6 +216,9 @@ class CudaBackend:
 
     def measured(self, seconds: float) -> Backend:
         return replace(self, measure_seconds=seconds)
+
+    def prepare(self, damped: bool | None) -> None:
+        """Nothing: a linear solve is compiled with its preconditioner, all else has been."""
 
     def current(self) -> AbstractContextManager[None]:
         return self.library.device.current()

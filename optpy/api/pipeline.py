@@ -25,7 +25,6 @@ from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
-from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.funcs import schedule_funcs, with_found_funcs
 from optpy.scheduling.given import Given, as_schedule
 from optpy.scheduling.schedule import schedule_linearised, schedule_routines
@@ -109,7 +108,9 @@ def whole_schedule(problem: Problem, dtype: str, target: Target, given: Given = 
 
 
 def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBackend:
-    """Compile an energy for the CPU, or find all of it in the cache; the arguments are those of ``compile_problem``.
+    """Print an energy for the CPU, or find its program in the cache; its kernels are compiled as they are needed.
+
+    The arguments are those of ``compile_problem``.
 
     Raises:
         EnergyError, CompileError
@@ -120,7 +121,6 @@ def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBacken
     program = kept_program(problem, dtype, given, lambda: derived().listing.program)
     seconds = time.perf_counter() - started
     library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
-    compile_with_energy(library)
     return CpuBackend(library, seconds, lambda: derived().listing, lambda: derived().schedule)
 
 

@@ -40,7 +40,7 @@ from optpy.ir.fields import (
     sampled,
     tangent,
 )
-from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
+from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
     Hoisted,
@@ -85,7 +85,6 @@ from optpy.ir.spaces import (
 __all__ = [
     "ALL",
     "DTYPES",
-    "LATE",
     "NORMAL",
     "REAL",
     "SAMPLED",

@@ -6,11 +6,6 @@ from optpy.ir import loops
 from optpy.kernels.codegen.statements import StatementPrinter, indent, uses
 
 
-def kernel_declaration(name: str) -> str:
-    """The C declarator of a function that visits the segments [first, last)."""
-    return f"void {name}(const Context *c, const double *scalar, int64_t first, int64_t last)"
-
-
 class CPrinter(StatementPrinter):
     """Prints the functions of the CPU."""
 
@@ -18,7 +13,8 @@ class CPrinter(StatementPrinter):
         """A function that visits the segments [first, last)."""
         linkage = "static __attribute__((noinline))" if f.noinline else "OPTPY_KERNEL"
         unused = indent(uses("scalar", "first", "last"))
-        return "\n".join([f"{linkage} {kernel_declaration(f.name)} {{", *self.block(f.body, 1), *unused, "}"])
+        declared = f"{linkage} void {f.name}(const Context *c, const double *scalar, int64_t first, int64_t last)"
+        return "\n".join([f"{declared} {{", *self.block(f.body, 1), *unused, "}"])
 
     def statement(self, s: loops.Statement) -> list[str]:
         """The lines of a statement."""
