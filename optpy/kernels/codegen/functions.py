@@ -8,6 +8,7 @@ from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
+from optpy.kernels.codegen.passes.fetch_ahead import fetch_ahead
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
@@ -32,7 +33,7 @@ def cpu_functions(
         reduction: number of its first reduction.
     """
     function = follow_edges(look_up(guard_reads(build_loops(kernel)), conventions.symbols))
-    functions = over_segments(function, segments, reduction)
+    functions = [fetch_ahead(f, conventions) for f in over_segments(function, segments, reduction)]
     summed = (sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
     computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in summed)
     return tuple(declare(flatten(f, conventions)) for f in computed)
