@@ -70,14 +70,13 @@ def test_rows_are_added_up_by_a_pass_and_their_sums_at_the_point() -> None:
     whole = next(r for r in routines_of(SHARED).groups[ir.Group.PRODUCT] if not r.domain)
     (found,) = splits([whole])
     assert found.routine == whole.name
-    *passes, rest = split_sums(whole)
-    assert len(passes) == len(whole.locals)
-    for before, x in zip(passes, whole.locals, strict=True):
-        assert (before.domain, before.prepares) == (x.loops[:1], True)
-        assert before.locals[0].loops == x.loops[1:]
-        assert {s.target for s in before.assignments} <= set(rest.accesses())
-    assert [len(x.loops) for x in rest.locals] == [1] * len(passes)
-    for routine in (*passes, rest):
+    rows, rest = split_sums(whole)
+    assert rows.prepares
+    assert [str(i.dim) for i in rows.domain] == ["H"]
+    assert [x.loops for x in rows.locals] == [x.loops[1:] for x in whole.locals]
+    assert {s.target for s in rows.assignments} <= set(rest.accesses())
+    assert [x.loops for x in rest.locals] == [rows.domain]
+    for routine in (rows, rest):
         ir.verify(routine)
 
 

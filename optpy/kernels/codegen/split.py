@@ -6,12 +6,14 @@ Sums that are stored are read like any other field.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from optpy.ir import (
     REAL,
     Access,
     Assignment,
+    Domain,
     Field,
     Incidence,
     LocalName,
@@ -43,33 +45,34 @@ def split_rows(routine: Routine) -> list[Routine]:
 
     So the order in which numbers are added is that of rows, whatever the number of threads.
     """
+    taken = [x for x in routine.locals if is_over_rows(x)]
     passes: list[Routine] = []
-    left: list[LocalSum] = []
-    for x in routine.locals:
-        row, *loops = x.loops
-        if not is_over_rows(x):
-            left.append(x)
-            continue
+    added: list[LocalSum] = []
+    for row in dict.fromkeys(x.loops[0] for x in taken):
         assert isinstance(row, LoopVariable)
-        n, size = len(passes), len(x.names)
-        # One for all routines: each reads only what its own pass has just stored.
-        memory = Field(f"rows.{n}.{size}.{row.dim}", (row.dim,), size, REAL, Role.VECTOR)
-        places = [Access(memory, point((row,)), k) for k in range(size)]
-        stores = tuple(Assignment(p, var(LocalName(name))) for p, name in zip(places, x.names, strict=True))
-        of_row = replace(x, loops=tuple(loops))
-        passes.append(Routine(f"{routine.name}_rows{n}", (row,), stores, locals=(of_row,), prepares=True))
-        left.append(LocalSum(x.names, (row,), ONE, tuple(map(var, places))))
-    return [*passes, replace(routine, locals=tuple(left))]
+        sums = tuple(replace(x, loops=x.loops[1:]) for x in taken if x.loops[0] == row)
+        names = tuple(name for x in sums for name in x.names)
+        places = _places("rows", (row,), names)
+        stores = tuple(Assignment(place, var(LocalName(name))) for name, place in places.items())
+        passes.append(Routine(f"{routine.name}_rows{len(passes)}", (row,), stores, locals=sums, prepares=True))
+        added.append(LocalSum(names, (row,), ONE, tuple(map(var, places.values()))))
+    left = tuple(x for x in routine.locals if x not in taken)
+    return [*passes, replace(routine, locals=(*left, *added))]
+
+
+def _places(kind: str, domain: Domain, names: Sequence[str]) -> dict[str, Access]:
+    """The memory of sums at the points of a grid: one for all routines, as each reads only what its own pass has just
+    stored."""
+    dims = tuple(i.dim for i in domain)
+    memory = Field(f"{kind}.{len(names)}.{'.'.join(map(str, dims))}", dims, len(names), REAL, Role.VECTOR)
+    return {name: Access(memory, point(domain), n) for n, name in enumerate(names)}
 
 
 def split_edges(routine: Routine) -> list[Routine]:
     """The pass with the sums over edges of a routine, and the routine without them."""
     sums = [x for x in routine.locals if any(isinstance(k, Incidence) for k in x.loops)]
     names = [name for x in sums for name in x.names]
-    # One for all routines on this grid: each reads only what its own pass has just stored.
-    dims = tuple(i.dim for i in routine.domain)
-    memory = Field(f"edges.{len(names)}.{'.'.join(map(str, dims))}", dims, len(names), REAL, Role.VECTOR)
-    places = {name: Access(memory, point(routine.domain), n) for n, name in enumerate(names)}
+    places = _places("edges", routine.domain, names)
     stores = tuple(Assignment(place, var(LocalName(name))) for name, place in places.items())
     before = Routine(f"{routine.name}_edges", routine.domain, stores, locals=tuple(sums), prepares=True)
     rest = replace(routine, locals=tuple(x for x in routine.locals if x not in sums))
