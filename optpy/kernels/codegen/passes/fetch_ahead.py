@@ -25,12 +25,13 @@ _AHEAD, _END = loops.Variable("ahead"), loops.Variable("ahead_end")
 def fetch_ahead(function: loops.Function, conventions: Conventions) -> loops.Function:
     """Let the function that visits borders, the first to come to a row, fetch what a later row reads and stores.
 
-    Of each array that is the row that stands farthest on: those before it have been read already.
+    Of each array that is the row that stands farthest on: those before it have been read already. Images, whose rows are
+    long, are left alone: image_warping is no faster by it.
     """
 
     def rule(s: loops.Statement) -> loops.Block:
         match s:
-            case loops.Segments(body=(loops.Unravel() as row, *rest)):
+            case loops.Segments(body=(loops.Unravel() as row, *rest)) if len(row.domain) > 1:
                 ends = [x.variable for x in loops.walk(s.body) if isinstance(x, loops.Loop) and x.kind == "narrow"]
                 if ends and isinstance(ends[0], LoopVariable):
                     fetches = _fetches(s.body, (*row.domain, ends[0]), conventions)
