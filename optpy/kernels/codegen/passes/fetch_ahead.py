@@ -25,8 +25,8 @@ _AHEAD, _END = loops.Variable("ahead"), loops.Variable("ahead_end")
 def fetch_ahead(function: loops.Function, conventions: Conventions) -> loops.Function:
     """Let the function that visits borders, the first to come to a row, fetch what a later row reads and stores.
 
-    Of each array that is the row that stands farthest on: those before it have been read already. Images, whose rows are
-    long, are left alone: image_warping is no faster by it.
+    Of each array that is the row that stands farthest on: those before it have been read already. Images, whose rows
+    are long, are left alone: image_warping is no faster by it.
     """
 
     def rule(s: loops.Statement) -> loops.Block:
