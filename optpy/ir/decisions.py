@@ -236,7 +236,7 @@ class ValueSchedule(Decision):
 @final
 @dataclass(frozen=True, slots=True)
 class Split(Decision):
-    """A routine over a grid that has sums over edges.
+    """A routine over a grid that has sums over edges, or over one point that has sums over whole grids.
 
     Attributes:
         routine: its name.

@@ -68,7 +68,8 @@ class Schedule:
             a GPU an edge may "scatter", with or without "J": it adds to its vertices by atomic additions.
         normal: J^T J as coarser "levels" of its grid, an assembled "matrix", or no more than its "products".
         values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".
-        splits: of routines with sums over edges on a grid: the sums "apart" in a pass of their own, or "together".
+        splits: of routines with sums over edges on a grid, or over a grid at one point: the sums "apart" in a pass of
+            their own, or "together".
         layouts: of the grids of dims, as ``("H", "W")``: channels "planar" or "interleaved"; on a GPU also
             "interleaved, padded".
         orders: of stored fields: the position of each channel.

@@ -25,6 +25,7 @@ from optpy.ir import (
     Uncoupled,
 )
 from optpy.kernels.codegen.scheduled import apply_schedule
+from optpy.kernels.codegen.split import is_over_rows
 from optpy.kernels.codegen.symbol_table import gathered_grids
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
@@ -178,10 +179,11 @@ def _orders(
 
 
 def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
-    """The routines over grids of two or three dims that have sums over edges, other ones at each point of a row.
+    """The routines over grids of two or three dims that have sums over edges, other ones at each point of a row; and
+    those over one point that have sums over whole grids.
 
     A loop over the edges at a point, of which most pixels have none, would keep the whole loop over the pixels from
-    being vectorised.
+    being vectorised. One point is the work of one thread.
     """
     found = []
     for r in routines:
@@ -190,4 +192,6 @@ def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
             grid = ", ".join(str(i.dim) for i in r.domain)
             reason = f"loops over edges would keep the loop over ({grid}) from vector code"
             found.append(Split(r.name, reason=reason))
+        elif not r.domain and any(map(is_over_rows, r.locals)):
+            found.append(Split(r.name, reason="sums over whole grids at one point are the work of one thread"))
     return tuple(found)

@@ -54,6 +54,10 @@ class LoopInterpreter(Interpreter):
             self._names, self._partial = {f"sum[{k}]": 0.0 for k in range(99)}, {}
             functions = {f.name: f for f in self._program.loops[n]}
             self._functions = functions
+            if isinstance(self._program, ProgramListing):
+                lists = list(self._program.symbols.lists)
+                segments = lists[self._program.program.numbers.lists[n]]
+                self._names |= {"first": 0, "last": len([*self._segments(segments.dims, segments.solved_only)])}
             self._block(self._program.loops[n][-1].body)
             for name, maximum, value in self._sums(n):
                 totals[name] = max(totals.get(name, 0.0), value) if maximum else totals.get(name, 0.0) + value
@@ -92,8 +96,9 @@ class LoopInterpreter(Interpreter):
                 return min(pair) if value.which == "min" else max(pair)
             case loops.Select():
                 return self._integer(value.then if self._all(value.conditions) else value.otherwise)
-            case loops.VectorStart():
-                return value.margin
+            case loops.WholeVectors():
+                place = self._integer(value.place) + (value.which == "up")
+                return place // 2 * 2  # vectors of two numbers: small grids have an interior, too
 
     def _atom(self, atom: Any) -> int:
         match atom:
@@ -181,7 +186,10 @@ class LoopInterpreter(Interpreter):
         names = self._names
         match s:
             case loops.FunctionCall():
-                self._block(self._functions[s.name].body)
+                whole = {name: names[name] for name in ("first", "last")}
+                part = {"first": names[str(s.first)], "last": names[str(s.last)]}
+                self._step(part, self._functions[s.name].body)
+                self._names |= whole
             case loops.Let():
                 names[s.name] = self._integer(s.value)
             case loops.LetNumber():
@@ -213,7 +221,7 @@ class LoopInterpreter(Interpreter):
             case loops.Partial():
                 before = self._partial.get(s.number, 0.0)
                 self._partial[s.number] = max(before, names[s.name]) if s.maximum else before + names[s.name]
-            case loops.Declare() | loops.OverLanes():
+            case loops.Declare() | loops.Fetch() | loops.OverLanes():
                 pass
             case loops.Skip():
                 if not self._condition(s.flag):
@@ -285,7 +293,7 @@ class LoopInterpreter(Interpreter):
             case loops.Segments():
                 dims = list(self._program.symbols.lists)[s.number].dims
                 only = list(self._program.symbols.lists)[s.number].solved_only
-                for row, begin, end in self._segments(dims, only):
+                for row, begin, end in [*self._segments(dims, only)][names["first"] : names["last"]]:
                     self._step(dict(row=row, begin=begin, end=end), s.body)
             case loops.Tiles() | loops.ThreadGroups() | loops.GridStride():
                 domain = (

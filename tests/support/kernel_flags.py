@@ -23,6 +23,9 @@ from optpy.kernels.toolchain.toolchain import find_toolchain
 from optpy.linear.assembled import native as solvers
 from optpy.linear.multigrid import native as multigrid
 
+SHORT_VECTORS = "-DOPTPY_WIDTH=2"
+"""Interiors are whole vectors: with short ones, small grids have an interior, too."""
+
 Flags = Callable[[], tuple[str, ...]]
 
 _KEPT: dict[Flags, WeakKeyDictionary[Energy, plan.CompiledCode]] = {}
@@ -38,12 +41,15 @@ _PATCHING = threading.Lock()
 def quick() -> tuple[str, ...]:
     """Nothing is optimised: kernels compute the same, and are compiled in a tenth of the time."""
     by_zig = Path(find_toolchain(open_cache().root).command[0]).name == "zig"
-    return ("-Xclang", "-O0") if by_zig else ("-O0",)  # -O0 for zig itself would have it build another runtime
+    return (
+        SHORT_VECTORS,
+        *(("-Xclang", "-O0") if by_zig else ("-O0",)),
+    )  # -O0 for zig itself would have it build another runtime
 
 
 def checked() -> tuple[str, ...]:
     """What C leaves undefined ends the process."""
-    return ("-O1", "-fsanitize=undefined", "-fsanitize-trap=all")
+    return (SHORT_VECTORS, "-O1", "-fsanitize=undefined", "-fsanitize-trap=all")
 
 
 @contextmanager

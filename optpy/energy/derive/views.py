@@ -66,7 +66,8 @@ class View:
 @final
 @dataclass(slots=True)
 class LoopNames:
-    """Names for the loops of one gather. Views that look along the same edges share their loops."""
+    """Names for the loops of one gather. Views that look along the same edges share their loops, views from one point
+    those over the same rows."""
 
     count: int = 0
     shared: dict[Hashable, tuple[SumLoop, ...]] = field(default_factory=dict)
@@ -157,6 +158,8 @@ def _view(
     dims = [dim for _, dim in ranges.values()]
     if edges is None and not any(isinstance(f, Quotient | Remainder) for f in ranges):
         loops = _loops(names.next(), None, dims)
+        if not index and loops:  # all that is added up at one point is met in the same rows
+            loops = (*names.shared.setdefault(("rows", dims[0]), loops[:1]), *loops[1:])
     else:
         # Names follow from what stands before the loops: what two of them add up under other conditions stays apart.
         loops = _loops("any", edges, dims)

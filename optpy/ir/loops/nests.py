@@ -13,6 +13,7 @@ from optpy.ir.loops.statements import (
     Alloc,
     Declare,
     Evaluate,
+    Fetch,
     FunctionCall,
     Let,
     LetFlag,
@@ -213,6 +214,7 @@ Statement = (
     | Accumulate
     | Accumulator
     | Alloc
+    | Fetch
     | FunctionCall
     | Declare
     | Evaluate

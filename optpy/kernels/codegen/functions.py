@@ -8,6 +8,7 @@ from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
+from optpy.kernels.codegen.passes.fetch_ahead import fetch_ahead
 from optpy.kernels.codegen.passes.flatten import flatten
 from optpy.kernels.codegen.passes.follow_edges import follow_edges
 from optpy.kernels.codegen.passes.guard_reads import guard_reads
@@ -34,9 +35,10 @@ def cpu_functions(
     function = guard_reads(build_loops(kernel))
     if conventions.symbols.tables:
         function = follow_edges(look_up(function, conventions.symbols))
-    functions = over_segments(function, segments, reduction)
+    functions = tuple(fetch_ahead(f, conventions) for f in over_segments(function, segments, reduction))
     if kernel.border.locals:
-        functions = tuple(sum_serially(sum_in_strips(f)) for f in functions)
-    limited = map(limit_loops, functions)
-    computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in limited)
+        functions = tuple(sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
+    else:
+        functions = tuple(map(limit_loops, functions))
+    computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in functions)
     return tuple(declare(flatten(f, conventions)) for f in computed)

@@ -20,7 +20,9 @@ class CPrinter(StatementPrinter):
         """The lines of a statement."""
         match s:
             case loops.FunctionCall():
-                return [f"{s.name}(c, scalar, first, last);"]
+                return [f"{s.name}(c, scalar, {s.first}, {s.last});"]
+            case loops.Fetch():
+                return [self._fetch(s)]
             case loops.Segments():
                 return [
                     f"const Segment *segments = c->segments[{s.number}];",
@@ -33,6 +35,12 @@ class CPrinter(StatementPrinter):
             case loops.Partial():
                 return [self._partial(s)]
         return super().statement(s)
+
+    def _fetch(self, s: loops.Fetch) -> str:
+        array, address = s.operand.access, s.operand.address
+        assert address is not None
+        place = f"{self._spell.array(array.field, array.channel)}, {self._spell.integer(address)}"
+        return f"OPTPY_FETCH({place}, {int(s.stored)});"
 
     def _partial(self, s: loops.Partial) -> str:
         partial = f"c->partial[{s.number}][at]"

@@ -150,7 +150,7 @@ def _head(dialect: Dialect) -> str:
             native_header("kernels/c/prelude.h"),
             native_header("kernels/c/vecmath.h"),
             kernel_header(),
-            f"#define OPTPY_WIDTH {dialect.lanes}",
+            f"#ifndef OPTPY_WIDTH\n#define OPTPY_WIDTH {dialect.lanes}\n#endif",
             native_header("kernels/c/loops.h"),
         ]
     )

@@ -1,4 +1,4 @@
-"""A schedule applied to routines: values stored, sums over edges split off, channels in order."""
+"""A schedule applied to routines: values stored, sums split off, channels in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from optpy.ir import Group, Routine, Schedule, StoredValue
 from optpy.kernels.codegen.channel_order import order_channels
-from optpy.kernels.codegen.split import split_edges
+from optpy.kernels.codegen.split import split_sums
 from optpy.kernels.codegen.store import store_values
 
 
@@ -25,7 +25,7 @@ def apply_schedule(
     """
     split = {s.routine for s in schedule.splits if s.apart}
     found = {
-        name: [part for r in routines for part in (split_edges(r) if r.name in split else [r])]
+        name: [part for r in routines for part in (split_sums(r) if r.name in split else [r])]
         for name, routines in store_values(groups, stored).items()
     }
     if schedule.orders:

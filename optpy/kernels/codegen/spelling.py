@@ -71,8 +71,8 @@ class Spelling:
             case loops.Select():
                 then, otherwise = self.integer(value.then), self.integer(value.otherwise)
                 return f"{self.all_of(value.conditions)} ? {then} : {otherwise}"
-            case loops.VectorStart():
-                return f"optpy_whole_vectors({value.margin}, {self._affine(value.length)})"
+            case loops.WholeVectors():
+                return f"optpy_vectors_{value.which}({self._affine(value.place)})"
 
     def _affine(self, a: Affine) -> str:
         text = ""

@@ -82,7 +82,7 @@ class _Uses:
             case loops.Store():
                 self._operand(s.operand)
                 self._conditions(s.guards)
-            case loops.LetSum() | loops.PackLoad() | loops.PackStore() | loops.PackAdd():
+            case loops.LetSum() | loops.Fetch() | loops.PackLoad() | loops.PackStore() | loops.PackAdd():
                 self._operand(s.operand)
                 self._conditions(s.guards if isinstance(s, loops.PackLoad | loops.PackAdd) else ())
             case loops.RunLoad() | loops.RunStore():
@@ -155,8 +155,8 @@ class _Uses:
                 self._conditions(value.conditions)
                 self._integer(value.then)
                 self._integer(value.otherwise)
-            case loops.VectorStart():
-                self._integer(value.length)
+            case loops.WholeVectors():
+                self._integer(value.place)
 
     def _conditions(self, conditions: Iterable[loops.Condition]) -> None:
         for c in conditions:
