@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from optpy.ir import loops
 from optpy.kernels.codegen.arithmetic import arithmetic
+from optpy.kernels.codegen.branch import has_parts
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.passes.branch import branch_in_strips
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
@@ -33,6 +35,8 @@ def cpu_functions(
     """
     function = follow_edges(look_up(guard_reads(build_loops(kernel)), conventions.symbols))
     functions = over_segments(function, segments, reduction)
+    if has_parts(kernel.border):
+        functions = tuple(branch_in_strips(f, conventions.dialect) for f in functions)
     summed = (sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
     computed = (in_stages(hoist(arithmetic(f, conventions.dialect)), conventions.dialect) for f in summed)
     return tuple(declare(flatten(f, conventions)) for f in computed)

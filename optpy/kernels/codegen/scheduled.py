@@ -1,10 +1,12 @@
-"""A schedule applied to routines: values stored, sums over edges split off, channels in order."""
+"""A schedule applied to routines: values stored, sums over edges split off, work under conditions apart, channels in
+order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from optpy.ir import Group, Routine, Schedule, StoredValue
+from optpy.kernels.codegen.branch import branch_conditions
 from optpy.kernels.codegen.channel_order import order_channels
 from optpy.kernels.codegen.split import split_edges
 from optpy.kernels.codegen.store import store_values
@@ -17,16 +19,17 @@ def apply_schedule(
 
     Args:
         groups: as they were derived.
-        schedule: which sums are split off, and which channels are where.
+        schedule: which sums are split off, which conditions branch, and which channels are where.
         stored: the values that it has stored.
 
     Returns:
         The groups; ``Group.PRECOMPUTE`` computes stored values, if there are any.
     """
     split = {s.routine for s in schedule.splits if s.apart}
+    branched = {s.routine for s in schedule.conditions if s.branched}
     return {
         name: [
-            order_channels(part, schedule.orders)
+            order_channels(branch_conditions(part) if part.name in branched else part, schedule.orders)
             for routine in routines
             for part in (split_edges(routine) if routine.name in split else [routine])
         ]

@@ -160,7 +160,7 @@ class CudaExecutor:
             self.context.table[n] = self.device.address(self._tables[n])
         self._blocks.clear()
         for number, kernel in enumerate(self.program.kernels):
-            if kernel.border.locals:
+            if any(x.loops for x in kernel.border.locals):
                 self.context.lanes[number] = self._lanes(number, graphs)
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
@@ -170,7 +170,7 @@ class CudaExecutor:
     def _lanes(self, kernel: int, graphs: Mapping[Hypergraph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
         lengths = []
-        for x in routine.locals:
+        for x in (x for x in routine.locals if x.loops):
             outer = math.prod(i.dim.at(self.buffers.sizes) for i in x.loops[:-1] if isinstance(i, LoopVariable))
             last = x.loops[-1]
             if isinstance(last, Incidence):

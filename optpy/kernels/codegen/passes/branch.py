@@ -1,0 +1,135 @@
+"""Parts of a point's work that a condition guards, which are left out where it fails.
+
+A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
+the condition holds at none of a strip's points, the whole strip is left out, and with it what it would load. Where a
+part is left out it is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, loops
+from optpy.kernels.codegen.dialect import Dialect
+from optpy.symbolic.affine import Affine
+from optpy.symbolic.expr import ZERO, Expr, Var, var
+from optpy.symbolic.traverse import map_variables
+
+STRIP = 512
+"""Points of a strip: fewer are left out more often, more take less time to be asked (``python -m bench.conditions``)."""
+
+_STRIP, _END = loops.Variable("branch"), loops.Variable("branch_end")
+
+
+def is_part(s: loops.Statement) -> bool:
+    """Whether a statement is a sum over no loops: a part that a condition guards."""
+    return isinstance(s, loops.Fold) and not any(isinstance(x, loops.Loop | loops.Edges) for x in loops.walk(s.body))
+
+
+def branch_at_points(function: loops.Function) -> loops.Function:
+    """Lower every part to a branch."""
+
+    def rule(s: loops.Statement) -> loops.Block:
+        if not isinstance(s, loops.Points):
+            return (s,)
+        blocks = {name: _at_point(b) for name, b in loops.blocks_of(s).items()}
+        return (loops.with_blocks(s, blocks),)
+
+    return replace(function, body=loops.rewrite(function.body, rule))
+
+
+def branch_in_strips(function: loops.Function, dialect: Dialect) -> loops.Function:
+    """Lower every part in loops over the points of rows to loops over the points of short strips.
+
+    Args:
+        function: as it visits the segments of rows.
+        dialect: of where it runs.
+    """
+
+    def rule(s: loops.Statement) -> loops.Block:
+        if not (isinstance(s, loops.Loop) and any(map(is_part, s.body))):
+            return (s,)
+        return (_in_strips(s, "float64" if dialect.real == "double" else REAL),)
+
+    return replace(function, body=loops.rewrite(function.body, rule))
+
+
+def _at_point(block: loops.Block) -> loops.Block:
+    found: list[loops.Statement] = []
+    memory: dict[str, Access] = {}
+    for s in block:
+        if isinstance(s, loops.Fold) and is_part(s):
+            own = {name: Access(_field(name, REAL), (Affine(0),), 0) for name in s.names}
+            condition, branch = _branch(s)
+            found += [loops.Alloc(a.field, (1,)) for a in own.values()]
+            found += [condition, replace(branch, then=_stored(branch.then, own))]
+            memory |= own
+        else:
+            found.append(s)
+    return _reading(found, memory)
+
+
+def _in_strips(points: loops.Loop, dtype: str) -> loops.Loop:
+    """The loop over strips, in which each part has a loop of its own over points."""
+    at = Affine.of(points.variable) - Affine.of(_STRIP)
+    of_strip = replace(points, low=Affine.of(_STRIP), high=Affine.of(_END))
+    parts = [s for s in points.body if isinstance(s, loops.Fold) and is_part(s)]
+    memory = {name: Access(_field(name, dtype), (at,), 0) for s in parts for name in s.names}
+    found: list[loops.Statement] = [loops.Let(str(_END), loops.MinMax("min", Affine.of(_STRIP) + STRIP, points.high))]
+    found += [loops.Alloc(a.field, (STRIP,), cleared=False) for a in memory.values()]
+    for n, s in enumerate(parts):
+        own, some = {name: memory[name] for name in s.names}, f"some{n}"
+        condition, branch = _branch(s)
+        (flag,) = condition.values
+        ask = replace(of_strip, body=(condition, loops.Accumulate(some, flag, maximum=True)))
+        zeros = (loops.evaluate((ZERO,), "z"), *(loops.Store(loops.MemoryOperand(a), ZERO) for a in own.values()))
+        otherwise = replace(of_strip, body=zeros)
+        then = replace(of_strip, body=_stored(branch.then, own))
+        found += [loops.Accumulator(some, maximum=True), ask, loops.If((loops.Flag(some),), (then,), (otherwise,))]
+    rest = _reading([s for s in points.body if not is_part(s)], memory)
+    body = (*found, replace(of_strip, body=rest))
+    return replace(points, variable=_STRIP, body=body, kind="serial", step=STRIP)
+
+
+def _branch(part: loops.Fold) -> tuple[loops.Evaluate, loops.If]:
+    condition, branch = part.body
+    assert isinstance(condition, loops.Evaluate)
+    assert isinstance(branch, loops.If)
+    return condition, branch
+
+
+def _field(name: str, dtype: str) -> Field:
+    return Field(name, (Extent("branch"),), 1, dtype, Role.STORED)
+
+
+def _stored(block: loops.Block, memory: Mapping[str, Access]) -> loops.Block:
+    """The block that leaves its sums, each of one term, in memory."""
+
+    def stored(s: loops.Statement) -> loops.Statement:
+        return loops.Store(loops.MemoryOperand(memory[s.name]), s.value) if isinstance(s, loops.Accumulate) else s
+
+    return tuple(map(stored, block))
+
+
+def _reading(block: Iterable[loops.Statement], memory: Mapping[str, Access]) -> loops.Block:
+    """The block with parts read from memory."""
+
+    def read(v: Var) -> Expr:
+        return var(memory[v.key.name]) if isinstance(v.key, LocalName) and v.key.name in memory else v
+
+    done: dict[Expr, Expr] = {}
+    found: list[loops.Statement] = []
+    for s in block:
+        match s:
+            case loops.Evaluate():
+                now = loops.evaluate(map_variables(s.values, read, done), s.prefix)
+                known = dict(s.reads)
+                reads = [a for a in now.leaves if isinstance(a, Access)]
+                loads = tuple((a, known.get(a) or loops.Load(loops.MemoryOperand(a))) for a in reads)
+                found.append(replace(now, reads=loads))
+            case loops.Store() | loops.Total() | loops.Accumulate():
+                found.append(replace(s, value=done[s.value]))
+            case _:
+                found.append(s)
+    return tuple(found)
