@@ -2,7 +2,7 @@
 
 `python -m bench.conditions [ENERGY ...] [--size N]`: energies whose dear parts stand under conditions. For each kind of
 data a linearisation, a product with J^T J and a cost, with every dear part computed at all points and then selected,
-and with the branches that a schedule has: nanoseconds of the processor for each pixel on one thread, the least of runs
+and with branches: nanoseconds of the processor for each pixel on one thread, the least of runs
 that take turns.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +60,10 @@ def _stencil() -> op.Energy:
 
 
 def _two() -> op.Energy:
-    """Two dear functions under conditions that need not hold together."""
+    """Two dear functions, computed in vectors, under conditions that need not hold together."""
     x, y = X[i, j], Y[i, j]
-    first = sum(op.exp(-((x - k) ** 2) / (k + 1)) * op.atan(y + k) for k in range(3))
-    second = sum(op.sin(k * x + y) * op.log(1 + (k * y) ** 2) for k in range(1, 4))
+    first = sum(op.exp(-((x - k) ** 2) / (k + 1)) * op.sin(y + k) for k in range(9))
+    second = sum(op.sin(k * x + y) * op.log(1 + (k * y) ** 2) for k in range(1, 10))
     lit = op.where(Lit[i, j] != 0, first - A[i, j], 0)
     return op.Energy(lit=lit, wet=op.where(Wet[i, j] != 0, second - B[i, j], 0), smooth=smooth)
 
@@ -98,16 +97,7 @@ def data(energy: op.Energy, size: int, kind: str = "blocks") -> dict[str, Any]:
     return {name: value for name, value in found.items() if name in read}
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Nanoseconds for each pixel, by the name of what is computed, with every part selected and with branches."""
-
-    kind: str
-    selected: Mapping[str, float]
-    branched: Mapping[str, float]
-
-
+WAYS: Final = ("select", "branch")
 GROUPS: Final = {"linearisation": LINEARISATION, "product": (Group.PRODUCT,), "cost": (Group.COST,)}
 
 
@@ -124,3 +114,34 @@ def least(problems: Mapping[str, CompiledProblem]) -> dict[str, dict[str, float]
     """The least seconds of each problem, of runs that take turns."""
     turns = [{name: seconds(problem) for name, problem in problems.items()} for _ in range(_REPEAT)]
     return {name: {group: min(turn[name][group] for turn in turns) for group in GROUPS} for name in problems}
+
+
+def measure(name: str, size: int, dtype: str) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
+    """For each kind of mask, the least seconds of all in GROUPS, selected and branched."""
+    energy = ENERGIES[name]()
+    plans = {way: build(energy, dtype, op.Schedule(conditions={"*": way})) for way in WAYS}
+    for kind in KINDS:
+        bound = {way: plan.start(data(energy, size, kind), threads=1)._problem for way, plan in plans.items()}
+        for problem in bound.values():
+            problem.linearise()
+        yield kind, least(bound)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measures, and prints a table for each energy."""
+    made = argparse.ArgumentParser(prog="python -m bench.conditions", description=(__doc__ or "").split("\n\n")[0])
+    made.add_argument("energies", nargs="*", choices=ENERGIES, default=[*ENERGIES], metavar="ENERGY")
+    made.add_argument("--size", type=int, default=512, help="pixels along a side")
+    made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    settings = made.parse_args(arguments)
+    for name in settings.energies:
+        title = f"{name}, {settings.size}², {settings.dtype}: nanoseconds for each pixel, selected and branched"
+        table = Table("mask", *GROUPS, title=title)
+        for kind, times in measure(name, settings.size, settings.dtype):
+            pixel = 1e9 / settings.size**2
+            table.add_row(kind, *(" / ".join(f"{pixel * times[way][group]:.2f}" for way in WAYS) for group in GROUPS))
+        report.show(table)
+
+
+if __name__ == "__main__":
+    main()

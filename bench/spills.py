@@ -17,18 +17,21 @@ from pathlib import Path
 from typing import Any, Final, final
 from unittest.mock import patch
 
+import numpy as np
+
 import optpy as op
 from bench import conditions
-from bench.best_schedule import PROBLEMS, as_real, subject
+from bench.best_schedule import PROBLEMS, _real, subject
 from bench.decisions import processor_seconds
 from optpy.api import pipeline
+from optpy.api.backend import CpuBackend
 from optpy.api.measured import LINEARISATION
 from optpy.api.plan import build
 from optpy.api.problem import CompiledProblem
 from optpy.ir import Group
 from optpy.ir.loops.arithmetic import SELECT, is_call
 from optpy.kernels.codegen import body
-from optpy.kernels.toolchain import compiler
+from optpy.kernels.codegen.program import ProgramListing
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.order import topological
 
@@ -136,34 +139,76 @@ def spilled(library: Path) -> dict[str, tuple[int, int]]:
 
 def measure(name: str, size: int, dtype: str) -> Iterator[Row]:
     """A row for each order."""
-    energy, data_for = conditions.subject(name) if name in conditions.NAMES else subject(name)
-    data = {k: as_real(v, dtype) for k, v in data_for(size).items()}
+    energy, data = _energy_and_data(name, size)
+    data = {k: _real(v, dtype) for k, v in data.items()}
     bound = {order: _bound(energy, data, dtype, order) for order in ORDERS}
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(_REPEAT):
-        for order, (problem, _) in bound.items():
+        for order, (problem, *_) in bound.items():
             for group in GROUPS:
                 times.setdefault((order, group), []).append(_seconds(problem, GROUPS[group]))
-    for order, (problem, library) in bound.items():
-        elements = sum(x.size for x in problem.unknowns.values())
+    for order, (_, library, listing) in bound.items():
+        elements = sum(np.size(data[u.name]) for u in problem.unknowns)
         nanoseconds = {group: 1e9 * min(times[order, group]) / elements for group in GROUPS}
-        yield Row(name, order, _by_group(problem, spilled(library)), nanoseconds)
+        yield Row(name, order, _by_group(listing, spilled(library)), nanoseconds)
 
 
-def _bound(energy: op.Energy, data: Mapping[str, Any], dtype: str, order: str) -> tuple[CompiledProblem, Path]:
+def _energy_and_data(name: str, size: int) -> tuple[op.Energy, Mapping[str, Any]]:
+    if name in conditions.ENERGIES:
+        energy = conditions.ENERGIES[name]()
+        return energy, conditions.data(energy, size)
+    energy, data_for = subject(name)
+    return energy, data_for(size)
+
+
+def _bound(energy: op.Energy, data: Mapping[str, Any], dtype: str, order: str) -> tuple[CompiledProblem, Path, ProgramListing]:
     """A problem that is linearised, with its kernels' library."""
-    found: list[Path] = []
-    load = compiler.load_library
-
-    def noted(entry: Any) -> Any:
-        found.append(entry.library)
-        return load(entry)
-
     with (
         patch.object(body, "topological", ORDERS[order]),
+        # No program in another order may be kept, or found, under the name of the compiler's own.
         patch.object(pipeline, "kept_program", lambda problem, dtype, given, derived: derived()),
-        patch.object(compiler, "load_library", noted),
     ):
-        problem = build(energy, dtype).start(data, threads=1)._problem
+        plan = build(energy, dtype)
+        backend = plan.compiled.shown
+        assert isinstance(backend, CpuBackend)
+        problem = plan.start(data, threads=1)._problem
     problem.linearise()
-    return problem, found[0]
+    return problem, Path(backend.library.kernels._name), backend.listing
+
+
+def _seconds(problem: CompiledProblem, groups: Iterable[Group]) -> float:
+    return sum(processor_seconds(problem, group, ENOUGH) for group in groups if group in problem.executor.groups)
+
+
+def _by_group(listing: ProgramListing, spills: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Loads and stores of the kernels of each of GROUPS, their borders included."""
+    found = {}
+    for group, members in GROUPS.items():
+        kernels = [listing.kernels[n].name for g in members for n in listing.groups.get(g, ())]
+        own = [spills.get(f"{k}{part}", (0, 0)) for k in kernels for part in ("", "_border")]
+        found[group] = sum(loads for loads, _ in own), sum(stores for _, stores in own)
+    return found
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The settings of a run."""
+    names = (*PROBLEMS, *conditions.ENERGIES)
+    made = argparse.ArgumentParser(prog="python -m bench.spills", description=(__doc__ or "").split("\n\n")[0])
+    made.add_argument("problems", nargs="*", choices=names, default=names, metavar="PROBLEM")
+    made.add_argument("--size", type=int, default=128, help="pixels along a side; a mesh: N * N vertices")
+    made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    return made.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measures, and prints a line for each problem and order."""
+    settings = parse(arguments)
+    print(f"loads + stores of the stack, nanoseconds for each number, {settings.dtype}: {', '.join(GROUPS)}")
+    for name in settings.problems:
+        for row in measure(name, settings.size, settings.dtype):
+            cells = (f"{sum(row.spills[g]):6d} {row.nanoseconds[g]:9.3f}" for g in GROUPS)
+            print(f"{name:26s} {row.order:10s} {'   '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

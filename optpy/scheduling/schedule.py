@@ -26,7 +26,7 @@ from optpy.ir import (
 )
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.symbol_table import gathered_grids
-from optpy.scheduling.conditions import conditional_work
+from optpy.scheduling.conditions import schedule_conditions
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
@@ -146,12 +146,8 @@ def schedule_routines(
         splits=completed(() if target.gpu else splits(routines), given.splits, given, _anything),
         layouts=completed(layouts(routines, derived.coupling, target), given.layouts, given, refused_layout),
     )
-    # What is stored is computed under no condition any more, so that only some of these may be left.
-    found = conditional_work(routines)
-    if found:
-        scheduled = apply_schedule(derived.groups, decided, stored)
-        found = conditional_work(r for members in scheduled.values() for r in members)
-    decided = replace(decided, conditions=completed(found, given.conditions, given, _anything))
+    works = schedule_conditions(derived.groups, decided, stored, target, given)
+    decided = replace(decided, conditions=works)
     return replace(decided, orders=_orders(derived, decided, stored, target, given)), stored
 
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from optpy.ir import Access, LocalName, LocalSum, Routine
+from optpy.kernels.codegen.dialect import ONE_BY_ONE
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.store import Centred, read_points
 from optpy.symbolic.booleans import literals
 from optpy.symbolic.count import count, count_nodes
-from optpy.symbolic.expr import Expr, Product, Sum, linear, logical_and, logical_or, var
+from optpy.symbolic.expr import Call, Expr, Product, Sum, linear, logical_and, logical_or, var
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import rebuild, transform, variables
 
 LEAST: Final = 60
-"""Additions that conditions must save at a point: it then takes less than without, where they hold nowhere, and hardly more
-where they hold everywhere (``python -m bench.conditions`` measures both)."""
+"""Additions that conditions must save at a point: a branch takes about as long."""
 _SMALLEST: Final = 4
 """Additions of a part at least: handing it on takes a store and a load."""
 _EXTRA: Final = 4
@@ -38,10 +38,12 @@ class Part:
     Attributes:
         condition: at the point's own.
         saved: additions that are left out where it fails.
+        values: that are handed on.
     """
 
     condition: Expr
     saved: int
+    values: tuple[Expr, ...]
 
 
 def conditional_parts(routine: Routine) -> list[Part]:
@@ -52,6 +54,11 @@ def conditional_parts(routine: Routine) -> list[Part]:
 def branch_conditions(routine: Routine) -> Routine:
     """The routine with these parts as local sums over no loops."""
     return list(_split(routine))[-1][1]
+
+
+def computes_one_by_one(values: Iterable[Expr]) -> bool:
+    """Whether a loop over points on a CPU cannot compute these for several of them side by side."""
+    return any(isinstance(node, Call) and node.op.name in ONE_BY_ONE for node in topological(values))
 
 
 def has_parts(routine: Routine) -> bool:
@@ -73,7 +80,7 @@ def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
             return
         both = [own for own in left.values() if parts.vanish_without(own)]
         routine = parts.routine(both)
-        yield Part(best, parts.saved), routine
+        yield Part(best, parts.saved, parts.values), routine
         left = {c: own for c, own in left.items() if own not in both and tried[c].saved >= LEAST}
 
 
@@ -115,6 +122,11 @@ class _Parts:
         self.saved = self._all - self._left if self._names else 0
 
     @property
+    def values(self) -> tuple[Expr, ...]:
+        """Of the parts."""
+        return tuple(self._names)
+
+    @property
     def pays(self) -> bool:
         """Whether it is worth a branch."""
         both = count([*self._names, *self._conditions]).cost + self._left
@@ -128,8 +140,7 @@ class _Parts:
         """The routine with the parts apart, under conditions of which each alone makes them 0."""
         inside = set(topological(self._names))
         condition = logical_and(*(logical_or(*(b for b in own if b in inside)) for own in conditions))
-        names = tuple(x.name for x in self._names.values())
-        local = LocalSum(names, (), condition, tuple(self._names))
+        local = LocalSum(tuple(x.name for x in self._names.values()), (), condition, self.values)
         done = dict(zip(self._roots, self._rest, strict=True))
         rest = map_routine(replace(self._routine, locals=()), lambda roots: [done[r] for r in roots])
         return replace(rest, locals=(*self._routine.locals, local))

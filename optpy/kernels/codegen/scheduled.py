@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from optpy.ir import Group, Routine, Schedule, StoredValue
 from optpy.kernels.codegen.branch import branch_conditions
 from optpy.kernels.codegen.channel_order import order_channels
+from optpy.kernels.codegen.guard_values import guard_values
 from optpy.kernels.codegen.split import split_edges
 from optpy.kernels.codegen.store import store_values
 
@@ -27,11 +28,14 @@ def apply_schedule(
     """
     split = {s.routine for s in schedule.splits if s.apart}
     branched = {s.routine for s in schedule.conditions if s.branched}
+    kept = store_values(groups, stored)
+    if not branched.isdisjoint(r.name for r in kept.get(Group.PRECOMPUTE, ())):
+        kept[Group.PRECOMPUTE] = guard_values(kept)
     return {
         name: [
             order_channels(branch_conditions(part) if part.name in branched else part, schedule.orders)
             for routine in routines
             for part in (split_edges(routine) if routine.name in split else [routine])
         ]
-        for name, routines in store_values(groups, stored).items()
+        for name, routines in kept.items()
     }

@@ -1,22 +1,25 @@
 """Parts of a point's work that a condition guards, which are left out where it fails.
 
 A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
-the condition holds at none of a strip's points, the whole strip is left out, and with it what it would load. Where a
+the condition holds at none of a strip's points, the whole strip is left out, and with it what it would load. A part that
+calls functions of libm, and so is computed one point after the other, branches at each point of the others, too. Where a
 part is left out it is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, loops
+from optpy.kernels.codegen.branch import computes_one_by_one
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ZERO, Expr, Var, var
-from optpy.symbolic.traverse import map_variables
+from optpy.symbolic.traverse import map_variables, variables
 
-STRIP = 512
+STRIP = 64
 """Points of a strip: fewer are left out more often, more take less time to be asked (``python -m bench.conditions``)."""
 
 _STRIP, _END = loops.Variable("branch"), loops.Variable("branch_end")
@@ -61,9 +64,10 @@ def _at_point(block: loops.Block) -> loops.Block:
     for s in block:
         if isinstance(s, loops.Fold) and is_part(s):
             own = {name: Access(_field(name, REAL), (Affine(0),), 0) for name in s.names}
+            stores = {name: loops.Store(loops.MemoryOperand(a), ZERO) for name, a in own.items()}
             condition, branch = _branch(s)
             found += [loops.Alloc(a.field, (1,)) for a in own.values()]
-            found += [condition, replace(branch, then=_stored(branch.then, own))]
+            found += [condition, replace(branch, then=_stored(branch.then, stores))]
             memory |= own
         else:
             found.append(s)
@@ -73,23 +77,56 @@ def _at_point(block: loops.Block) -> loops.Block:
 def _in_strips(points: loops.Loop, dtype: str) -> loops.Loop:
     """The loop over strips, in which each part has a loop of its own over points."""
     at = Affine.of(points.variable) - Affine.of(_STRIP)
-    of_strip = replace(points, low=Affine.of(_STRIP), high=Affine.of(_END))
+    of_strip = replace(points, low=Affine.of(_STRIP), high=Affine.of(_END), kind="narrow")
     parts = [s for s in points.body if isinstance(s, loops.Fold) and is_part(s)]
-    memory = {name: Access(_field(name, dtype), (at,), 0) for s in parts for name in s.names}
+    rest, stores = _stored_parts([s for s in points.body if not is_part(s)])
+    names = [name for s in parts for name in s.names if name not in stores]
+    memory = {name: Access(_field(name, dtype), (at,), 0) for name in names}
+    stores |= {name: loops.Store(loops.MemoryOperand(a), ZERO) for name, a in memory.items()}
     found: list[loops.Statement] = [loops.Let(str(_END), loops.MinMax("min", Affine.of(_STRIP) + STRIP, points.high))]
     found += [loops.Alloc(a.field, (STRIP,), cleared=False) for a in memory.values()]
     for n, s in enumerate(parts):
-        own, some = {name: memory[name] for name in s.names}, f"some{n}"
-        condition, branch = _branch(s)
-        (flag,) = condition.values
-        ask = replace(of_strip, body=(condition, loops.Accumulate(some, flag, maximum=True)))
-        zeros = (loops.evaluate((ZERO,), "z"), *(loops.Store(loops.MemoryOperand(a), ZERO) for a in own.values()))
-        otherwise = replace(of_strip, body=zeros)
-        then = replace(of_strip, body=_stored(branch.then, own))
-        found += [loops.Accumulator(some, maximum=True), ask, loops.If((loops.Flag(some),), (then,), (otherwise,))]
-    rest = _reading([s for s in points.body if not is_part(s)], memory)
-    body = (*found, replace(of_strip, body=rest))
-    return replace(points, variable=_STRIP, body=body, kind="serial", step=STRIP)
+        found += _part(of_strip, s, f"some{n}", stores)
+    if any(not isinstance(s, loops.Evaluate) for s in rest):
+        found.append(replace(of_strip, body=_reading(rest, memory)))
+    return replace(points, variable=_STRIP, body=tuple(found), kind="serial", step=STRIP)
+
+
+def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str, loops.Store]) -> loops.Block:
+    """A part at the points of a strip: computed where its condition holds at some of them, else 0."""
+    condition, branch = _branch(part)
+    (flag,) = condition.values
+    ask = replace(of_strip, body=(condition, loops.Accumulate(some, flag, maximum=True)))
+    zeros = (loops.evaluate((ZERO,), "z"), *(replace(stores[name], value=ZERO) for name in part.names))
+    then = _stored(branch.then, stores)
+    loop = replace(of_strip, body=then)
+    if computes_one_by_one(_values(branch.then)):
+        loop = replace(loop, kind="serial", body=(condition, replace(branch, then=then, otherwise=zeros)))
+    return (
+        loops.Accumulator(some, maximum=True),
+        ask,
+        loops.If((loops.Flag(some),), (loop,), (replace(of_strip, body=zeros),)),
+    )
+
+
+def _stored_parts(block: Sequence[loops.Statement]) -> tuple[loops.Block, dict[str, loops.Store]]:
+    """The block without the stores of parts that nothing else needs, and these: each may be done with its part."""
+    read = {key.field for s in block if isinstance(s, loops.Evaluate) for key in s.leaves if isinstance(key, Access)}
+    results = [s for s in block if isinstance(s, loops.Store | loops.Accumulate)]
+    needed = Counter(v.key.name for s in results for v in variables([s.value]) if isinstance(v.key, LocalName))
+    alone: dict[str, loops.Store] = {}
+    for s in results:
+        match s:
+            case loops.Store(operand=loops.MemoryOperand() as target, value=Var(key=LocalName(name)), atomic=False):
+                if needed[name] == 1 and target.access.field not in read:
+                    alone[name] = s
+    done = {s.value for s in alone.values()}
+    rest = [s for s in block if s not in alone.values()]
+    return tuple(_without(s, done) if isinstance(s, loops.Evaluate) else s for s in rest), alone
+
+
+def _without(s: loops.Evaluate, values: Collection[Expr]) -> loops.Evaluate:
+    return replace(loops.evaluate((v for v in s.values if v not in values), s.prefix), reads=s.reads)
 
 
 def _branch(part: loops.Fold) -> tuple[loops.Evaluate, loops.If]:
@@ -99,15 +136,19 @@ def _branch(part: loops.Fold) -> tuple[loops.Evaluate, loops.If]:
     return condition, branch
 
 
+def _values(block: loops.Block) -> list[Expr]:
+    return [s.value for s in block if isinstance(s, loops.Accumulate)]
+
+
 def _field(name: str, dtype: str) -> Field:
     return Field(name, (Extent("branch"),), 1, dtype, Role.STORED)
 
 
-def _stored(block: loops.Block, memory: Mapping[str, Access]) -> loops.Block:
+def _stored(block: loops.Block, stores: Mapping[str, loops.Store]) -> loops.Block:
     """The block that leaves its sums, each of one term, in memory."""
 
     def stored(s: loops.Statement) -> loops.Statement:
-        return loops.Store(loops.MemoryOperand(memory[s.name]), s.value) if isinstance(s, loops.Accumulate) else s
+        return replace(stores[s.name], value=s.value) if isinstance(s, loops.Accumulate) else s
 
     return tuple(map(stored, block))
 
