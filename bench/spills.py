@@ -192,12 +192,14 @@ def _by_group(listing: ProgramListing, spills: Mapping[str, tuple[int, int]]) ->
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The settings of a run."""
-    names = (*PROBLEMS, *conditions.ENERGIES)
+    names = [*PROBLEMS, *conditions.ENERGIES]
     made = argparse.ArgumentParser(prog="python -m bench.spills", description=(__doc__ or "").split("\n\n")[0])
-    made.add_argument("problems", nargs="*", choices=names, default=names, metavar="PROBLEM")
+    made.add_argument("problems", nargs="*", metavar="PROBLEM")
     made.add_argument("--size", type=int, default=128, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    return made.parse_args(arguments)
+    settings = made.parse_args(arguments)
+    settings.problems = settings.problems or names
+    return settings
 
 
 def main(arguments: list[str] | None = None) -> None:

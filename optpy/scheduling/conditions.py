@@ -60,4 +60,4 @@ def conditional_work(routines: Iterable[Routine], target: Target) -> Iterable[Co
 
 def _pays(part: Part) -> bool:
     """Whether a part is worth strips on a CPU."""
-    return computes_one_by_one(part.values) or part.saved - HANDED_ON * len(part.values) >= IN_VECTORS
+    return computes_one_by_one(part.values) or part.saved - HANDED_ON * part.handed_on >= IN_VECTORS

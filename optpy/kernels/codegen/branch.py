@@ -38,12 +38,14 @@ class Part:
     Attributes:
         condition: at the point's own.
         saved: additions that are left out where it fails.
-        values: that are handed on.
+        values: that are computed.
+        handed_on: how many of them something else is made of: the others are stored as they are.
     """
 
     condition: Expr
     saved: int
     values: tuple[Expr, ...]
+    handed_on: int
 
 
 def conditional_parts(routine: Routine) -> list[Part]:
@@ -78,10 +80,10 @@ def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
         parts = tried[best]
         if not parts.pays:
             return
-        both = [own for own in left.values() if parts.vanish_without(own)]
-        routine = parts.routine(both)
-        yield Part(best, parts.saved, parts.values), routine
-        left = {c: own for c, own in left.items() if own not in both and tried[c].saved >= LEAST}
+        both = {c: own for c, own in left.items() if c is best or parts.vanish_without(own)}
+        routine = parts.routine(both.values())
+        yield Part(best, parts.saved, parts.values, parts.handed_on), routine
+        left = {c: own for c, own in left.items() if c not in both and tried[c].saved >= LEAST}
 
 
 def _conditions(routine: Routine) -> dict[Expr, set[Expr]]:
@@ -125,6 +127,11 @@ class _Parts:
     def values(self) -> tuple[Expr, ...]:
         """Of the parts."""
         return tuple(self._names)
+
+    @property
+    def handed_on(self) -> int:
+        """The parts that are not all of what is stored."""
+        return len(set(self._names) - {s.value for s in self._routine.assignments})
 
     @property
     def pays(self) -> bool:

@@ -16,7 +16,10 @@ from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Group, VectorKind
+from optpy.kernels.codegen import branch
+from optpy.kernels.codegen.passes import branch as strips
 from optpy.kernels.codegen.passes import in_stages
+from optpy.scheduling import conditions
 from tests.integration.test_graph_operators import SIZES, possible
 from tests.support.interpret_loops import LoopInterpreter
 from tests.support.interpret_routines import Interpreter
@@ -62,6 +65,17 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
 def test_loops_in_stages(random: RandomEnergy, size: int) -> None:
     with patch.multiple(in_stages, LONGEST=0, STAGE=size, TERMS=2):
         check_loops(random.energy, random.data(random.sizes(3, 4)), cuda=False)
+
+
+@settings(EXAMPLES, max_examples=4)
+@given(random_energies(), st.booleans())
+def test_loops_with_branches(random: RandomEnergy, cuda: bool) -> None:
+    with (
+        patch.multiple(branch, LEAST=1, _SMALLEST=1, _EXTRA=0),
+        patch.multiple(conditions, IN_VECTORS=-(10**9)),
+        patch.object(strips, "STRIP", 2),
+    ):
+        check_loops(random.energy, random.data(random.sizes(3, 5)), cuda)
 
 
 @EXAMPLES

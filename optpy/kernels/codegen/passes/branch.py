@@ -16,7 +16,7 @@ from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, loops
 from optpy.kernels.codegen.branch import computes_one_by_one
 from optpy.kernels.codegen.dialect import Dialect
 from optpy.symbolic.affine import Affine
-from optpy.symbolic.expr import ZERO, Expr, Var, var
+from optpy.symbolic.expr import ONE, ZERO, Expr, Var, var
 from optpy.symbolic.traverse import map_variables, variables
 
 STRIP = 64
@@ -79,7 +79,7 @@ def _in_strips(points: loops.Loop, dtype: str) -> loops.Loop:
     at = Affine.of(points.variable) - Affine.of(_STRIP)
     of_strip = replace(points, low=Affine.of(_STRIP), high=Affine.of(_END), kind="narrow")
     parts = [s for s in points.body if isinstance(s, loops.Fold) and is_part(s)]
-    rest, stores = _stored_parts([s for s in points.body if not is_part(s)])
+    rest, stores = _stored_parts(points.body)
     names = [name for s in parts for name in s.names if name not in stores]
     memory = {name: Access(_field(name, dtype), (at,), 0) for name in names}
     stores |= {name: loops.Store(loops.MemoryOperand(a), ZERO) for name, a in memory.items()}
@@ -88,8 +88,8 @@ def _in_strips(points: loops.Loop, dtype: str) -> loops.Loop:
     for n, s in enumerate(parts):
         found += _part(of_strip, s, f"some{n}", stores)
     if any(not isinstance(s, loops.Evaluate) for s in rest):
-        found.append(replace(of_strip, body=_reading(rest, memory)))
-    return replace(points, variable=_STRIP, body=tuple(found), kind="serial", step=STRIP)
+        found.append(replace(of_strip, body=rest))
+    return replace(points, variable=_STRIP, body=_reading(found, memory), kind="serial", step=STRIP)
 
 
 def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str, loops.Store]) -> loops.Block:
@@ -109,19 +109,21 @@ def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str
     )
 
 
-def _stored_parts(block: Sequence[loops.Statement]) -> tuple[loops.Block, dict[str, loops.Store]]:
-    """The block without the stores of parts that nothing else needs, and these: each may be done with its part."""
-    read = {key.field for s in block if isinstance(s, loops.Evaluate) for key in s.leaves if isinstance(key, Access)}
-    results = [s for s in block if isinstance(s, loops.Store | loops.Accumulate)]
-    needed = Counter(v.key.name for s in results for v in variables([s.value]) if isinstance(v.key, LocalName))
+def _stored_parts(block: loops.Block) -> tuple[loops.Block, dict[str, loops.Store]]:
+    """The block without its parts and the stores of those that nothing else needs; and these, to be done with the part."""
+    evaluated = [s for s in loops.walk(block) if isinstance(s, loops.Evaluate)]
+    read = {key.field for s in evaluated for key in s.leaves if isinstance(key, Access)}
+    results = [s for s in loops.walk(block) if isinstance(s, loops.Store | loops.Accumulate)]
+    roots = [s.value for s in results] + [v for s in evaluated if s not in block for v in s.values]
+    needed = Counter(v.key.name for r in roots for v in variables([r]) if isinstance(v.key, LocalName))
     alone: dict[str, loops.Store] = {}
-    for s in results:
+    for s in block:
         match s:
             case loops.Store(operand=loops.MemoryOperand() as target, value=Var(key=LocalName(name)), atomic=False):
                 if needed[name] == 1 and target.access.field not in read:
                     alone[name] = s
     done = {s.value for s in alone.values()}
-    rest = [s for s in block if s not in alone.values()]
+    rest = [s for s in block if s not in alone.values() and not is_part(s)]
     return tuple(_without(s, done) if isinstance(s, loops.Evaluate) else s for s in rest), alone
 
 
@@ -130,10 +132,11 @@ def _without(s: loops.Evaluate, values: Collection[Expr]) -> loops.Evaluate:
 
 
 def _branch(part: loops.Fold) -> tuple[loops.Evaluate, loops.If]:
-    condition, branch = part.body
-    assert isinstance(condition, loops.Evaluate)
-    assert isinstance(branch, loops.If)
-    return condition, branch
+    """Its condition, and what is done where that holds: everywhere, if there is none left of it."""
+    match part.body:
+        case (loops.Evaluate() as condition, loops.If() as branch):
+            return condition, branch
+    return loops.evaluate((ONE,), "g"), loops.If((loops.Holds(ONE),), part.body)
 
 
 def _values(block: loops.Block) -> list[Expr]:
@@ -155,22 +158,30 @@ def _stored(block: loops.Block, stores: Mapping[str, loops.Store]) -> loops.Bloc
 
 def _reading(block: Iterable[loops.Statement], memory: Mapping[str, Access]) -> loops.Block:
     """The block with parts read from memory."""
+    done: dict[Expr, Expr] = {}
 
     def read(v: Var) -> Expr:
         return var(memory[v.key.name]) if isinstance(v.key, LocalName) and v.key.name in memory else v
 
-    done: dict[Expr, Expr] = {}
-    found: list[loops.Statement] = []
-    for s in block:
+    def new(e: Expr) -> Expr:
+        return map_variables([e], read, done)[0]
+
+    def rule(s: loops.Statement) -> loops.Block:
         match s:
             case loops.Evaluate():
-                now = loops.evaluate(map_variables(s.values, read, done), s.prefix)
+                now = loops.evaluate(map(new, s.values), s.prefix)
                 known = dict(s.reads)
                 reads = [a for a in now.leaves if isinstance(a, Access)]
-                loads = tuple((a, known.get(a) or loops.Load(loops.MemoryOperand(a))) for a in reads)
-                found.append(replace(now, reads=loads))
+                return (replace(now, reads=tuple((a, known.get(a) or _load(a)) for a in reads)),)
             case loops.Store() | loops.Total() | loops.Accumulate():
-                found.append(replace(s, value=done[s.value]))
-            case _:
-                found.append(s)
-    return tuple(found)
+                return (replace(s, value=new(s.value)),)
+            case loops.If():
+                held = (replace(c, value=new(c.value)) if isinstance(c, loops.Holds) else c for c in s.conditions)
+                return (replace(s, conditions=tuple(held)),)
+        return (s,)
+
+    return loops.rewrite(tuple(block), rule)
+
+
+def _load(a: Access) -> loops.Load:
+    return loops.Load(loops.MemoryOperand(a))
