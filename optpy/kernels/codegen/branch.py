@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from optpy.ir import Access, LocalName, LocalSum, Routine
+from optpy.ir import Access, LocalName, LocalSum, Role, Routine, graphs_in
 from optpy.kernels.codegen.dialect import ONE_BY_ONE
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.store import Centred, read_points
@@ -70,12 +70,11 @@ def has_parts(routine: Routine) -> bool:
 
 def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
     """The parts, one after the other, each with the routine from which it and those before are split off."""
-    total = count(routine.roots).cost
-    if total < LEAST or any(x.loops for x in routine.locals):
-        return
-    left = _conditions(routine)
+    left = data_conditions(routine)
     while left:
-        tried = {c: _Parts(routine, own, len(routine.locals)) for c, own in left.items()}
+        tried = {c: _Parts(routine, own, len(routine.locals)) for c, own in left.items() if _is_dear(routine, own)}
+        if not tried:
+            return
         best = max(tried, key=lambda c: tried[c].saved)
         parts = tried[best]
         if not parts.pays:
@@ -83,18 +82,33 @@ def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
         both = {c: own for c, own in left.items() if c is best or parts.vanish_without(own)}
         routine = parts.routine(both.values())
         yield Part(best, parts.saved, parts.values, parts.handed_on), routine
-        left = {c: own for c, own in left.items() if c not in both and tried[c].saved >= LEAST}
+        left = {c: left[c] for c, x in tried.items() if c not in both and x.saved >= LEAST}
 
 
-def _conditions(routine: Routine) -> dict[Expr, set[Expr]]:
-    """The conditions on data, by what they are at the point's own."""
+def _is_dear(routine: Routine, conditions: Collection[Expr]) -> bool:
+    """Whether all that has to do with what some conditions guard is enough."""
+    return count(zero_without(routine.roots, conditions)).cost >= LEAST
+
+
+def data_conditions(routine: Routine) -> dict[Expr, set[Expr]]:
+    """The conditions on data that guard numbers, by what they are at the point's own.
+
+    There are none where a point goes through graphs, or adds sums up: what it looks up for one part another one needs.
+    """
+    if routine.atomic_adds or any(x.loops for x in routine.locals) or graphs_in(routine.roots):
+        return {}
     points = read_points(routine.roots, routine.domain, ())
     centred = Centred()
     found: dict[Expr, set[Expr]] = {}
     for b in dict.fromkeys(b for g in _guards(routine.roots) for b in literals(g)):
-        if any(isinstance(v.key, Access) for v in variables([b])):
+        if _is_on_data(b):
             found.setdefault(centred.of(b, points[b]) if b in points else b, set()).add(b)
     return found
+
+
+def _is_on_data(condition: Expr) -> bool:
+    roles = {v.key.field.role for v in variables([condition]) if isinstance(v.key, Access)}
+    return bool(roles) and roles <= {Role.DATA, Role.STORED}
 
 
 def _guards(roots: Iterable[Expr]) -> Iterator[Expr]:
