@@ -55,8 +55,8 @@ _STACK = re.compile(r"(?:-?0x[0-9a-f]+)?\(%r(?:sp|bp)\)")
 
 
 def few_alive(roots: Iterable[Expr]) -> list[Expr]:
-    """A greedy list schedule (DeVito et al. 2017): of the nodes that can be computed, one under the same condition as the
-    last; of these, one after which fewest values are alive; of these, the oldest."""
+    """A greedy list schedule (DeVito et al. 2017): of the nodes that can be computed, one under the same condition as
+    the last; of these, one after which fewest values are alive; of these, the oldest."""
     roots = list(roots)
     order = topological(roots)
     children = {node: set(node.children) for node in order}
@@ -161,7 +161,9 @@ def _energy_and_data(name: str, size: int) -> tuple[op.Energy, Mapping[str, Any]
     return energy, data_for(size)
 
 
-def _bound(energy: op.Energy, data: Mapping[str, Any], dtype: str, order: str) -> tuple[CompiledProblem, Path, ProgramListing]:
+def _bound(
+    energy: op.Energy, data: Mapping[str, Any], dtype: str, order: str
+) -> tuple[CompiledProblem, Path, ProgramListing]:
     """A problem that is linearised, with its kernels' library."""
     with (
         patch.object(body, "topological", ORDERS[order]),

@@ -83,5 +83,3 @@ def test_a_cost_is_the_same_whether_it_branches(branching: Solver) -> None:
     for mask in MASKS:
         costs = [Operators(energy, data(mask), solver=s).problem.evaluate().total for s in (branching, selecting)]
         assert costs[0] == pytest.approx(costs[1], rel=1e-13)
-
-

@@ -56,7 +56,7 @@ def test_by_hand() -> None:
     little, much = energy(exponentials(6)), energy(exponentials(30))
     assert choices(little, given=Schedule(conditions={"cost_0": "branch"}))["cost_0"] == "branch"
     assert set(choices(much, given=Schedule(conditions={"*": "select"})).values()) == {"select"}
-    with pytest.raises(OptionError, match="no condition 'cost_9'; there are: .*did you mean 'cost_0'"):
+    with pytest.raises(OptionError, match=r"no condition 'cost_9'; there are: .*did you mean 'cost_0'"):
         choices(much, given=Schedule(conditions={"cost_9": "branch"}))
     with pytest.raises(OptionError, match="'skip' is no choice here; there are: branch or select"):
         Schedule(conditions={"cost_0": "skip"})

@@ -2,7 +2,7 @@
 
 A condition selects: a product with one that fails is 0, whatever else is in it. So the terms of a sum that a condition
 is in stand together, in a part, which is a number that nobody has to compute where the condition fails. Conditions
-that differ by the point alone, as those of the residuals around a pixel, are taken as one: they hold close to one another.
+that differ by the point alone, as those of the residuals around a pixel, are taken as one: they hold side by side.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Parts:
 
     def __init__(self, routine: Routine, conditions: Collection[Expr], number: int) -> None:
         self._routine, self._conditions, self._number = routine, conditions, number
-        self._roots = [s.value for s in (*routine.assignments, *routine.atomic_adds, *routine.reductions)]
+        self._roots = [s.value for s in routine.assignments] + [r.value for r in routine.reductions]
         self._zero = zero_without(self._roots, conditions)
         self._names: dict[Expr, LocalName] = {}
         self._new: dict[Expr, Expr] = {}

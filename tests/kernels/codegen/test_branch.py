@@ -7,30 +7,29 @@ import pytest
 from optpy import ir
 from optpy.kernels.codegen.branch import LEAST, branch_conditions, conditional_parts, has_parts, zero_without
 from optpy.symbolic.count import count
-from optpy.symbolic.expr import ONE, ZERO, Expr, add, const, logical_not, mul, power, var
+from optpy.symbolic.expr import ONE, ZERO, Expr, add, call, const, logical_not, mul, power, var
 from optpy.symbolic.operations import OPERATIONS, equal
-from optpy.symbolic.expr import call
-from tests.kernels.codegen.passes.routines import GRID, H, OUT, W, A, read
+from tests.kernels.codegen.passes.routines import GRID, OUT, A, H, W, read
 
 pytestmark = pytest.mark.core
 
-I, J = (ir.point(GRID)[n] for n in range(2))
+ROW, COLUMN = ir.point(GRID)
 MASK = ir.Field("M", (H, W), 1, "uint8", ir.Role.DATA)
 OTHER = ir.Field("N", (H, W), 1, "uint8", ir.Role.DATA)
 
 
 def holds(field: ir.Field = MASK, d: int = 0) -> Expr:
-    return logical_not(equal(var(read(field, I, J + d)), ZERO))
+    return logical_not(equal(var(read(field, ROW, COLUMN + d)), ZERO))
 
 
 def dear(n: int, terms: int = 3) -> Expr:
     """Functions of A, others for each n."""
-    a = var(read(A, I, J))
+    a = var(read(A, ROW, COLUMN))
     return add(*(call(OPERATIONS["sin"], add(mul(const(n * terms + k + 2), a), const(n))) for k in range(terms)))
 
 
 def storing(value: Expr) -> ir.Routine:
-    return ir.Routine("r", GRID, (ir.Assignment(read(OUT, I, J), value),), (ir.Reduce("s", power(value, 2)),))
+    return ir.Routine("r", GRID, (ir.Assignment(read(OUT, ROW, COLUMN), value),), (ir.Reduce("s", power(value, 2)),))
 
 
 def cost(routine: ir.Routine) -> int:
@@ -40,7 +39,7 @@ def cost(routine: ir.Routine) -> int:
 
 
 def test_terms_under_one_condition_stand_together() -> None:
-    a = var(read(A, I, J))
+    a = var(read(A, ROW, COLUMN))
     whole = storing(add(a, mul(holds(), dear(0)), mul(holds(), a, dear(1))))
     (part,) = conditional_parts(whole)
     split = branch_conditions(whole)
@@ -75,18 +74,18 @@ def test_two_conditions_of_one_part_must_both_hold() -> None:
 
 def test_what_is_needed_elsewhere_is_not_left_out() -> None:
     shared = dear(0)
-    assert conditional_parts(storing(add(shared, mul(holds(), var(read(A, I, J)), shared)))) == []
+    assert conditional_parts(storing(add(shared, mul(holds(), var(read(A, ROW, COLUMN)), shared)))) == []
 
 
 def test_little_work_is_selected() -> None:
-    little = mul(holds(), call(OPERATIONS["sin"], var(read(A, I, J))))
+    little = mul(holds(), call(OPERATIONS["sin"], var(read(A, ROW, COLUMN))))
     assert count([little]).cost < LEAST
     assert conditional_parts(storing(little)) == []
 
 
 @pytest.mark.parametrize("exponent", [-1, 1])
 def test_nought_times_what_may_be_infinite_is_no_nought(exponent: int) -> None:
-    scale = power(var(read(A, I, J)), exponent)
+    scale = power(var(read(A, ROW, COLUMN)), exponent)
     value = mul(scale, add(mul(holds(), dear(0)), mul(holds(), holds(OTHER), dear(1))))
     assert (value in zero_without([value], {holds()})) is (exponent == 1)
     split = branch_conditions(storing(value))
@@ -96,6 +95,6 @@ def test_nought_times_what_may_be_infinite_is_no_nought(exponent: int) -> None:
 
 
 def test_bounds_are_no_conditions_on_data() -> None:
-    inside = var(ir.InBounds(J + 1, W))
+    inside = var(ir.InBounds(COLUMN + 1, W))
     assert conditional_parts(storing(mul(inside, dear(0)))) == []
     assert zero_without([mul(inside, dear(0))], {ONE}) == {ONE}

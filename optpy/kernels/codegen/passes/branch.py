@@ -1,15 +1,15 @@
 """Parts of a point's work that a condition guards, which are left out where it fails.
 
 A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
-the condition holds at none of a strip's points, the whole strip is left out, and with it what it would load. A part that
-calls functions of libm, and so is computed one point after the other, branches at each point of the others, too. Where a
-part is left out it is 0.
+the condition holds at none of a strip's points, the strip is left out, and with it what it would load. A part that calls
+functions of libm, and so is computed one point after the other, branches at each point of the others, too. Where a part
+is left out it is 0.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, loops
@@ -20,7 +20,8 @@ from optpy.symbolic.expr import ONE, ZERO, Expr, Var, var
 from optpy.symbolic.traverse import map_variables, variables
 
 STRIP = 64
-"""Points of a strip: fewer are left out more often, more take less time to be asked (``python -m bench.conditions``)."""
+"""Points of a strip: four vectors. As many as 512 take the same time to be asked (``python -m bench.conditions``), and
+are left out less often."""
 
 _STRIP, _END = loops.Variable("branch"), loops.Variable("branch_end")
 
@@ -97,7 +98,7 @@ def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str
     condition, branch = _branch(part)
     (flag,) = condition.values
     ask = replace(of_strip, body=(condition, loops.Accumulate(some, flag, maximum=True)))
-    zeros = (loops.evaluate((ZERO,), "z"), *(replace(stores[name], value=ZERO) for name in part.names))
+    zeros: loops.Block = (loops.evaluate((ZERO,), "z"), *(replace(stores[name], value=ZERO) for name in part.names))
     then = _stored(branch.then, stores)
     loop = replace(of_strip, body=then)
     if computes_one_by_one(_values(branch.then)):
@@ -110,7 +111,7 @@ def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str
 
 
 def _stored_parts(block: loops.Block) -> tuple[loops.Block, dict[str, loops.Store]]:
-    """The block without its parts and the stores of those that nothing else needs; and these, to be done with the part."""
+    """The block without its parts and the stores of those that nothing else needs; and these, each done with its part."""
     evaluated = [s for s in loops.walk(block) if isinstance(s, loops.Evaluate)]
     read = {key.field for s in evaluated for key in s.leaves if isinstance(key, Access)}
     results = [s for s in loops.walk(block) if isinstance(s, loops.Store | loops.Accumulate)]
