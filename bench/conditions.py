@@ -50,7 +50,7 @@ def _pointwise() -> op.Energy:
 def _stencil() -> op.Energy:
     """Curvatures of two surfaces, under the condition of the pixel in their middle: each pixel is in nine of them."""
 
-    def curvature(U: op.Unknown) -> op.Expression:
+    def curvature(U: op.Unknown) -> Any:
         a, b = (U[i, j + 1] - U[i, j - 1]) / 2, (U[i + 1, j] - U[i - 1, j]) / 2
         aa, bb = U[i, j + 1] - 2 * U[i, j] + U[i, j - 1], U[i + 1, j] - 2 * U[i, j] + U[i - 1, j]
         ab = (U[i + 1, j + 1] - U[i + 1, j - 1] - U[i - 1, j + 1] + U[i - 1, j - 1]) / 4

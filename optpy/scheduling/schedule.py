@@ -146,7 +146,7 @@ def schedule_routines(
         splits=completed(() if target.gpu else splits(routines), given.splits, given, _anything),
         layouts=completed(layouts(routines, derived.coupling, target), given.layouts, given, refused_layout),
     )
-    works = schedule_conditions(derived.groups, decided, stored, given)
+    works = schedule_conditions(derived.groups, decided, stored, target, given)
     decided = replace(decided, conditions=works)
     return replace(decided, orders=_orders(derived, decided, stored, target, given)), stored
 

@@ -71,7 +71,7 @@ def test_what_a_branch_leaves_out_is_not_seen(branching: Solver, mask: str) -> N
 
 @pytest.mark.emulated
 def test_what_a_branch_leaves_out_is_not_seen_on_a_device(gpu: Device) -> None:
-    solver = build(energy, "float64", (), DeviceChoice(gpu, "as asked"))
+    solver = build(energy, "float64", BRANCHES, DeviceChoice(gpu, "as asked"))
     assert {"cost_0", "precompute_0"} <= branched(solver)
     check_everything(energy, data("somewhere", 30), solver=solver)
 

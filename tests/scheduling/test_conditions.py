@@ -38,8 +38,10 @@ def test_much_work_branches_and_less_of_it_is_selected() -> None:
     assert choices(energy(exponentials(1))) == {}
 
 
-def test_a_device_branches_where_a_processor_does() -> None:
-    assert choices(energy(exponentials(30)), Target.GPU) == choices(energy(exponentials(30)))
+def test_a_device_branches_as_asked() -> None:
+    much = energy(exponentials(30))
+    assert choices(much, Target.GPU)["cost_0"] == "select"
+    assert choices(much, Target.GPU, Schedule(conditions={"*": "branch"}))["cost_0"] == "branch"
 
 
 def test_what_is_computed_one_by_one_branches() -> None:

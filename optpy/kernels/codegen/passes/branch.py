@@ -1,8 +1,8 @@
 """Parts of a point's work that a condition guards, which are left out where it fails.
 
 A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
-the condition holds at none of a strip's points, the strip is left out, and with it what it would load. A part that calls
-functions of libm, and so is computed one point after the other, branches at each point of the others, too. Where a part
+the condition holds at none of a strip's points, the strip is left out, and with it what it would load. A part with
+functions of libm, which is computed one point after the other, branches at each point of the others, too. Where a part
 is left out it is 0.
 """
 
@@ -111,7 +111,7 @@ def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str
 
 
 def _stored_parts(block: loops.Block) -> tuple[loops.Block, dict[str, loops.Store]]:
-    """The block without its parts and the stores of those that nothing else needs; and these, each done with its part."""
+    """The block without its parts and the stores of those that nothing else needs; and these, done with their part."""
     evaluated = [s for s in loops.walk(block) if isinstance(s, loops.Evaluate)]
     read = {key.field for s in evaluated for key in s.leaves if isinstance(key, Access)}
     results = [s for s in loops.walk(block) if isinstance(s, loops.Store | loops.Accumulate)]
