@@ -1,4 +1,4 @@
-"""What routines are scheduled for."""
+"""The kinds of processors that routines are scheduled for."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from optpy.ir import ConditionalWork, Group, Routine, Schedule, StoredValue, Target, When
-from optpy.kernels.codegen.branch import LEAST, Part, computes_one_by_one, conditional_parts, data_conditions
+from optpy.kernels.codegen.branch import LEAST, ConditionalPart, computes_one_by_one, conditional_parts, data_conditions
 from optpy.kernels.codegen.guard_values import guard_values
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.scheduling.given import completed
@@ -59,6 +59,6 @@ def conditional_work(routines: Iterable[Routine], target: Target) -> Iterable[Co
             yield ConditionalWork(r.name, not target.gpu and all(map(_pays, parts)), reason)
 
 
-def _pays(part: Part) -> bool:
+def _pays(part: ConditionalPart) -> bool:
     """Whether a part is worth a branch."""
     return computes_one_by_one(part.values) or part.saved - HANDED_ON * part.handed_on >= IN_VECTORS

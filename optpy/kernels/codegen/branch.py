@@ -26,14 +26,13 @@ LEAST: Final = 60
 _SMALLEST: Final = 4
 """Additions of a part at least: handing it on takes a store and a load."""
 _EXTRA: Final = 4
-"""What is computed twice, in a part and beside it, and what the conditions take, is at most such a share of what they
-save."""
+"""Additions that are saved for each that is spent, on the conditions and on what a part and the rest compute twice."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a routine computes under a condition.
+class ConditionalPart:
+    """Numbers that a routine computes under a condition.
 
     Attributes:
         condition: at the point's own.
@@ -48,7 +47,7 @@ class Part:
     handed_on: int
 
 
-def conditional_parts(routine: Routine) -> list[Part]:
+def conditional_parts(routine: Routine) -> list[ConditionalPart]:
     """The parts that conditions of a routine save much by, if they fail."""
     return [part for part, _ in _split(routine)]
 
@@ -68,7 +67,7 @@ def has_parts(routine: Routine) -> bool:
     return any(not x.loops for x in routine.locals)
 
 
-def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
+def _split(routine: Routine) -> Iterator[tuple[ConditionalPart, Routine]]:
     """The parts, one after the other, each with the routine from which it and those before are split off."""
     left = data_conditions(routine)
     while left:
@@ -81,7 +80,7 @@ def _split(routine: Routine) -> Iterator[tuple[Part, Routine]]:
             return
         both = {c: own for c, own in left.items() if c is best or parts.vanish_without(own)}
         routine = parts.routine(both.values())
-        yield Part(best, parts.saved, parts.values, parts.handed_on), routine
+        yield ConditionalPart(best, parts.saved, parts.values, parts.handed_on), routine
         left = {c: left[c] for c, x in tried.items() if c not in both and x.saved >= LEAST}
 
 
@@ -120,7 +119,7 @@ def _guards(roots: Iterable[Expr]) -> Iterator[Expr]:
 
 @final
 class _Parts:
-    """What is 0 in a routine where some conditions fail.
+    """Numbers of a routine that are 0 where some conditions fail.
 
     Attributes:
         saved: additions that are left out then.
@@ -178,7 +177,7 @@ class _Parts:
         return node if new == node.children else rebuild(node, new)
 
     def _part(self, e: Expr) -> Expr:
-        """What stands for an expression that is 0 where the conditions fail; itself, where it is small."""
+        """The name of an expression that is 0 where the conditions fail; itself, where it is small."""
         if e.boolean or _is_small(e):
             return e
         name = self._names.setdefault(e, LocalName(f"part{self._number}_{len(self._names)}"))
