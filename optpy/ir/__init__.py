@@ -14,6 +14,7 @@ from optpy.ir.decisions import (
     ALL,
     NORMAL,
     ChannelOrder,
+    ConditionalWork,
     Decision,
     FuncSchedule,
     FuncStorage,
@@ -22,7 +23,6 @@ from optpy.ir.decisions import (
     NormalSchedule,
     ResidualSchedule,
     Split,
-    Target,
     ValueSchedule,
     VectorSweep,
 )
@@ -81,6 +81,7 @@ from optpy.ir.spaces import (
     loop_variable,
     point,
 )
+from optpy.ir.target import Target
 
 __all__ = [
     "ALL",
@@ -95,6 +96,7 @@ __all__ = [
     "Bindings",
     "BlockEntry",
     "ChannelOrder",
+    "ConditionalWork",
     "Coupling",
     "Decision",
     "Definition",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import ClassVar, Final, Self, final
 
 from optpy.errors import OptionError
@@ -19,22 +19,6 @@ ALL: Final = "*"
 """The name in a decision about all things of its kind that have none of their own."""
 NORMAL: Final = "J^T J"
 """The name of J^T J."""
-
-
-@final
-class Target(Enum):
-    """The kind of processor that routines are scheduled for."""
-
-    CPU = "cpu"
-    GPU = "gpu"
-    """Points may add to one element by atomic additions, in whatever order."""
-    DETERMINISTIC_GPU = "deterministic gpu"
-    """Without atomic additions, so that every run gives the same bits."""
-
-    @property
-    def gpu(self) -> bool:
-        """Whether it is a GPU."""
-        return self is not Target.CPU
 
 
 @final
@@ -258,6 +242,33 @@ class Split(Decision):
     @property
     def choice(self) -> str:
         return "apart" if self.apart else "together"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConditionalWork(Decision):
+    """A routine of which much is computed under conditions on data.
+
+    Attributes:
+        routine: its name.
+        branched: whether that is left out where the conditions fail; else it is computed everywhere, and then selected.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "condition"
+    named_by: ClassVar[str] = "routine"
+    words: ClassVar[str] = "branch or select"
+    routine: str
+    branched: bool
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        return cls(name, _either("branch", "select", cls.words, choice), reason)
+
+    @property
+    def choice(self) -> str:
+        return "branch" if self.branched else "select"
 
 
 @final

@@ -14,6 +14,7 @@ from optpy.errors import OptionError
 from optpy.ir.decisions import (
     NORMAL,
     ChannelOrder,
+    ConditionalWork,
     Decision,
     FuncSchedule,
     GridLayout,
@@ -70,6 +71,8 @@ class Schedule:
         values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".
         splits: of routines with sums over edges on a grid, or over a grid at one point: the sums "apart" in a pass of
             their own, or "together".
+        conditions: of routines with dear work under conditions on data: a "branch" leaves it out where none holds, or
+            it is computed everywhere and then "select"ed.
         layouts: of the grids of dims, as ``("H", "W")``: channels "planar" or "interleaved"; on a GPU also
             "interleaved, padded".
         orders: of stored fields: the position of each channel.
@@ -84,6 +87,7 @@ class Schedule:
     normal: NormalSchedule | None = None
     values: tuple[ValueSchedule, ...] = ()
     splits: tuple[Split, ...] = ()
+    conditions: tuple[ConditionalWork, ...] = ()
     layouts: tuple[GridLayout, ...] = ()
     orders: tuple[ChannelOrder, ...] = ()
     sweeps: tuple[VectorSweep, ...] = ()
@@ -96,12 +100,13 @@ class Schedule:
         normal: WrittenChoice | NormalSchedule | None = None,
         values: Mapping[Any, WrittenChoice] | Iterable[ValueSchedule] = (),
         splits: Mapping[Any, WrittenChoice] | Iterable[Split] = (),
+        conditions: Mapping[Any, WrittenChoice] | Iterable[ConditionalWork] = (),
         layouts: Mapping[Any, WrittenChoice] | Iterable[GridLayout] = (),
         orders: Mapping[Any, WrittenChoice] | Iterable[ChannelOrder] = (),
         sweeps: Mapping[Any, WrittenChoice] | Iterable[VectorSweep] = (),
         lines: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
-        given = funcs, residuals, values, splits, layouts, orders, sweeps
+        given = funcs, residuals, values, splits, conditions, layouts, orders, sweeps
         for name, kind, decisions in zip(_GROUPS, _GROUPS.values(), given, strict=True):
             object.__setattr__(self, name, _records(name, kind, decisions))
         if normal is not None and not isinstance(normal, NormalSchedule):
@@ -141,7 +146,7 @@ class Schedule:
         yield from self.residuals
         if self.normal is not None:
             yield self.normal
-        for group in (self.values, self.splits, self.layouts, self.orders, self.sweeps):
+        for group in (self.values, self.splits, self.conditions, self.layouts, self.orders, self.sweeps):
             yield from group
 
     def place_of(self, decision: Decision) -> str:
@@ -168,6 +173,7 @@ _GROUPS: Final[dict[str, type[Decision]]] = {
     "residuals": ResidualSchedule,
     "values": ValueSchedule,
     "splits": Split,
+    "conditions": ConditionalWork,
     "layouts": GridLayout,
     "orders": ChannelOrder,
     "sweeps": VectorSweep,

@@ -27,6 +27,7 @@ from optpy.ir import (
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.codegen.split import is_over_rows
 from optpy.kernels.codegen.symbol_table import gathered_grids
+from optpy.scheduling.conditions import schedule_conditions
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
@@ -146,6 +147,8 @@ def schedule_routines(
         splits=completed(() if target.gpu else splits(routines), given.splits, given, _anything),
         layouts=completed(layouts(routines, derived.coupling, target), given.layouts, given, refused_layout),
     )
+    works = schedule_conditions(derived.groups, decided, stored, target, given)
+    decided = replace(decided, conditions=works)
     return replace(decided, orders=_orders(derived, decided, stored, target, given)), stored
 
 

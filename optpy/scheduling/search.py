@@ -1,7 +1,7 @@
 """The search for the schedule that is fastest where it is measured: greedy, one decision at a time.
 
 Each decision is tried in its other ways while all others stay, in an order in which none takes back what an earlier one
-has left to decide: intermediates, residuals, values, sums over edges, layouts.
+has left to decide: intermediates, residuals, values, sums over edges, conditions, layouts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final, final
 
 from optpy.errors import DeviceMemoryError, OptionError
 from optpy.ir import (
+    ConditionalWork,
     Decision,
     FuncSchedule,
     FuncStorage,
@@ -27,7 +28,7 @@ from optpy.scheduling.residuals import gathers, scatters
 GAIN: Final = 0.97
 """A way is better where it takes less than so much of the other's time: less is noise. By reasoning."""
 
-_GROUPS: Final = ("funcs", "residuals", "values", "splits", "layouts")
+_GROUPS: Final = ("funcs", "residuals", "values", "splits", "conditions", "layouts")
 
 Race = Callable[[Schedule, Schedule], tuple[float, float]]
 """Measures two schedules side by side: the seconds of each."""
@@ -123,6 +124,8 @@ def _ways(found: Decision, target: Target) -> Iterator[Decision]:
             yield replace(found, stored=not found.stored)
         case Split():
             yield replace(found, apart=not found.apart)
+        case ConditionalWork():
+            yield replace(found, branched=not found.branched)
         case GridLayout():
             yield replace(found, interleaved=not found.interleaved, padded=target.gpu and not found.interleaved)
 

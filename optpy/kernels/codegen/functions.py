@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from optpy.ir import loops
 from optpy.kernels.codegen.arithmetic import arithmetic
+from optpy.kernels.codegen.branch import has_parts
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.passes.branch import branch_in_strips
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.fetch_ahead import fetch_ahead
@@ -36,6 +38,8 @@ def cpu_functions(
     if conventions.symbols.tables:
         function = follow_edges(look_up(function, conventions.symbols))
     functions = tuple(fetch_ahead(f, conventions) for f in over_segments(function, segments, reduction))
+    if has_parts(kernel.border):
+        functions = tuple(branch_in_strips(f, conventions.dialect) for f in functions)
     if kernel.border.locals:
         functions = tuple(sum_serially(limit_loops(sum_in_strips(f))) for f in functions)
     else:

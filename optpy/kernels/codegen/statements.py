@@ -62,8 +62,8 @@ class StatementPrinter:
             case loops.Loop():
                 return self._loop(s)
             case loops.If():
-                otherwise = ["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []
-                return [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1), *otherwise, "}"]
+                then = [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1)]
+                return [*then, *(["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []), "}"]
             case loops.BodyStage():
                 return ["{", *indent(["OPTPY_ANEW;", *self.block(s.body)]), "}"]
             case loops.Alloc():

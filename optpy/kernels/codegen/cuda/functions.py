@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from optpy.ir import Field, loops
 from optpy.kernels.codegen.arithmetic import arithmetic
+from optpy.kernels.codegen.branch import has_parts
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.lower import Kernel
+from optpy.kernels.codegen.passes.branch import branch_at_points
 from optpy.kernels.codegen.passes.build_loops import build_loops
 from optpy.kernels.codegen.passes.declare import declare
 from optpy.kernels.codegen.passes.flatten import flatten
@@ -39,7 +41,10 @@ def device_function(
         points: that a thread takes at a time in a sweep; None: it is no sweep.
     """
     mask = None if solved is None else loops.Mask(solved)
-    function = arithmetic(guard_reads(build_loops(kernel)), conventions.dialect)
+    function = guard_reads(build_loops(kernel))
+    if has_parts(kernel.border):
+        function = branch_at_points(function)
+    function = arithmetic(function, conventions.dialect)
     if points is not None:
         function = in_vectors(function, conventions, sums, mask, points)
     else:

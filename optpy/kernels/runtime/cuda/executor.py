@@ -181,7 +181,7 @@ class CudaExecutor:
         self._launches.clear()
         self._queues.clear()
         for number, kernel in enumerate(self.program.kernels):
-            if kernel.border.locals:
+            if any(x.loops for x in kernel.border.locals):
                 self.context.lane_bits[number] = (self._lanes(number, graphs) - 1).bit_length()
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
@@ -191,7 +191,7 @@ class CudaExecutor:
     def _lanes(self, kernel: int, graphs: Mapping[Hypergraph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
         lengths = []
-        for x in routine.locals:
+        for x in (x for x in routine.locals if x.loops):
             outer = math.prod(i.dim.at(self.buffers.sizes) for i in x.loops[:-1] if isinstance(i, LoopVariable))
             last = x.loops[-1]
             if isinstance(last, Incidence):
