@@ -133,35 +133,50 @@ class ResidualSchedule(Decision):
         label: of the residual.
         jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
         product: whether J p is stored for each edge or point, in every product with J^T J.
+        normal: whether what it adds to J^T J is stored as a stencil on the unknowns' grid, at every linearisation, and
+            products read that in place of J.
         scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
         reason: a sentence with the counted costs.
     """
 
     kind: ClassVar[str] = "residual"
     named_by: ClassVar[str] = "label"
-    words: ClassVar[str] = "inline, J, Jp, scatter; all but inline go together, scatter not with Jp"
+    words: ClassVar[str] = "inline, J, Jp, JTJ, scatter; J goes with each of the other three, of which there is one"
     label: str
     jacobian: bool = False
     product: bool = False
     scatter: bool = False
+    normal: bool = False
     reason: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if self.scatter and self.product:
-            raise ValueError(f"{self.label}: an edge that scatters computes J p once; storing it serves nothing")
+        if (why := _apart([w for w, so in self._kept if so])) is not None:
+            raise ValueError(f"{self.label}: {why}")
 
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        stored = [w for w in ("J", "Jp", "scatter") if w in choice]
+        stored = [w for w in ("J", "Jp", "JTJ", "scatter") if w in choice]
         _only(cls.words, choice, ["inline"] if "inline" in choice else stored)
-        if "scatter" in choice and "Jp" in choice:
-            raise OptionError("an edge that scatters computes J p once, and storing it serves nothing: leave out Jp")
-        return cls(name, "J" in choice, "Jp" in choice, "scatter" in choice, reason)
+        if (why := _apart(choice)) is not None:
+            raise OptionError(why)
+        return cls(name, "J" in choice, "Jp" in choice, "scatter" in choice, "JTJ" in choice, reason)
+
+    @property
+    def _kept(self) -> tuple[tuple[str, bool], ...]:
+        return (("J", self.jacobian), ("Jp", self.product), ("JTJ", self.normal), ("scatter", self.scatter))
 
     @property
     def choice(self) -> str:
-        kept = (("J", self.jacobian), ("Jp", self.product), ("scatter", self.scatter))
-        return ", ".join(word for word, so in kept if so) or "inline"
+        return ", ".join(word for word, so in self._kept if so) or "inline"
+
+
+def _apart(choice: Sequence[str]) -> str | None:
+    """Why the words of a residual's choice do not go together; None: they do."""
+    if "JTJ" in choice and not {"Jp", "scatter"}.isdisjoint(choice):
+        return "where J^T J is stored, products visit no residual: leave out Jp and scatter, or JTJ"
+    if "scatter" in choice and "Jp" in choice:
+        return "an edge that scatters computes J p once, and storing it serves nothing: leave out Jp"
+    return None
 
 
 @final

@@ -48,6 +48,11 @@ def scatters(label: str) -> list[ResidualSchedule]:
     return [ResidualSchedule(label, jacobian, scatter=True) for jacobian in (False, True)]
 
 
+def stencils(label: str) -> list[ResidualSchedule]:
+    """The schedules of a residual by which its part of J^T J is stored; the one that stores less comes first."""
+    return [ResidualSchedule(label, jacobian, normal=True) for jacobian in (False, True)]
+
+
 def costs(
     source: LinearisedResidual, ways: Iterable[ResidualSchedule], *, gpu: bool = False
 ) -> dict[ResidualSchedule, int]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.normal_stencil import stencil_obstacle
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import (
-    ALL,
     ChannelOrder,
     Coupling,
     GridLayout,
@@ -51,32 +51,30 @@ def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Tar
 def schedule_residuals(
     sources: Iterable[LinearisedResidual], target: Target, given: Given = ()
 ) -> tuple[ResidualSchedule, ...]:
-    """The schedule of each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
-
-    That is the given one, or the one that costs least.
+    """The schedule of each residual of which something can be kept: the given one, or the one that costs least.
 
     Raises:
         OptionError: a given one cannot be.
     """
     sources, given = list(sources), as_schedule(given)
-    edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
+    by_label = {s.residual.label: s for s in sources}
+    edges = {label: s for label, s in by_label.items() if over_edges(s.residual)}
     found = stencil_schedules([s for s in sources if s.residual.label not in edges])
-    stencils = {s.residual.label for s in sources if is_stencil(s)}
-    asked = {x.label for x in given.residuals}
-    asked |= stencils if ALL in asked else set()
-    found |= {label: ResidualSchedule(label) for label in asked if label in stencils and label not in found}
     for label, source in edges.items():
         by_hand = decided_by(given.residuals, ResidualSchedule(label))
         found[label] = cheapest(source, _ways(source, target), gpu=target.gpu) if by_hand is None else by_hand
+    summed = [label for label, s in by_label.items() if label not in found and stencil_obstacle(s) is None]
+    found |= {label: ResidualSchedule(label, reason=_ONLY_SUMMED) for label in summed}
 
     def refusal(way: ResidualSchedule) -> str | None:
-        return _refused_way(way, edges.get(way.label), target)
+        return _refused_way(way, by_label[way.label], target)
 
     decided = [found[s.residual.label] for s in sources if s.residual.label in found]
     others = {s.residual.label: _NO_CHOICE for s in sources if s.residual.label not in found}
     return completed(decided, given.residuals, given, refusal, others)
 
 
+_ONLY_SUMMED = "what it adds to J^T J could be kept, but digits of J would be lost; nothing else can"
 _NO_CHOICE = (
     "nothing of it can be kept: that is for residuals that read unknowns through a graph, and for stencils on the "
     "unknowns' own grid"
@@ -89,6 +87,8 @@ def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
 
 
 def _why_no_scatter(source: LinearisedResidual, target: Target) -> str | None:
+    if not over_edges(source.residual):
+        return "it reads unknowns through no graph: there are no edges to scatter"
     if target is not Target.GPU:
         where = "where results are deterministic" if target.gpu else "on the CPU"
         return f"there are no atomic additions {where}, so that edges cannot scatter"
@@ -97,17 +97,21 @@ def _why_no_scatter(source: LinearisedResidual, target: Target) -> str | None:
     return None
 
 
-def _refused_way(way: ResidualSchedule, edges: LinearisedResidual | None, target: Target) -> str | None:
+def _refused_way(way: ResidualSchedule, source: LinearisedResidual, target: Target) -> str | None:
     """The reason for which a residual cannot enter products in such a way; None: it can.
 
     Args:
         way: in question.
-        edges: the residual, where it reads unknowns through a graph.
+        source: the residual.
         target: where it runs.
     """
-    if edges is None:
-        return "it reads unknowns through no graph: there are no edges to scatter" if way.scatter else None
-    return _why_no_scatter(edges, target) if way.scatter else None
+    if way.scatter:
+        return _why_no_scatter(source, target)
+    if way.normal and (why := stencil_obstacle(source)) is not None:
+        return f"what it adds to J^T J is no stencil: {why}"
+    if (way.jacobian or way.product) and not over_edges(source.residual) and not is_stencil(source):
+        return _NO_CHOICE
+    return None
 
 
 # -- routines ----------------------------------------------------------------------------------------------------------

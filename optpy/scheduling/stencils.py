@@ -100,7 +100,8 @@ def _by_counts(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSched
     stored = {label: x for label, x in stored.items() if any(f.role is Role.STORED for f, _ in x.streams)}
     computed = {s.residual.label: _product(s) for s in sources if s.residual.label in stored}
     needed = _Needed(computed.values(), [s for s in sources if s.residual.label not in stored])
-    found = {}
+    constant = [s.residual.label for s in sources if is_stencil(s) and s.residual.label not in stored]
+    found = {label: ResidualSchedule(label, reason=_CONSTANT) for label in constant}
     for label in sorted(stored, key=lambda x: -count_nodes(computed[x].operations).cost):
         saved, spent = needed.difference(computed[label], stored[label])
         chosen = spent <= WORTH * saved
@@ -110,6 +111,9 @@ def _by_counts(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSched
         reason = f"at each point of a product with J^T J, {counted}"
         found[label] = ResidualSchedule(label, jacobian=chosen, reason=reason)
     return found
+
+
+_CONSTANT = "its entries of J are numbers that are read wherever they are"
 
 
 @final

@@ -11,8 +11,10 @@ from optpy.energy.derive.funcs import DerivedFuncs
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.normal_matrix import matrix_obstacle, normal_matrix
+from optpy.energy.derive.normal_stencil import normal_stencils
 from optpy.energy.derive.routines import (
     Fixed,
+    ResidualSchedules,
     cost,
     cost_of_step,
     eval_f,
@@ -65,15 +67,17 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
     Args:
         problem: what is minimised.
         linear: with its derivatives.
-        schedule: of intermediates, by which it was linearised; of residuals, whether J and J p are stored and whether
-            their edges add to what they read (those without one are gathered, and nothing of them is stored); and the
-            form of J^T J.
+        schedule: of intermediates, by which it was linearised; of residuals, whether J, J p or J^T J is stored and
+            whether their edges add to what they read (those without one are gathered, and nothing of them is stored);
+            and the form of J^T J.
     """
     funcs, coordinates = linear.funcs, linear.unknowns
     by_label = {s.label: s for s in schedule.residuals}
     labels = {label for label, s in by_label.items() if s.scatter}
     sources, jacobians = stored_jacobians(linear.residuals, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
+    stencils = normal_stencils([s for s in sources if _is_stored_normal(s, by_label)])
+    visited = [s for s in gathered if not _is_stored_normal(s, by_label)]
     scattered = [s for s in sources if s.residual.label in labels]
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     in_costs = funcs.in_costs(problem.with_funcs)
@@ -84,9 +88,12 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
         Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
         Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
         Group.SOLVED: fixed_masks(coordinates, fixed),
-        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
+        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation)
+        + jacobians
+        + [r for stencil in stencils for r in stencil.stores]
+        + free_masks(scattered, fixed),
         **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
-        **apply_jtj(gathered, scattered, coordinates, fixed, by_label, funcs.sums),
+        **apply_jtj(visited, scattered, coordinates, fixed, by_label, funcs.sums, stencils),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
@@ -96,6 +103,12 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
         groups |= pcg_routines(coordinates, blocks=True)
     assert schedule.normal is not None
     return _with_normal(groups, sources, coordinates, fixed, linear.coupling, schedule.normal.form)
+
+
+def _is_stored_normal(source: LinearisedResidual, schedules: ResidualSchedules) -> bool:
+    """Whether what a residual adds to J^T J is stored."""
+    label = source.residual.label
+    return label in schedules and schedules[label].normal
 
 
 def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:

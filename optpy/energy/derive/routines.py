@@ -16,6 +16,7 @@ from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import GatheredSum, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
+from optpy.energy.derive.normal_stencil import NormalStencil
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.sums import (
     DerivedSum,
@@ -243,10 +244,12 @@ def apply_jtj(
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
+    stencils: Sequence[NormalStencil] = (),
 ) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
-    Passes that store the derivatives of sums, and J p of residuals over edges, come first.
+    Passes that store the derivatives of sums, and J p of residuals over edges, come first. What other residuals add to
+    J^T J is read from the stencils that hold it.
     """
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
     routines = {}
@@ -255,6 +258,8 @@ def apply_jtj(
         routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
         total = gather(gathered, dims, TIMES_JVP, product_summands(sums))
+        for stencil in stencils:
+            total.add_here(stencil.product if stencil.dims == dims else {})
         elements = [(u, a) for u in group for a in range(u.channels)]
         plain = factor(_free(fixed, u, total.total((AP, u, a))) for u, a in elements)
         damping = [mul(here(vector(D, u), a), here(vector(P, u), a)) for u, a in elements]

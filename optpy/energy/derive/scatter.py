@@ -18,6 +18,7 @@ from optpy.energy.derive import routines as gathers
 from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import Contribution, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
+from optpy.energy.derive.normal_stencil import NormalStencil
 from optpy.energy.derive.routines import (
     NO_SCHEDULES,
     Fixed,
@@ -53,6 +54,7 @@ def apply_jtj(
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
+    stencils: Sequence[NormalStencil] = (),
 ) -> dict[Group, list[Routine]]:
     """As ``routines.apply_jtj``, by scatters for some residuals.
 
@@ -61,7 +63,7 @@ def apply_jtj(
     """
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
-    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums).items():
+    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums, stencils).items():
         edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, dot=True)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
