@@ -59,7 +59,7 @@ def schedule_residuals(
     sources, given = list(sources), as_schedule(given)
     by_label = {s.residual.label: s for s in sources}
     edges = {label: s for label, s in by_label.items() if over_edges(s.residual)}
-    found = stencil_schedules([s for s in sources if s.residual.label not in edges])
+    found = stencil_schedules([s for s in sources if s.residual.label not in edges], gpu=target.gpu)
     for label, source in edges.items():
         by_hand = decided_by(given.residuals, ResidualSchedule(label))
         found[label] = cheapest(source, _ways(source, target), gpu=target.gpu) if by_hand is None else by_hand

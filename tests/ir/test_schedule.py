@@ -104,7 +104,7 @@ def test_any_text_is_read_back(groups: dict[str, Any]) -> None:
         ("quux r: J", "no decision is about a 'quux'; there are: func, residual, value, "),
         ("residual: J", "a line is as 'residual NAME: CHOICE', where CHOICE is inline, J, Jp"),
         ("residual r J", "a line is as 'residual NAME: CHOICE'"),
-        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, scatter"),
+        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, JTJ, scatter"),
         ("residual r: J, J", "'J, J' is no choice"),
         ("residual r: inline, J", "'inline, J' is no choice"),
         ("residual r: Jp, scatter", "computes J p once"),
