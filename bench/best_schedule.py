@@ -20,10 +20,11 @@ from bench.__main__ import CASES, load_case
 from bench.ablation import PLAIN
 from bench.decisions import processor_seconds
 from optpy.api.backend import Backend
-from optpy.api.measured import PRODUCTS, WEIGHTS, Measuring
+from optpy.api.measured import WEIGHTS, Measuring
 from optpy.api.plan import build
 from optpy.api.problem import CompiledProblem
 from optpy.ir import Schedule, Target
+from optpy.scheduling.costs import PRODUCTS
 from problems import blendshape_fitting, bundle_adjustment, deconvolution, meshes, pose_graph
 
 ENOUGH = 0.01

@@ -151,7 +151,7 @@ class Work:
         return _cost(self.operations, self.streams.values())
 
 
-def storing(numbers: int) -> float:
+def storing(numbers: int) -> int:
     """What it takes to store numbers at each point, in additions: memory brings what is to be overwritten, too."""
     return 2 * STREAM * numbers
 

@@ -22,6 +22,7 @@ from optpy.ir import (
     Split,
     StoredValue,
     Target,
+    TermSchedule,
     Uncoupled,
 )
 from optpy.kernels.codegen.scheduled import apply_schedule
@@ -42,7 +43,8 @@ def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Tar
     """
     given = as_schedule(given)
     residuals = schedule_residuals(linear.residuals, target, given)
-    return replace(before, residuals=residuals, normal=schedule_normal(linear, target, given))
+    terms = schedule_terms(linear, given)
+    return replace(before, residuals=residuals, terms=terms, normal=schedule_normal(linear, target, given))
 
 
 # -- residuals ---------------------------------------------------------------------------------------------------------
@@ -112,6 +114,26 @@ def _refused_way(way: ResidualSchedule, source: LinearisedResidual, target: Targ
     if (way.jacobian or way.product) and not over_edges(source.residual) and not is_stencil(source):
         return _NO_CHOICE
     return None
+
+
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+
+def schedule_terms(linear: LinearisedProblem, given: Schedule) -> tuple[TermSchedule, ...]:
+    """Whether each term of several has passes of its own: the given choice, or that it has none.
+
+    Nothing that is counted is saved by a pass of its own; a body that is long is cut into stages anyway, without more
+    to be moved (``passes/in_stages.py``).
+
+    Raises:
+        OptionError: a given decision is about no term, or the only one.
+    """
+    terms = list(dict.fromkeys(s.residual.term for s in linear.residuals))
+    if len(terms) == 1:
+        return completed((), given.terms, given, _anything, {terms[0]: "there is no other term to be apart from"})
+    moved = 3 * sum(u.channels for u in linear.unknowns)
+    reason = f"a pass of its own saves no operation, and moves {moved} numbers more at each point of the unknowns"
+    return completed([TermSchedule(t, reason=reason) for t in terms], given.terms, given, _anything)
 
 
 # -- routines ----------------------------------------------------------------------------------------------------------

@@ -79,21 +79,22 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
     stencils = normal_stencils([s for s in sources if _is_stored_normal(s, by_label)])
     visited = [s for s in gathered if not _is_stored_normal(s, by_label)]
     scattered = [s for s in sources if s.residual.label in labels]
+    separate = [term.name for term in schedule.terms if term.separate]
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     in_costs = funcs.in_costs(problem.with_funcs)
     groups: dict[Group, list[Routine]] = {
         Group.FUNCS: under_names(Group.FUNCS, funcs.at_binding),
-        Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs),
+        Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs, separate),
         Group.COST_OF_STEP: _cost_of_step(problem, funcs),
         Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
-        Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
+        Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources, separate),
         Group.SOLVED: fixed_masks(coordinates, fixed),
         Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation)
         + jacobians
         + [r for stencil in stencils for r in stencil.stores]
         + free_masks(scattered, fixed),
-        **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
-        **apply_jtj(visited, scattered, coordinates, fixed, by_label, funcs.sums, stencils),
+        **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums, separate),
+        **apply_jtj(visited, scattered, coordinates, fixed, by_label, funcs.sums, stencils, separate),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),

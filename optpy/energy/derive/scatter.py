@@ -10,7 +10,7 @@ Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -55,6 +55,7 @@ def apply_jtj(
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
     stencils: Sequence[NormalStencil] = (),
+    separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """As ``routines.apply_jtj``, by scatters for some residuals.
 
@@ -63,8 +64,8 @@ def apply_jtj(
     """
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     result = {}
-    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums, stencils).items():
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, dot=True)
+    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums, stencils, separate).items():
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, True, separate)
         result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
     return result
 
@@ -75,6 +76,7 @@ def eval_jtf(
     unknowns: Sequence[Field],
     fixed: Fixed,
     sums: Sequence[DerivedSum] = (),
+    separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """As ``routines.eval_jtf``, by scatters for some residuals.
 
@@ -83,9 +85,9 @@ def eval_jtf(
     """
     blocks = any(_couples_channels(s) for s in scattered)
     result = {}
-    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks, sums).items():
+    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks, sums, separate).items():
         outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, dot=False)
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, False, separate)
         result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
         reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
         result[name] = [_without_reductions(r) if _dims(r) in reached else r for r in result[name]]
@@ -158,11 +160,15 @@ def _over_edges(
     outputs: Mapping[Hashable, Output],
     contribution: Contribution,
     dot: bool,
+    separate: Collection[str],
 ) -> list[Routine]:
-    """One routine for each domain: its points add to each element that they read once, and up to p.(J^T J p)."""
+    """One routine for each domain, and each separate term there.
+
+    Its points add to each element that they read once, and up to p.(J^T J p).
+    """
     source_of = {s.residual.label: s for s in sources}
     result = []
-    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources], separate)):
         own = [source_of[r.label] for r in group]
         added = {
             Access(x.field, index, x.channel): _free(fixed, x.unknown, index, e)
