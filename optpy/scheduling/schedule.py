@@ -72,7 +72,7 @@ def schedule_residuals(
         return _refused_way(way, by_label[way.label], target)
 
     decided = [found[s.residual.label] for s in sources if s.residual.label in found]
-    others = {s.residual.label: _NO_CHOICE for s in sources if s.residual.label not in found}
+    others = {label: f"{_NO_CHOICE}; {_no_stencil(s)}" for label, s in by_label.items() if label not in found}
     return completed(decided, given.residuals, given, refusal, others)
 
 
@@ -81,6 +81,10 @@ _NO_CHOICE = (
     "nothing of it can be kept: that is for residuals that read unknowns through a graph, and for stencils on the "
     "unknowns' own grid"
 )
+
+
+def _no_stencil(source: LinearisedResidual) -> str:
+    return f"what it adds to J^T J is no stencil: {stencil_obstacle(source)}"
 
 
 def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
@@ -109,8 +113,8 @@ def _refused_way(way: ResidualSchedule, source: LinearisedResidual, target: Targ
     """
     if way.scatter:
         return _why_no_scatter(source, target)
-    if way.normal and (why := stencil_obstacle(source)) is not None:
-        return f"what it adds to J^T J is no stencil: {why}"
+    if way.normal and stencil_obstacle(source) is not None:
+        return _no_stencil(source)
     if (way.jacobian or way.product) and not over_edges(source.residual) and not is_stencil(source):
         return _NO_CHOICE
     return None

@@ -28,6 +28,7 @@ from optpy.ir import (
     InBounds,
     Role,
     Routine,
+    Scalar,
     canonical_domain,
     point,
 )
@@ -142,7 +143,7 @@ def _place(element: FieldChannel) -> tuple[str, int]:
 def _reads_points(e: Expr) -> bool:
     """Whether an entry is more than numbers that are the same everywhere, and bounds."""
     keys = [v.key for v in variables([e])]
-    return not all(isinstance(k, InBounds) or (isinstance(k, Access) and not k.field.dims) for k in keys)
+    return not all(isinstance(k, InBounds | Scalar) or (isinstance(k, Access) and not k.field.dims) for k in keys)
 
 
 def _read(e: Expr, places: Mapping[Expr, Access]) -> Expr:

@@ -69,8 +69,8 @@ def by_domain(residuals: Sequence[Residual], separate: Collection[str] = ()) -> 
 def in_passes(sources: Sequence[LinearisedResidual], separate: Collection[str] = ()) -> list[list[LinearisedResidual]]:
     """Residuals by the passes over the unknowns that gather them: those that are merged, then each separate term."""
     merged = [s for s in sources if s.residual.term not in separate]
-    apart = [[s for s in sources if s.residual.term == term] for term in separate]
-    return [merged, *(own for own in apart if own)] if merged or not any(apart) else apart
+    apart = [own for term in separate if (own := [s for s in sources if s.residual.term == term])]
+    return [merged, *apart] if merged or not apart else apart
 
 
 def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Extent, ...], list[Field]]:
