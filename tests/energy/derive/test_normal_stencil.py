@@ -85,7 +85,9 @@ KEPT = dict.fromkeys(("reg[0]", "reg[1]", "plain", "curve", "seen"), "JTJ") | {"
 
 def data(sizes: tuple[int, int, int, int]) -> dict[str, Any]:
     rng, (height, width, count, edges) = np.random.default_rng(0), sizes
-    normal = dict(X=(height, width, 2), A=(height, width, 2), b=3, Y=(count, 2), T=count, Photo=(edges, 3))
+    normal: dict[str, Any] = dict(
+        X=(height, width, 2), A=(height, width, 2), b=3, Y=(count, 2), T=count, Photo=(edges, 3)
+    )
     given: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in normal.items()}
     return given | dict(M=rng.random((height, width)) < 0.2, w=0.7, g=rng.integers(0, count, (edges, 2)))
 
