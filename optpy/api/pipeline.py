@@ -95,7 +95,7 @@ class _Scheduled:
 
 
 _SCHEDULED: Final[WeakKeyDictionary[Problem, tuple[tuple[Target, Schedule], _Scheduled]]] = WeakKeyDictionary()
-"""What ``whole_schedule`` has found, for whoever compiles the problem next in whatever precision: it is taken out."""
+"""Findings of ``whole_schedule``, for whoever compiles the problem next, in whatever precision: they are taken out."""
 
 
 def _scheduled(problem: Problem, target: Target, given: Schedule) -> _Scheduled:

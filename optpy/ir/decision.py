@@ -1,4 +1,4 @@
-"""What every decision of a schedule is: a choice about a thing with a name, by words, with a reason.
+"""Decisions of a schedule in general: each is a choice about a thing with a name, by words, with a reason.
 
 All of it is text: it can be printed, read back, and made by who knows no energy.
 """

@@ -124,7 +124,7 @@ class ResidualSchedule(Decision):
 
 
 def _apart(choice: Sequence[str]) -> str | None:
-    """Why the words of a residual's choice do not go together; None: they do."""
+    """The reason why the words of a residual's choice do not go together; None: they do."""
     if "JTJ" in choice and not {"Jp", "scatter"}.isdisjoint(choice):
         return "where J^T J is stored, products visit no residual: leave out Jp and scatter, or JTJ"
     if "scatter" in choice and "Jp" in choice:

@@ -1,4 +1,4 @@
-"""What things cost: the one model of operations and bytes by which schedules are made, for grids and for graphs.
+"""The one model of costs, in operations and bytes, by which schedules are made, for grids and for graphs.
 
 The unit is an addition. Over the points of a grid, which are computed in vectors, it is that of one point in vector
 code; over edges, which are visited one by one, that of scalar code. All that a machine has to do with is a constant
@@ -84,7 +84,7 @@ number of such a row, and as evaluating a function (``python -m bench.rows``).""
 @final
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a visit to an edge takes besides its operations, in additions.
+    """The cost of a visit to an edge besides its operations, in additions.
 
     Attributes:
         edge, vertex: to reach one.
@@ -100,7 +100,7 @@ class Prices:
 
 
 def prices(residual: Residual, *, gpu: bool) -> Prices:
-    """What visits to the edges of a residual take: beside a row, edges and vertices are reached once for all of it."""
+    """The prices of visits to the edges of a residual: beside a row, edges and vertices are reached once for all of it."""
     if gpu:
         return Prices(scattered=SCATTERED_ON_GPU)
     return Prices(0, VERTEX, IN_ROW, IN_ROW, FUNCTION_IN_ROW) if has_rows(residual) else Prices()
@@ -130,7 +130,7 @@ def stored_numbers(roots: Iterable[Expr]) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done at each point of a grid.
+    """All that is done at each point of a grid.
 
     Attributes:
         operations: what is computed.
@@ -152,12 +152,12 @@ class Work:
 
 
 def storing(numbers: int) -> int:
-    """What it takes to store numbers at each point, in additions: memory brings what is to be overwritten, too."""
+    """The cost of storing numbers at each point, in additions: memory brings what is to be overwritten, too."""
     return 2 * STREAM * numbers
 
 
 def work(roots: Sequence[Expr], domain: Domain) -> Work:
-    """What expressions take at each point of a grid, where values that are worth storing are read."""
+    """The work of expressions at each point of a grid, where values that are worth storing are read."""
     return Work(frozenset(topological(with_values_read(roots, domain, ()))), streams(roots))
 
 

@@ -169,6 +169,6 @@ def _ways(
 
 
 def _stored_once(stencil: NormalStencil) -> float:
-    """What it takes to store a stencil, once at each linearisation."""
+    """The cost of storing a stencil, once at each linearisation."""
     domain = canonical_domain(stencil.dims)
     return sum(work(r.roots, domain).cost + storing(len(r.assignments)) for r in stencil.stores)

@@ -63,7 +63,7 @@ def stencil_obstacle(source: LinearisedResidual) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class NormalStencil:
-    """What some residuals add to J^T J, read from memory.
+    """The sum of the parts of some residuals in J^T J, read from memory.
 
     Attributes:
         dims: of the unknowns' grid.
@@ -77,7 +77,7 @@ class NormalStencil:
 
     @property
     def product(self) -> dict[Hashable, Expr]:
-        """What it adds to J^T J p at a point, by the keys of ``TIMES_JVP``."""
+        """Its part of J^T J p at a point, by the keys of ``TIMES_JVP``."""
         parts: dict[Hashable, list[Expr]] = {}
         for (row, column, offset), e in self.entries.items():
             parts.setdefault((AP, *row), []).append(mul(e, self._p(column, offset)))
