@@ -77,8 +77,8 @@ order (``SCATTERED_ON_GPU``), as the sum is made where the memory is and nothing
 benchmark has set)."""
 
 IN_ROW, FUNCTION_IN_ROW = 48, 100
-"""Where edges have rows of numbers, which are computed in vectors: additions in vectors that take as long as moving one
-number of such a row, and as evaluating a function (``python -m bench.rows``)."""
+"""Additions in vectors that take as long as moving one number of an edge, and as evaluating a function, where edges
+have rows of numbers, which are computed in vectors (``python -m bench.rows``)."""
 
 
 @final
@@ -100,7 +100,7 @@ class Prices:
 
 
 def prices(residual: Residual, *, gpu: bool) -> Prices:
-    """The prices of visits to the edges of a residual: beside a row, edges and vertices are reached once for all of it."""
+    """The prices of visits to the edges of a residual. Beside rows, edges and vertices are reached once for a row."""
     if gpu:
         return Prices(scattered=SCATTERED_ON_GPU)
     return Prices(0, VERTEX, IN_ROW, IN_ROW, FUNCTION_IN_ROW) if has_rows(residual) else Prices()
