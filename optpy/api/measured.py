@@ -20,13 +20,11 @@ from optpy.errors import OptionError
 from optpy.ir import Extent, Group, Problem, Schedule, Target
 from optpy.kernels.toolchain.cache import Cache
 from optpy.kernels.toolchain.progress import reported
+from optpy.scheduling.costs import PRODUCTS
 from optpy.scheduling.search import fastest
 
 SECONDS: Final = 60.0
 """After so long no further way is tried."""
-
-PRODUCTS: Final = 20
-"""Products with J^T J for each linearisation and cost: iterations of a linear solve. By reasoning."""
 
 _ROUNDS: Final = 9
 _SHORTEST = 0.002

@@ -5,17 +5,16 @@ index space that store values into fields and add up sums. ``kernels/`` turns ro
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs), ``fields`` (arrays over them, the solver's vectors),
 ``leaves`` (what expressions read of them), ``residual`` and ``problem`` (what is minimised), ``routine`` (what is
-computed), ``group`` (when, and where), ``decisions`` and ``schedule`` (what is stored, and how),
+computed), ``group`` (when, and where), ``decision``, ``decisions`` and ``schedule`` (what is stored, and how),
 ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.decision import ALL, Decision
 from optpy.ir.decisions import (
-    ALL,
     NORMAL,
     ChannelOrder,
     ConditionalWork,
-    Decision,
     FuncSchedule,
     FuncStorage,
     GridLayout,
@@ -23,6 +22,7 @@ from optpy.ir.decisions import (
     NormalSchedule,
     ResidualSchedule,
     Split,
+    TermSchedule,
     ValueSchedule,
     VectorSweep,
 )
@@ -142,6 +142,7 @@ __all__ = [
     "SumLoop",
     "Target",
     "Task",
+    "TermSchedule",
     "Uncoupled",
     "ValueSchedule",
     "Vector",

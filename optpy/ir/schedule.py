@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar, final
 
 from optpy.errors import OptionError
+from optpy.ir.decision import Decision
 from optpy.ir.decisions import (
     NORMAL,
     ChannelOrder,
     ConditionalWork,
-    Decision,
     FuncSchedule,
     GridLayout,
     NormalSchedule,
     ResidualSchedule,
     Split,
+    TermSchedule,
     ValueSchedule,
     VectorSweep,
 )
@@ -65,8 +66,10 @@ class Schedule:
     Args:
         funcs: for each ``op.Func``: "inline"; "values", kept; or "partials", values and derivatives kept. With "cost",
             as in "partials, cost", a pass of its own stores it before a cost is summed, too.
-        residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp". On
-            a GPU an edge may "scatter", with or without "J": it adds to its vertices by atomic additions.
+        residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp"; or
+            at each point of the unknowns what it adds to J^T J, "JTJ", which products then read alone. On a GPU an edge
+            may "scatter", with or without "J": it adds to its vertices by atomic additions.
+        terms: of an energy, "reg": "merged" with the others into one pass over the points, or in a "separate" pass.
         normal: J^T J as coarser "levels" of its grid, an assembled "matrix", or no more than its "products".
         values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".
         splits: of routines with sums over edges on a grid, or over a grid at one point: the sums "apart" in a pass of
@@ -84,6 +87,7 @@ class Schedule:
 
     funcs: tuple[FuncSchedule, ...] = ()
     residuals: tuple[ResidualSchedule, ...] = ()
+    terms: tuple[TermSchedule, ...] = ()
     normal: NormalSchedule | None = None
     values: tuple[ValueSchedule, ...] = ()
     splits: tuple[Split, ...] = ()
@@ -105,8 +109,9 @@ class Schedule:
         orders: Mapping[Any, WrittenChoice] | Iterable[ChannelOrder] = (),
         sweeps: Mapping[Any, WrittenChoice] | Iterable[VectorSweep] = (),
         lines: Mapping[tuple[str, str], int] | None = None,
+        terms: Mapping[Any, WrittenChoice] | Iterable[TermSchedule] = (),
     ) -> None:
-        given = funcs, residuals, values, splits, conditions, layouts, orders, sweeps
+        given = funcs, residuals, terms, values, splits, conditions, layouts, orders, sweeps
         for name, kind, decisions in zip(_GROUPS, _GROUPS.values(), given, strict=True):
             object.__setattr__(self, name, _records(name, kind, decisions))
         if normal is not None and not isinstance(normal, NormalSchedule):
@@ -144,6 +149,7 @@ class Schedule:
         """All decisions, in the order in which they are printed."""
         yield from self.funcs
         yield from self.residuals
+        yield from self.terms
         if self.normal is not None:
             yield self.normal
         for group in (self.values, self.splits, self.conditions, self.layouts, self.orders, self.sweeps):
@@ -171,6 +177,7 @@ class Schedule:
 _GROUPS: Final[dict[str, type[Decision]]] = {
     "funcs": FuncSchedule,
     "residuals": ResidualSchedule,
+    "terms": TermSchedule,
     "values": ValueSchedule,
     "splits": Split,
     "conditions": ConditionalWork,

@@ -23,19 +23,17 @@ from optpy.energy.language.written_out import Formulas, func_accesses, with_form
 from optpy.ir import (
     ALL,
     SAMPLED,
-    Access,
     Field,
     FuncSchedule,
     FuncStorage,
     Problem,
     Residual,
-    Role,
     Schedule,
     funcs_read,
     is_unknown,
 )
+from optpy.scheduling.costs import STREAM, TERMS, pays, stored_numbers, storing
 from optpy.scheduling.given import Given, as_schedule, check_names, decided_by, refused
-from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -47,7 +45,7 @@ def with_found_funcs(problem: Problem) -> Problem:
     In two places none takes fewer operations than a store and a load of its values; in more, as many in all.
     """
     if problem not in _FOUND:
-        found = with_common_funcs(problem, 2 * STREAM)
+        found = with_common_funcs(problem, storing(1))
         _FOUND[problem] = None if found is problem else found
     return _FOUND[problem] or problem
 
@@ -117,11 +115,6 @@ def _where_found(func: Field, problem: Problem) -> str:
     return f"written out in {places}; "
 
 
-_TERMS = 16
-"""Terms that a sum is taken to have: how many there are is known with the data. No benchmark has set it: windows and
-models have more."""
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class _Reads:
@@ -174,7 +167,7 @@ def _in_summands(summed: Field, read: Iterable[MultiIndex]) -> set[object]:
     loops = summed.definition.loops
     found: set[object] = set()
     for index in read:
-        terms = _TERMS if any(a.reads(loops) for a in index) else 1
+        terms = TERMS if any(a.reads(loops) for a in index) else 1
         found |= {(summed, index, n) for n in range(terms)}
     return found
 
@@ -219,10 +212,10 @@ def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Read
     once = count([*entries, *source.jvps]).cost if entries else values
     again, spent = reads.in_products * once, STREAM * kept
     in_passes = (reads.in_passes - 1) * values
-    stored = spent <= WORTH * again or 2 * STREAM * func.channels <= WORTH * in_passes
+    stored = pays(spent, again) or pays(storing(func.channels), in_passes)
     storage = whole if stored and kept else FuncStorage.INLINE
     saved = (reads.in_costs - 1) * values
-    in_cost = moves and 2 * STREAM * func.channels <= WORTH * saved
+    in_cost = moves and pays(storing(func.channels), saved)
     reason = (
         f"at each point of a product with J^T J, {once} additions at each of {reads.in_products} places or "
         f"{spent:g} for what is stored; in a cost, {values} additions at each of {reads.in_costs}"
@@ -236,5 +229,4 @@ def _numbers(source: LinearisedResidual, storage: FuncStorage) -> float:
     """The numbers of the solver's precision that products read at each point, where an intermediate is stored."""
     read, _ = store_func(source.residual.label, source, storage)
     roots = read.jvps if storage is FuncStorage.PARTIALS else read.values
-    keys = {v.key for v in variables(roots) if isinstance(v.key, Access) and v.key.field.role is Role.STORED}
-    return sum(BYTE if k.field.dtype == "bool" else 1 for k in keys)
+    return stored_numbers(roots)

@@ -21,6 +21,7 @@ from tests.integration.test_graph_operators import data_of_mesh, mesh_energy, po
 from tests.integration.test_graph_rows import ENERGIES, check_all_sizes
 from tests.integration.test_manifolds import EVERYTHING, data_of_everything
 from tests.integration.test_operators import (
+    KEPT,
     SIZES,
     check_exact_functions,
     data_of_every_function,
@@ -78,13 +79,13 @@ def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: Rando
     check_in_float64(gpu, random)
 
 
-@settings(EXAMPLES, max_examples=2)
-@given(random_energies(), st.sampled_from(GATHERS[1:]))
+@settings(EXAMPLES, max_examples=3)
+@given(random_energies(), st.sampled_from(KEPT), st.sampled_from(["merged", "separate"]))
 def test_what_stencils_store_agrees_with_the_dense_jacobian(
-    gpu: Device, random: RandomEnergy, way: ResidualSchedule
+    gpu: Device, random: RandomEnergy, way: ResidualSchedule, terms: str
 ) -> None:
-    given_ = stencils_by_hand(random.energy, way)
-    solver = build(random.energy, "float64", given_, DeviceChoice(gpu, "as asked", False))
+    by_hand = op.Schedule(residuals=stencils_by_hand(random.energy, way), terms={"*": terms})
+    solver = build(random.energy, "float64", by_hand, DeviceChoice(gpu, "as asked", False))
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
 

@@ -83,7 +83,8 @@ def test_blank_lines_comments_and_spaces_say_nothing() -> None:
 names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,5}(\[[0-9]\])?", fullmatch=True)
 words = {
     "funcs": ["inline", "values", "partials", "inline, cost", "values, cost", "partials, cost"],
-    "residuals": ["inline", "J", "Jp", "J, Jp", "scatter", "J, scatter"],
+    "residuals": ["inline", "J", "Jp", "J, Jp", "JTJ", "J, JTJ", "scatter", "J, scatter"],
+    "terms": ["merged", "separate"],
     "values": ["stored", "recomputed"],
     "splits": ["apart", "together"],
     "conditions": ["branch", "select"],
@@ -106,10 +107,10 @@ def test_any_text_is_read_back(groups: dict[str, Any]) -> None:
     ("text", "message"),
     [
         ("func B: values\nresidul r: J", "2, 'residul r: J': no decision is about a 'residul'; .* 'residual'"),
-        ("quux r: J", "no decision is about a 'quux'; there are: func, residual, value, "),
+        ("quux r: J", "no decision is about a 'quux'; there are: func, residual, term, value, "),
         ("residual: J", "a line is as 'residual NAME: CHOICE', where CHOICE is inline, J, Jp"),
         ("residual r J", "a line is as 'residual NAME: CHOICE'"),
-        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, scatter"),
+        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, JTJ, scatter"),
         ("residual r: J, J", "'J, J' is no choice"),
         ("residual r: inline, J", "'inline, J' is no choice"),
         ("residual r: Jp, scatter", "computes J p once"),

@@ -10,7 +10,7 @@ Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -47,6 +47,7 @@ def with_edges(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
+    separate: Collection[str],
 ) -> dict[Group, list[Routine]]:
     """The groups of J^T F and of products to which edges add.
 
@@ -58,16 +59,17 @@ def with_edges(
         groups: what is gathered.
         scattered: the residuals whose edges add.
         unknowns, fixed: of the energy.
+        separate: terms whose edges have passes of their own.
     """
     found = {Group.JACOBIAN: [*groups[Group.JACOBIAN], *_free_masks(scattered, fixed)]}
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
     for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, dot=True)
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, True, separate)
         stores = groups[name]
         found[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else [*stores]
     for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS):
         if name in groups:
-            found[name] = _gradient(name, groups[name], scattered, unknowns, fixed)
+            found[name] = _gradient(name, groups[name], scattered, unknowns, fixed, separate)
     return found
 
 
@@ -77,9 +79,10 @@ def _gradient(
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
+    separate: Collection[str],
 ) -> list[Routine]:
     outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
-    edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, dot=False)
+    edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, False, separate)
     result = [*_barrier_after(stores), *_barrier_after(edges)] if edges else [*stores]
     reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
     result = [_without_reductions(r) if _dims(r) in reached else r for r in result]
@@ -151,11 +154,15 @@ def _over_edges(
     outputs: Mapping[Hashable, Output],
     contribution: Contribution,
     dot: bool,
+    separate: Collection[str],
 ) -> list[Routine]:
-    """One routine for each domain: its points add to each element that they read once, and up to p.(J^T J p)."""
+    """One routine for each domain, and each separate term there.
+
+    Its points add to each element that they read once, and up to p.(J^T J p).
+    """
     source_of = {s.residual.label: s for s in sources}
     result = []
-    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources], separate)):
         own = [source_of[r.label] for r in group]
         added = {
             Access(x.field, index, x.channel): _free(fixed, x.unknown, index, e)
