@@ -118,11 +118,10 @@ class Row:
     nanoseconds: Mapping[str, float]
 
 
-def spilled(library: Path) -> dict[str, tuple[int, int]]:
-    """Of each function of a library the instructions that load from fixed slots of the stack, and that store there."""
-    text = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(library)], check=True, capture_output=True, text=True
-    ).stdout
+def spilled(libraries: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    """Of each function of some libraries the instructions that load from fixed slots of the stack, or store there."""
+    command = ["objdump", "-d", "--no-show-raw-insn", *map(str, libraries)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, tuple[int, int]] = {}
     name = ""
     for line in text.splitlines():
@@ -147,10 +146,10 @@ def measure(name: str, size: int, dtype: str) -> Iterator[Row]:
         for order, (problem, *_) in bound.items():
             for group in GROUPS:
                 times.setdefault((order, group), []).append(_seconds(problem, GROUPS[group]))
-    for order, (_, library, listing) in bound.items():
+    for order, (_, libraries, listing) in bound.items():
         elements = sum(np.size(data[u.name]) for u in problem.unknowns)
         nanoseconds = {group: 1e9 * min(times[order, group]) / elements for group in GROUPS}
-        yield Row(name, order, _by_group(listing, spilled(library)), nanoseconds)
+        yield Row(name, order, _by_group(listing, spilled(libraries)), nanoseconds)
 
 
 def _energy_and_data(name: str, size: int) -> tuple[op.Energy, Mapping[str, Any]]:
@@ -163,8 +162,8 @@ def _energy_and_data(name: str, size: int) -> tuple[op.Energy, Mapping[str, Any]
 
 def _bound(
     energy: op.Energy, data: Mapping[str, Any], dtype: str, order: str
-) -> tuple[CompiledProblem, Path, ProgramListing]:
-    """A problem that is linearised, with its kernels' library."""
+) -> tuple[CompiledProblem, tuple[Path, ...], ProgramListing]:
+    """A problem that is linearised, with its kernels' libraries."""
     with (
         patch.object(body, "topological", ORDERS[order]),
         # No program in another order may be kept, or found, under the name of the compiler's own.
@@ -175,7 +174,8 @@ def _bound(
         assert isinstance(backend, CpuBackend)
         problem = plan.start(data, threads=1)._problem
     problem.linearise()
-    return problem, Path(backend.library.kernels._name), backend.listing
+    backend.library.need(g for groups in GROUPS.values() for g in groups)
+    return problem, backend.library.files, backend.listing
 
 
 def _seconds(problem: CompiledProblem, groups: Iterable[Group]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from ctypes import POINTER, Array, c_int64, c_void_p
+from pathlib import Path
 from typing import final
 
 from optpy.ir import Group
@@ -129,6 +130,11 @@ class CpuLibrary:
         if found is None:
             found = self._companions[name] = self._take(compiled())
         return found
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The libraries that the energy's kernels have been compiled into so far."""
+        return tuple(dict.fromkeys(Path(library._name) for library in self._sections.values()))
 
     def _take(self, compiled: Compiled) -> ctypes.CDLL:
         self._taken.append(compiled)
