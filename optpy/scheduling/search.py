@@ -2,8 +2,8 @@
 
 Each decision is tried in its other ways while all others stay, in an order in which none takes back what an earlier one
 has left to decide: intermediates, residuals, terms, values, sums over edges, conditions, layouts, orders of channels,
-sweeps. Where several things of a kind may be in one way, all of them together are tried first: what none gains alone, as a stencil of
-J^T J that one residual more or less does not make smaller, all may gain together.
+sweeps. Where several things of a kind may be in one way, all of them together are tried first: what none gains alone,
+as a stencil of J^T J that one residual more or less does not make smaller, all may gain together.
 
 The form of J^T J for preconditioners is left as it is: it decides in how many iterations systems are solved, and not
 how long one takes.
