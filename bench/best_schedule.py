@@ -18,7 +18,7 @@ import numpy as np
 import optpy as op
 from bench.__main__ import CASES, load_case
 from bench.ablation import PLAIN
-from bench.decisions import processor_seconds
+from bench.decisions import add_names, processor_seconds
 from optpy.api.backend import Backend
 from optpy.api.measured import WEIGHTS, Measuring
 from optpy.api.plan import build
@@ -141,7 +141,7 @@ def _real(value: Any, dtype: str) -> Any:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The settings of a run."""
     made = argparse.ArgumentParser(prog="python -m bench.best_schedule", description=(__doc__ or "").split("\n\n")[0])
-    made.add_argument("problems", nargs="*", choices=PROBLEMS, default=PROBLEMS, metavar="PROBLEM")
+    add_names(made, "problems", PROBLEMS)
     made.add_argument("--size", type=int, default=128, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     made.add_argument("--seconds", type=float, default=40.0, help="for which ways are tried")
@@ -150,7 +150,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def rows(settings: argparse.Namespace) -> Iterator[tuple[str, Beside]]:
     """Each problem with what was measured."""
-    for name in settings.problems:
+    for name in settings.problems or PROBLEMS:
         yield name, measure(name, settings.size, settings.dtype, settings.seconds)
 
 
