@@ -96,9 +96,6 @@ def _throughput(case: Case, settings: argparse.Namespace, meter: CopyMeter) -> l
 
 
 def _races(case: Case, settings: argparse.Namespace) -> Iterator[Race]:
-    if case.reweighted:
-        print(f"{case.name}: no race, as its costs at different iterations are those of different problems")
-        return
     for size in settings.race_sizes:
         yield race.race(case, size, settings.dtype, settings.threads, settings.budget)
     if case.famous is not None and not settings.quick:

@@ -44,6 +44,7 @@ PLAIN: Final[dict[str, dict[str, str]]] = {
     "funcs": {"*": "inline"},
     "residuals": {"*": "inline"},
     "splits": {"*": "together"},
+    "conditions": {"*": "select"},
     "layouts": {"*": "planar"},
 }
 """A schedule that keeps nothing in memory, and every channel in a plane."""
@@ -114,6 +115,7 @@ STEPS: Final = (
     Step("Funcs stored", None, ("funcs",)),
     Step("J, Jp stored", None, ("residuals",)),
     Step("layouts, sums over edges apart", None, ("splits", "layouts")),
+    Step("branches on conditions", None, ("conditions",)),
 )
 
 

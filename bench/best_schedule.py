@@ -18,13 +18,14 @@ import numpy as np
 import optpy as op
 from bench.__main__ import CASES, load_case
 from bench.ablation import PLAIN
-from bench.decisions import processor_seconds
+from bench.decisions import add_names, processor_seconds
 from optpy.api.backend import Backend
-from optpy.api.measured import PRODUCTS, WEIGHTS, Measuring
+from optpy.api.measured import WEIGHTS, Measuring
 from optpy.api.plan import build
 from optpy.api.problem import CompiledProblem
 from optpy.ir import Schedule, Target
-from problems import blendshape_fitting, bundle_adjustment, deconvolution, meshes, pose_graph
+from optpy.scheduling.costs import PRODUCTS
+from problems import blendshape_fitting, bundle_adjustment, deconvolution, meshes, optical_flow, pose_graph
 
 ENOUGH = 0.01
 """Seconds of a run, of which the fastest of several counts."""
@@ -45,11 +46,20 @@ def _others() -> dict[str, tuple[op.Energy, Callable[[int], Mapping[str, Any]]]]
         ),
         "pose_graph_plane": (pose_graph.plane, lambda n: pose_graph.synthetic_walk(2, steps=10 * n).graph.data),
         "pose_graph_space": (pose_graph.space, lambda n: pose_graph.synthetic_walk(3, steps=10 * n).graph.data),
+        "robust_flow": (optical_flow.robust, robust_frames),
         "blendshape_fitting": (
             blendshape_fitting.energy, lambda size: blendshape_fitting.fitting(meshes.pebble(4), size // 4).data,
         ),
         "deconvolution": (deconvolution.energy, lambda size: deconvolution.default_photograph(size // 2).data),
     }  # fmt: skip
+
+
+def robust_frames(size: int) -> dict[str, Any]:
+    """What the robust energy of optical_flow needs: a flow near to the true one, as in the midst of a solve."""
+    film = optical_flow.turning(size)
+    assert film.truth is not None
+    flow = film.truth + 0.3 * np.random.default_rng(0).normal(size=film.truth.shape)
+    return {"Flow": flow, **optical_flow.frames(film, (size, size)), **optical_flow.PARAMS}
 
 
 PROBLEMS: Final = (*CASES, *_others())
@@ -131,16 +141,16 @@ def _real(value: Any, dtype: str) -> Any:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The settings of a run."""
     made = argparse.ArgumentParser(prog="python -m bench.best_schedule", description=(__doc__ or "").split("\n\n")[0])
-    made.add_argument("problems", nargs="*", choices=PROBLEMS, default=PROBLEMS, metavar="PROBLEM")
+    add_names(made, "problems", PROBLEMS)
     made.add_argument("--size", type=int, default=128, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    made.add_argument("--seconds", type=float, default=120.0, help="for which ways are tried")
+    made.add_argument("--seconds", type=float, default=40.0, help="for which ways are tried")
     return made.parse_args(arguments)
 
 
 def rows(settings: argparse.Namespace) -> Iterator[tuple[str, Beside]]:
     """Each problem with what was measured."""
-    for name in settings.problems:
+    for name in settings.problems or PROBLEMS:
         yield name, measure(name, settings.size, settings.dtype, settings.seconds)
 
 

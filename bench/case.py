@@ -16,20 +16,6 @@ Data = dict[str, Any]
 
 @final
 @dataclass(frozen=True, slots=True)
-class CeresProgram:
-    """The same energy in C++.
-
-    Args:
-        source: in native/.
-        arrays: of the energy's data, in the order in which the program reads them.
-    """
-
-    source: str
-    arrays: tuple[str, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class CeresRun:
     """How Ceres solves, where its defaults do not.
 
@@ -41,6 +27,26 @@ class CeresRun:
     linear_solver: str = "cholesky"
     eta: float = 0.1
     max_iterations: int = 50
+
+
+DIRECT_AND_ITERATIVE = (CeresRun("cholesky"), CeresRun("cg"))
+"""Which of them is the faster one differs from problem to problem."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CeresProgram:
+    """The same energy in C++.
+
+    Args:
+        source: in native/.
+        arrays: of the energy's data, in the order in which the program reads them.
+        runs: in a race against all peers.
+    """
+
+    source: str
+    arrays: tuple[str, ...]
+    runs: tuple[CeresRun, ...] = DIRECT_AND_ITERATIVE
 
 
 @final
@@ -78,7 +84,7 @@ class Case:
         famous: real data.
         elements: of some data: how many elements its unknowns stand at, and its (directed) edges.
         unit: what is counted in a second: the elements, "pixel" or "point", or the edges, "edge".
-        reweighted: whether weights change with the iterations, so that peers would minimise something else.
+        reweighted: whether weights change with the iterations: others than Ceres minimise another energy then.
         largest: size of the kernels' measurements; this one is taken in the place of larger ones.
     """
 

@@ -60,6 +60,7 @@ def measure(family: str, size: int) -> Growth:
     wall = time.perf_counter() - started
     before = _children()
     backend = cpu_backend(energy.problem, "float32")
+    backend.prepare(damped=None)
     return Growth(
         family,
         size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bench.__main__ import CASES, load_case
 from bench.case import Case
@@ -20,17 +20,28 @@ def parser(program: str, doc: str | None) -> argparse.ArgumentParser:
         doc: of its module, whose first paragraph describes it.
     """
     made = argparse.ArgumentParser(prog=f"python -m {program}", description=(doc or "").split("\n\n")[0])
-    made.add_argument("cases", nargs="*", type=_case, metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
+    add_names(made, "cases", CASES)
     made.add_argument("--size", type=int, default=256, help="pixels along a side; a mesh: N * N vertices")
     made.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     return made
 
 
-def _case(name: str) -> str:
-    """A name that there is. Choices of argparse would refuse that none is named."""
-    if name not in CASES:
-        raise argparse.ArgumentTypeError(f"no case {name!r}; there are: {', '.join(CASES)}")
-    return name
+def add_names(made: argparse.ArgumentParser, kind: str, names: Sequence[str]) -> None:
+    """An argument for any number of names. Choices of argparse would refuse that none is given.
+
+    Args:
+        made: the parser that gets it.
+        kind: of what the names are, in the plural.
+        names: that there are.
+    """
+
+    def known(name: str) -> str:
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"there is no {name!r} among the {kind}: {', '.join(names)}")
+        return name
+
+    one = kind.removesuffix("s").upper()
+    made.add_argument(kind, nargs="*", type=known, metavar=one, help=f"{', '.join(names)}; all if none is named")
 
 
 def chosen(settings: argparse.Namespace) -> Iterator[tuple[Case, int]]:

@@ -26,6 +26,7 @@ import optpy as op
 from bench import machine, report
 from bench.case import Data
 from bench.nonrigid_alignment import matched_once
+from bench.optical_flow import alley, turning
 from problems import (
     blendshape_fitting,
     bundle_adjustment,
@@ -33,13 +34,17 @@ from problems import (
     deconvolution,
     embedded_deformation,
     image_warping,
+    intrinsic_images,
     laplacian_smoothing,
     mesh_deformation,
     nonrigid_alignment,
+    optical_flow,
     poisson_image_editing,
     pose_graph,
+    shape_and_shading,
     shape_from_shading,
     sparse_warping,
+    volumetric_deformation,
 )
 
 EXCESSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -80,6 +85,20 @@ def _corner() -> Problem:
     return Problem(deconvolution.energy, deconvolution.default_photograph(128).data, "gn", limit)
 
 
+def _film() -> Problem:
+    return Problem(optical_flow.energy, alley() or turning(128))
+
+
+def _unlit() -> Problem:
+    data = shape_and_shading.with_unknown_light(shape_from_shading.relief(128))
+    return Problem(shape_and_shading.energy, data, options=shape_and_shading.OPTIONS)
+
+
+def _lattice() -> Problem:
+    task = volumetric_deformation.deformation(volumetric_deformation.default_mesh())
+    return Problem(volumetric_deformation.energy, task.data)
+
+
 def _mesh() -> Problem:
     task = mesh_deformation.deformation(mesh_deformation.default_mesh())
     return Problem(mesh_deformation.euler, task.data("euler"))
@@ -97,17 +116,23 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     ),
     "image_warping": lambda: Problem(image_warping.energy, image_warping.default_warp().data),
     "image_warping_astronaut": lambda: Problem(image_warping.energy, image_warping.astronaut(256).data),
+    "intrinsic_images": lambda: Problem(
+        intrinsic_images.energy, intrinsic_images.default_photograph(256).data, "gn", {"max_iterations": 12}
+    ),
     "laplacian_smoothing": lambda: Problem(laplacian_smoothing.energy, laplacian_smoothing.default_noisy().data, "gn"),
     "mesh_deformation": _mesh,
     "nonrigid_alignment": _matches,
+    "optical_flow": _film,
     "poisson_image_editing": lambda: Problem(
         poisson_image_editing.energy, poisson_image_editing.default_clone().data, "gn"
     ),
     "pose_graph_2d": lambda: _graph(2),
     "pose_graph_3d": lambda: _graph(3),
+    "shape_and_shading": _unlit,
     "shape_from_shading": lambda: Problem(shape_from_shading.energy, shape_from_shading.default_scan().data),
     "shape_from_shading_relief": lambda: Problem(shape_from_shading.energy, shape_from_shading.relief(256).data),
     "sparse_warping": lambda: Problem(sparse_warping.energy, sparse_warping.default_warp().data),
+    "volumetric_deformation": _lattice,
 }
 
 
@@ -134,8 +159,8 @@ class Run:
 def run(name: str, problem: Problem, dtype: str, rule: str) -> Run:
     """The least time of several solves, iteration by iteration."""
     solver = op.compile(problem.energy, device="cpu", dtype=dtype)
-    options = problem.options | RULES[rule]
-    options |= {"method": problem.method, "threads": 1, "max_iterations": MAX_ITERATIONS}
+    options: dict[str, Any] = {"method": problem.method, "threads": 1, "max_iterations": MAX_ITERATIONS}
+    options |= problem.options | RULES[rule]
     taken: list[list[float]] = []
     for _ in range(RUNS):
         result, ends = _timed(solver, problem.data, options)

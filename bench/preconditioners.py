@@ -22,6 +22,7 @@ from optpy.api.problem import CompiledProblem
 from optpy.errors import OptionError
 from optpy.ir import Schedule
 from optpy.linear.registry import options
+from optpy.solver.forcing import TIGHT
 from optpy.solver.options import SolveOptions
 from optpy.solver.protocol import Damping, LinearLimits
 
@@ -63,12 +64,12 @@ def measure(case: Case, size: int, dtype: str, *, matrix: bool = False) -> Itera
             problem.set_preconditioner(name)
         except OptionError:  # it does not apply
             continue
-        problem.prepare(damped=case.method == "lm")
+        problem.prepare(case.method == "lm", ahead=True)
         problem.linearise()
         problem.damp(Damping(radius, used.min_lm_diagonal, used.max_lm_diagonal, used.jacobi_scaling))
         few, many = (_seconds(problem, LinearLimits(n))[0] for n in (_FEW, _MANY))
         iteration = (many - few) / (_MANY - _FEW)
-        seconds, iterations = _seconds(problem, LinearLimits(used.linear_iterations, eta=None))
+        seconds, iterations = _seconds(problem, LinearLimits(used.linear_iterations, eta=None, suited=TIGHT))
         unit = unit or iteration
         making = max(few - _FEW * iteration, 0.0)
         yield Price(name, making / unit, iteration / unit, seconds / unit, iterations)

@@ -20,14 +20,12 @@ from typing import Any, final
 import numpy as np
 
 import optpy as op
-from bench.case import Case, CeresRun, Data, Famous
+from bench.case import Case, Data, Famous
 from bench.curve import Curve, Point
 from bench.peers import PeerMissingError, ceres, cholesky, least_squares
 
 SLACKS = (1e-2, 1e-3, 1e-4)
 END_SLACK = 1e-6
-DIRECT_AND_ITERATIVE = (CeresRun("cholesky"), CeresRun("cg"))
-"""Which of them is the faster one differs from problem to problem."""
 PRECISIONS = ("float64", "float32")
 MAX_ITERATIONS = 500
 _REPEATS = range(3, 26)  # of everybody; the run of median time counts
@@ -80,7 +78,7 @@ Peer = Callable[[], Curve]
 
 
 def race(case: Case, size: int, dtype: str, threads: int, budget: float) -> Race:
-    """Against all peers, on a picture of `size` x `size`, or a mesh of as many vertices."""
+    """Against all peers that know the energy, on a picture of `size` x `size`, or a mesh of as many vertices."""
     return _race(case, f"{size} x {size}", case.data(size), dtype, threads, budget)
 
 
@@ -106,12 +104,12 @@ def race_famous(case: Case, famous: Famous, dtype: str, threads: int, budget: fl
 
 
 def _race(case: Case, problem: str, data: Data, dtype: str, threads: int, budget: float) -> Race:
-    peers: list[Peer] = [
-        lambda: least_squares.solve(case.energy, data, budget),
-        lambda: cholesky.solve(case.energy, data, budget),
-    ]
+    peers: list[Peer] = []
+    if not case.reweighted:
+        peers.append(lambda: least_squares.solve(case.energy, data, budget))
+        peers.append(lambda: cholesky.solve(case.energy, data, budget))
     if case.ceres is not None:
-        peers += [partial(ceres.solve, case.ceres, data, budget, threads, run) for run in DIRECT_AND_ITERATIVE]
+        peers += [partial(ceres.solve, case.ceres, data, budget, threads, run) for run in case.ceres.runs]
     curves, absent = _peer_curves(peers, budget)
     ours = optpy_curve(case, data, dtype, threads, (1 + END_SLACK) * _lowest(curves), budget)
     duels = tuple(duel for curve in curves for duel in _duels(curve, ours))

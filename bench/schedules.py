@@ -1,8 +1,8 @@
 """What products with J^T J take in each way of storing, beside what the decider counts for it.
 
 `python -m bench.schedules [CASE ...] [--size N]`: nanoseconds for each pixel or edge, and the counted additions, of
-each way in which residuals may enter products with J^T J: what the constants of optpy/scheduling/residuals.py and
-optpy/scheduling/stencils.py are held to. They are right where the way that is counted cheapest is among the fastest.
+each way in which residuals may enter products with J^T J: what the constants of optpy/scheduling/costs.py are held to.
+They are right where the way that is counted cheapest is among the fastest.
 The time is that of the processor, on one thread: so the ratios hold on a busy machine, too.
 """
 
@@ -21,6 +21,7 @@ from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
 from optpy.ir import Group, ResidualSchedule
 from optpy.scheduling.residuals import costs, gathers
+from optpy.scheduling.residuals import stencils as normal_stencils
 from optpy.scheduling.stencils import is_stencil
 
 ENOUGH = 0.2
@@ -47,7 +48,7 @@ class Way:
 
 
 def measure(case: Case, size: int, dtype: str) -> Iterator[Way]:
-    """Every way: over graphs all gathers, on grids J stored or not; and the decider's, if that differs by residual."""
+    """Every way: over graphs all gathers, on grids J, or J^T J, or nothing stored; and the decider's, if it is none."""
     sources = linearised_problem(case.energy.problem).residuals
     edges = [s for s in sources if over_edges(s.residual)]
     stencils = [s for s in sources if not over_edges(s.residual) and is_stencil(s)]
@@ -57,7 +58,7 @@ def measure(case: Case, size: int, dtype: str) -> Iterator[Way]:
     chosen = [decided[s.residual.label] for s in edges or stencils if s.residual.label in decided]
     all_ways = {
         str(way).partition(": ")[2]: [replace(way, label=s.label) for s in chosen]
-        for way in (gathers("") if edges else gathers("")[::2])
+        for way in (gathers("") if edges else [*gathers("")[::2], *normal_stencils("")])
     }
     if chosen not in all_ways.values():
         all_ways["each residual in its own"] = chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import trimesh
 
-from bench.case import Case, Data
+from bench.case import Case, CeresProgram, Data
 from bench.traffic import Operand, Traffic
 from problems import volumetric_deformation as problem
 
@@ -40,6 +40,10 @@ CASE = Case(
         damped=True,
     ),
     method="lm",
+    ceres=CeresProgram(
+        "ceres_volumetric_deformation.cc",
+        ("w_fit", "w_reg", "Offset", "Angle", "UrShape", "Constraints", "Handle"),
+    ),
     elements=points,
     unit="point",
 )

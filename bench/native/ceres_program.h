@@ -135,11 +135,34 @@ inline long memory_kib(const std::string& key) {
     return 0;
 }
 
+// Weights that follow the unknowns from step to step, and are held within each: computed where J is. So a candidate has
+// the weights of the point that it is compared to.
+class Weights : public ceres::EvaluationCallback {
+  public:
+    explicit Weights(std::function<void()> compute) : compute_(std::move(compute)) {}
+    void PrepareForEvaluation(bool evaluate_jacobians, bool) override {
+        if (evaluate_jacobians) compute_();
+    }
+
+  private:
+    std::function<void()> compute_;
+};
+
+// With such weights: full steps, as of Gauss-Newton. Ceres compares a candidate to the cost that the step before ended
+// at, by the weights of then; with nonmonotonic steps it is compared to the cost at the start, too.
+inline void step_in_full(ceres::Solver::Options& options) {
+    options.initial_trust_region_radius = options.max_trust_region_radius;
+    options.use_nonmonotonic_steps = true;
+    options.max_consecutive_nonmonotonic_steps = 1000000;
+}
+
 // Builds the problem, solves it, and writes the log.
-inline void solve(const std::function<void(ceres::Problem&)>& build, int argc, char** argv) {
+inline void solve(const std::function<void(ceres::Problem&)>& build, int argc, char** argv, Weights* weights = nullptr) {
     const long before = memory_kib("VmRSS");
     const auto begin = std::chrono::steady_clock::now();
-    ceres::Problem problem;
+    ceres::Problem::Options of_problem;
+    of_problem.evaluation_callback = weights;
+    ceres::Problem problem(of_problem);
     build(problem);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
@@ -149,6 +172,7 @@ inline void solve(const std::function<void(ceres::Problem&)>& build, int argc, c
     ceres::Solver::Options options;
     options.preconditioner_type = ceres::JACOBI;
     options.logging_type = ceres::SILENT;
+    if (weights) step_in_full(options);
     for (int k = 3; k < argc; ++k) set_option(options, argv[k]);
     options.callbacks.push_back(&log);
     ceres::Solver::Summary summary;

@@ -50,6 +50,7 @@ class Arithmetic:
 
     Attributes:
         n_residuals, n_unknowns: the lengths of F and of x, in the coordinates in which it moves.
+        product: that with J^T J which solves run, too: no other has to be compiled.
     """
 
     def __init__(self, executor: Executor, problem: Problem, linear: Linear) -> None:
@@ -59,6 +60,7 @@ class Arithmetic:
         sizes, terms = executor.buffers.sizes, problem.residuals
         self.n_residuals = sum(len(r.components) * math.prod(sizes[i.dim] for i in r.domain) for r in terms)
         self.n_unknowns = sum(tangent(u).channels * math.prod(sizes[d] for d in u.dims) for u in unknowns)
+        self.product = Group.PRODUCT
         self.stiff: bool | None = None  # at this x; None: not known
         self._changes: tuple[float, Any, Changes] | None = None  # likewise, with the cost, and the module of the arrays
 
@@ -83,7 +85,7 @@ class Arithmetic:
         found = {}
         for u in self._unknowns:
             if not u.dims:
-                of_one = FlatVectors(self._executor, (u,), self._linear, np)
+                of_one = FlatVectors(self._executor, (u,), self._linear, np, self.product)
                 c, x = of_one.diagonal(), of_one.magnitudes()
                 for a, value in enumerate(np.sqrt(c) * np.maximum(x, 1.0)):
                     found[f"{u.name}[{a}]" if len(c) > 1 else u.name] = float(value)
@@ -218,7 +220,7 @@ class Arithmetic:
         return self._where_there_is_room(energy)
 
     def _flat(self, xp: Any) -> FlatVectors:
-        return FlatVectors(self._executor, self._unknowns, self._linear, xp)
+        return FlatVectors(self._executor, self._unknowns, self._linear, xp, self.product)
 
     def _where_there_is_room(self, compute: Callable[[Any], _T]) -> _T:
         """Computes with more vectors than the solve has: on the device, or in main memory if that is full."""

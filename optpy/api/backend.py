@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -39,10 +39,12 @@ class CompileTiming:
     build: float
     """The compiler, or the cache."""
     cache_hit: bool
+    measure: float = 0.0
+    """Finding the schedule on the user's data, with the compiling of what was tried."""
 
     @property
     def total(self) -> float:
-        """Seconds of both."""
+        """Seconds of deriving and building."""
         return self.derive + self.build
 
 
@@ -104,6 +106,19 @@ class Backend(Protocol):
     def timing(self) -> CompileTiming:
         """Seconds that this precision has taken to derive and to compile so far, and whether the cache had it."""
 
+    def prepare(self, damped: bool | None) -> None:
+        """Compile what solves begin with, as far as it is not.
+
+        Args:
+            damped: whether their steps are damped; None: not known.
+
+        Raises:
+            CompileError
+        """
+
+    def measured(self, seconds: float) -> Backend:
+        """The same, whose schedule has taken so long to find."""
+
     def current(self) -> AbstractContextManager[None]:
         """Within it, the device is the current one of the thread, as all work on a problem needs it."""
 
@@ -117,10 +132,11 @@ class CpuBackend:
     """C for the processor.
 
     Attributes:
-        library: the program, compiled.
+        library: the program, compiled as it is needed.
         derive_seconds: the time to derive the program, or to find it in the cache.
         listed: gives the program with its stages, and derives it if it was in the cache.
         scheduled: gives its schedule, likewise.
+        measure_seconds: the time to find its schedule by measuring, if that is how it was found.
     """
 
     library: CpuLibrary
@@ -129,6 +145,7 @@ class CpuBackend:
     scheduled: Callable[[], Schedule]
     device: str = "cpu"
     xp: Any = np
+    measure_seconds: float = 0.0
 
     @property
     def program(self) -> Program:
@@ -148,7 +165,13 @@ class CpuBackend:
 
     @property
     def timing(self) -> CompileTiming:
-        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
+        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit, self.measure_seconds)
+
+    def measured(self, seconds: float) -> Backend:
+        return replace(self, measure_seconds=seconds)
+
+    def prepare(self, damped: bool | None) -> None:
+        self.library.need(self.program.begun_with(damped))
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -163,12 +186,13 @@ class CpuBackend:
 @final
 @dataclass(frozen=True, slots=True)
 class CudaBackend:
-    """CUDA C++ for one GPU."""
+    """CUDA C++ for one GPU; its attributes are those of ``CpuBackend``."""
 
     library: CudaLibrary
     derive_seconds: float
     schedule: Schedule
     device: str = "cuda"
+    measure_seconds: float = 0.0
 
     @property
     def program(self) -> CudaProgram:
@@ -188,7 +212,13 @@ class CudaBackend:
 
     @property
     def timing(self) -> CompileTiming:
-        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit)
+        return CompileTiming(self.derive_seconds, self.library.seconds, self.library.cache_hit, self.measure_seconds)
+
+    def measured(self, seconds: float) -> Backend:
+        return replace(self, measure_seconds=seconds)
+
+    def prepare(self, damped: bool | None) -> None:
+        """Nothing: a linear solve is compiled with its preconditioner, all else has been."""
 
     def current(self) -> AbstractContextManager[None]:
         return self.library.device.current()

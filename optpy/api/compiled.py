@@ -69,7 +69,7 @@ class CompiledEnergy:
         if self._asked == "measured":
             return
         if self.dtype is not None:
-            self.backend(self.dtype)
+            self.backend(self.dtype).prepare(damped=None)
         elif self._asked != AUTO:
             whole_schedule(self.problem, "float32", self.choice.target, self._asked)
 
@@ -102,6 +102,7 @@ class CompiledEnergy:
             return build_backend(self.problem, name, self.choice, schedule)
 
         def start(backend: Backend) -> CompiledProblem:
+            backend.prepare(damped=False)  # J^T J p is what is measured
             problem = self.instance(bound, threads, backend)
             self.bind(problem, bound, bound.arrays)
             return problem
@@ -125,10 +126,15 @@ class CompiledEnergy:
     def timing(self) -> CompileTiming:
         """The time of compiling so far, in every precision of it: none yet where no data has chosen one.
 
-        What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
+        What is compiled when it is first needed counts too.
         """
         taken = [b.timing for name, b in list(self._backends.items()) if self.dtype in (name.partition(" ")[0], None)]
-        return CompileTiming(sum(t.derive for t in taken), sum(t.build for t in taken), all(t.cache_hit for t in taken))
+        return CompileTiming(
+            derive=sum(t.derive for t in taken),
+            build=sum(t.build for t in taken),
+            cache_hit=all(t.cache_hit for t in taken),
+            measure=sum(t.measure for t in taken),
+        )
 
     def current(self) -> AbstractContextManager[None]:
         """Within it, the solver's device is the current one of this thread."""

@@ -93,8 +93,8 @@ class Linear(Protocol):
     def data_changed(self) -> None:
         """Forget the times of preconditioners: they do not hold for other data."""
 
-    def prepare(self, damped: bool) -> None:
-        """Compile what is still missing, so that no solve has to."""
+    def prepare(self, damped: bool, ahead: bool) -> None:
+        """Compile what solves begin with, damped or not, and is still missing; ahead: and all that they may need."""
 
     def solve(self, limits: LinearLimits, damped: bool, ahead: Callable[[], None]) -> LinearSummary:
         """Solve for b = -g; x is left in the vectors DELTA of the buffers.

@@ -24,13 +24,17 @@ class FlatVectors:
         unknowns: in their order.
         linear: says how the diagonal of J^T J is stored.
         xp: the arrays' module: the executor's own, where they stay on its device, or NumPy.
+        product: that with J^T J, damped or not.
     """
 
-    def __init__(self, executor: Executor, unknowns: tuple[Field, ...], linear: Linear, xp: Any) -> None:
+    def __init__(
+        self, executor: Executor, unknowns: tuple[Field, ...], linear: Linear, xp: Any, product: Group
+    ) -> None:
         self._executor = executor
         self._unknowns = unknowns
         self._linear = linear
         self.xp = xp
+        self._product = product
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -63,13 +67,20 @@ class FlatVectors:
 
         p is 0 afterwards, as it must stay where nothing is solved for: `applyJTJ` reads it there, too.
         """
+        views = self._executor.buffers.view
+        damping = [views(vector(VectorKind.D, u)) for u in self._unknowns if self._product.damped]
+        kept = [d.copy() for d in damping]
         try:
+            for d in damping:
+                d[...] = 0
             self.write(VectorKind.P, p)
-            self._executor.queue(Group.PRODUCT)
+            self._executor.queue(self._product)
             return self.read(VectorKind.AP)
         finally:
             for u in self._unknowns:
-                self._executor.buffers.view(vector(VectorKind.P, u))[...] = 0
+                views(vector(VectorKind.P, u))[...] = 0
+            for d, value in zip(damping, kept, strict=True):
+                d[...] = value
 
     def diagonal(self) -> Any:
         """diag(J^T J)."""

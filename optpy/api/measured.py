@@ -20,13 +20,11 @@ from optpy.errors import OptionError
 from optpy.ir import Extent, Group, Problem, Schedule, Target
 from optpy.kernels.toolchain.cache import Cache
 from optpy.kernels.toolchain.progress import reported
+from optpy.scheduling.costs import PRODUCTS
 from optpy.scheduling.search import fastest
 
 SECONDS: Final = 60.0
 """After so long no further way is tried."""
-
-PRODUCTS: Final = 20
-"""Products with J^T J for each linearisation and cost: iterations of a linear solve. By reasoning."""
 
 _ROUNDS: Final = 9
 _SHORTEST = 0.002
@@ -72,11 +70,13 @@ def measured_backend(
             entry = cache.find(key)
             if entry is not None:
                 return build(Schedule.parse(entry.library.read_text(encoding="utf-8")))
+    begin = time.perf_counter()
     with reported("measuring schedules"):
         found = Measuring(build, bound, race).fastest(choice.target, SECONDS)
+    seconds = time.perf_counter() - begin
     if key is not None and cache is not None:
         _keep(cache, key, str(found))
-    return build(found)
+    return build(found).measured(seconds)
 
 
 def _keep(cache: Cache, key: str, text: str) -> None:
@@ -84,6 +84,7 @@ def _keep(cache: Cache, key: str, text: str) -> None:
         unfinished.library.write_text(text, encoding="utf-8")
         cache.discard(key)
         cache.publish(unfinished, key)
+        cache.evict()
 
 
 @final

@@ -25,7 +25,6 @@ from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.kernels.runtime.cuda.device import Device
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.linear.pcg.native import conjugate_gradients
-from optpy.linear.registry import compile_with_energy
 from optpy.scheduling.funcs import schedule_funcs, with_found_funcs
 from optpy.scheduling.given import Given, as_schedule
 from optpy.scheduling.schedule import schedule_linearised, schedule_routines
@@ -73,6 +72,33 @@ def compile_problem(
         OptionError: a schedule by hand cannot be.
     """
     given = as_schedule(given)
+    known = _SCHEDULED.pop(problem, None)
+    if known is None or known[0] != (target, given):
+        known = (target, given), _scheduled(problem, target, given)
+    found = known[1]
+    with _told_at(problem):
+        schedule = _with_sweeps(found, dtype, target, given)
+        listing = printed(found.kernels, found.routines, schedule, dtype)
+    return Derived(found.routines, schedule, found.stored, listing)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """An energy's kernels with all of their schedule that does not depend on a precision."""
+
+    routines: ProblemRoutines
+    schedule: Schedule
+    stored: tuple[StoredValue, ...]
+    kernels: Numbered
+
+
+_SCHEDULED: Final[WeakKeyDictionary[Problem, tuple[tuple[Target, Schedule], _Scheduled]]] = WeakKeyDictionary()
+"""Findings of ``whole_schedule``, for whoever compiles the problem next, in whatever precision: they are taken out."""
+
+
+def _scheduled(problem: Problem, target: Target, given: Schedule) -> _Scheduled:
+    """The compiler, up to numbered kernels; the arguments are those of ``compile_problem``."""
     with _told_at(problem):
         problem = with_found_funcs(problem)
         schedule = schedule_funcs(problem, given)
@@ -82,8 +108,7 @@ def compile_problem(
         schedule, stored = schedule_routines(routines, schedule, target, given)
         scheduled = apply_schedule(routines.groups, schedule, stored)
         kernels = numbered_kernels(scheduled, schedule.interleaved, schedule.padded)
-        schedule = replace(schedule, sweeps=schedule_sweeps(kernels, dtype, target, given))
-        return Derived(routines, schedule, stored, printed(kernels, routines, schedule, dtype))
+        return _Scheduled(routines, schedule, stored, kernels)
 
 
 def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[ProgramListing]:
@@ -101,14 +126,30 @@ def derive_cuda(
 def whole_schedule(problem: Problem, dtype: str, target: Target, given: Given = ()) -> Schedule:
     """All decisions that follow from those by hand; the arguments are those of ``compile_problem``.
 
+    What has been derived for them is kept for the next ``compile_problem``.
+
     Raises:
         EnergyError, OptionError: as ``compile_problem``.
     """
-    return compile_problem(problem, dtype, target, given, lambda *_: None).schedule
+    given = as_schedule(given)
+    found = _scheduled(problem, target, given)
+    with _told_at(problem):
+        schedule = _with_sweeps(found, dtype, target, given)
+    _SCHEDULED[problem] = (target, given), found
+    return schedule
+
+
+def _with_sweeps(found: _Scheduled, dtype: str, target: Target, given: Schedule) -> Schedule:
+    """The whole schedule: only on a GPU a thread has several points."""
+    if not target.gpu and not given.sweeps:
+        return found.schedule
+    return replace(found.schedule, sweeps=schedule_sweeps(found.kernels, dtype, target, given))
 
 
 def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBackend:
-    """Compile an energy for the CPU, or find all of it in the cache; the arguments are those of ``compile_problem``.
+    """Print an energy for the CPU, or find its program in the cache; its kernels are compiled as they are needed.
+
+    The arguments are those of ``compile_problem``.
 
     Raises:
         EnergyError, CompileError
@@ -117,9 +158,9 @@ def cpu_backend(problem: Problem, dtype: str, schedule: Given = ()) -> CpuBacken
     given = as_schedule(schedule)
     derived = functools.cache(lambda: derive(problem, dtype, given))
     program = kept_program(problem, dtype, given, lambda: derived().listing.program)
+    _SCHEDULED.pop(problem, None)  # where the cache had the program
     seconds = time.perf_counter() - started
     library = CpuLibrary(program, SOLVER_SCALARS, conjugate_gradients)
-    compile_with_energy(library)
     return CpuBackend(library, seconds, lambda: derived().listing, lambda: derived().schedule)
 
 

@@ -97,7 +97,7 @@ class Solver:
     def timing(self) -> CompileTiming:
         """The time of compiling so far, in every precision: none yet where no data has chosen a precision.
 
-        What is compiled when it is first needed counts too: a grid's multigrid, and conjugate gradients on a GPU.
+        What is compiled when it is first needed counts too.
         """
         return self.compiled.timing
 
@@ -150,7 +150,7 @@ class Solver:
             return _Request.of(compiled.problem, data, compiled.dtype, options, compiled.choice.xp)
 
     def _solve(self, request: _Request) -> SolveResult:
-        session = self._start(request)
+        session = self._start(request, ahead=request.options.max_time is not None)
         session.run()
         return session.result()
 
@@ -163,13 +163,15 @@ class Solver:
 
         Args, Raises: as ``solve``, but that residuals which are not finite are found by the first ``step`` or ``run``.
         """
-        return self._start(self._request(data, options))
+        return self._start(self._request(data, options), ahead=True)
 
-    def _start(self, request: _Request) -> Session:
+    def _start(self, request: _Request, ahead: bool) -> Session:
+        """Who waits for single steps, or has no time to lose, has all compiled ahead that they may need."""
         with reporting(request.options.verbose > 0):
             threads = thread_count(request.options.threads)
-            self.compiled.backend_for(request.bound, threads)  # now: compiling is no part of binding
-        return Session(self.compiled, request.bound, request.options, request.seconds)
+            backend = self.compiled.backend_for(request.bound, threads)  # now: compiling is no part of binding
+            backend.prepare(request.options.method == "lm")
+        return Session(self.compiled, request.bound, request.options, request.seconds, ahead)
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 

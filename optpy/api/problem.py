@@ -121,10 +121,11 @@ class CompiledProblem:
         """
         self.linear_solver.check(sizes, graphs)
 
-    def prepare(self, damped: bool) -> float:
-        """Compile what linear solves, damped or not, will need and is not there yet; the seconds that it takes."""
+    def prepare(self, damped: bool, ahead: bool) -> float:
+        """Compile what solves, damped or not, begin with; ahead: and all that they may need. The seconds it takes."""
         started = time.perf_counter()
-        self.linear_solver.prepare(damped)
+        self.linear_solver.prepare(damped, ahead)
+        self._arithmetic.product = Group.PRODUCT_DAMPED if damped else Group.PRODUCT
         return time.perf_counter() - started
 
     @property
@@ -390,8 +391,7 @@ class CompiledProblem:
         """Seconds for one iteration of conjugate gradients; tolerances are off, the residual is never reset."""
         self.executor.wait()
         started = time.perf_counter()
-        limits = LinearLimits(max_iterations=iterations)
-        summary = self.linear_solver.solve(limits, self._damped, lambda: None)
+        summary = self.linear_solver.solve(LinearLimits(max_iterations=iterations), self._damped, lambda: None)
         self.executor.wait()
         return (time.perf_counter() - started) / max(summary.iterations, 1)
 

@@ -53,17 +53,19 @@ class Session:
         bound: BoundData,
         options: SolveOptions,
         bind_seconds: float,
+        ahead: bool = True,
     ) -> None:
         started = time.perf_counter()
         self._lock = threading.RLock()  # a session used from several threads takes one step at a time
         self._compiled = compiled
         self._options = options
+        self._ahead = ahead  # all that steps may need is compiled before they are made
         self._why_ended = ""
         self._depth = 0  # of calls in the callbacks of others
         with self._running():
             self._backend = compiled.backend_for(bound, thread_count(options.threads))
             problem = self._new_problem(bound, bound.arrays)
-            compiling = problem.prepare(damped=self._options.method == "lm")
+            compiling = problem.prepare(self._options.method == "lm", self._ahead)
             self._state: _State | None = self._new_state(bound, problem, options)
         self._bind_seconds = bind_seconds + time.perf_counter() - started - compiling
 
@@ -208,7 +210,7 @@ class Session:
             else:
                 problem = self._resized(bound, changed)
             try:
-                compiling = problem.prepare(damped=self._options.method == "lm")
+                compiling = problem.prepare(self._options.method == "lm", self._ahead)
             except BaseException as error:
                 self._end(error)
                 raise
@@ -296,7 +298,13 @@ class Session:
             summary = self._minimizer.summary()
             compiling = self._backend.timing
             cache: Literal["hit", "miss"] = "hit" if compiling.cache_hit else "miss"
-            timing = replace(summary.timing, compile=compiling.total, bind=self._bind_seconds, cache=cache)
+            timing = replace(
+                summary.timing,
+                compile=compiling.total,
+                measure=compiling.measure,
+                bind=self._bind_seconds,
+                cache=cache,
+            )
             return summary.result(self._copy_all(), timing, self._compiled.device, self._options, self._facts())
 
     def _facts(self) -> Mapping[str, str]:

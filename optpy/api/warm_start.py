@@ -224,7 +224,8 @@ def _keep(cache: Cache, key: str, problem: Problem, program: Program) -> None:
 
 def _declared(problem: Problem) -> tuple[Field | Hypergraph, ...]:
     """The records with a line of the user's file that a program may hold."""
-    return (*problem.fields, *problem.graphs, *map(tangent, problem.unknowns))
+    sampled = (f for f in problem.funcs if f.is_sampled)
+    return (*problem.fields, *problem.graphs, *map(tangent, problem.unknowns), *sampled)
 
 
 @final

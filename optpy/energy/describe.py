@@ -74,7 +74,8 @@ def _sympy_index(index: Affine) -> Any:
 
     def number(atom: Atom) -> Any:
         if isinstance(atom, TableEntry):
-            return sympy.IndexedBase(atom.table.name, integer=True)[_sympy_index(atom.row), atom.column]
+            row = map(_sympy_index, atom.table.index_of(atom.row))
+            return sympy.IndexedBase(atom.table.name, integer=True)[(*row, atom.column)]
         if isinstance(atom, FloorDiv):
             return sympy.floor(_sympy_index(atom.numerator) / atom.denominator)
         return sympy.Symbol(str(atom), integer=True)
@@ -149,7 +150,7 @@ def summary(problem: ir.Problem) -> str:
 def reads(residual: ir.Residual) -> list[str]:
     """The names of the fields, graphs and params in a residual, sorted."""
     roots = with_summands(residual.components)
-    names = {d.name for d in ir.declared_in(roots) if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)}
+    names = {d.name for d in ir.declared_in(roots) if not (isinstance(d, ir.Field) and d.definition is not None)}
     return sorted(names | {g.name for g in ir.graphs_in(roots)})
 
 

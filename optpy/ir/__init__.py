@@ -5,16 +5,16 @@ index space that store values into fields and add up sums. ``kernels/`` turns ro
 
 How to read it, in order: ``spaces`` (sizes, domains, graphs), ``fields`` (arrays over them, the solver's vectors),
 ``leaves`` (what expressions read of them), ``residual`` and ``problem`` (what is minimised), ``routine`` (what is
-computed), ``group`` (when, and where), ``decisions`` and ``schedule`` (what is stored, and how),
+computed), ``group`` (when, and where), ``decision``, ``decisions`` and ``schedule`` (what is stored, and how),
 ``matrix`` (what is known of J^T J).
 """
 
 from optpy.ir.coordinates import at_zero, is_unknown
+from optpy.ir.decision import ALL, Decision
 from optpy.ir.decisions import (
-    ALL,
     NORMAL,
     ChannelOrder,
-    Decision,
+    ConditionalWork,
     FuncSchedule,
     FuncStorage,
     GridLayout,
@@ -22,13 +22,14 @@ from optpy.ir.decisions import (
     NormalSchedule,
     ResidualSchedule,
     Split,
-    Target,
+    TermSchedule,
     ValueSchedule,
     VectorSweep,
 )
 from optpy.ir.fields import (
     DTYPES,
     REAL,
+    SAMPLED,
     Definition,
     Field,
     FieldChannel,
@@ -36,9 +37,10 @@ from optpy.ir.fields import (
     Role,
     Vector,
     VectorKind,
+    sampled,
     tangent,
 )
-from optpy.ir.group import LATE, VECTOR_UPDATES, Group, Preconditioning, Task, When
+from optpy.ir.group import VECTOR_UPDATES, Group, Preconditioning, Task, When
 from optpy.ir.leaves import (
     Access,
     Hoisted,
@@ -79,13 +81,14 @@ from optpy.ir.spaces import (
     loop_variable,
     point,
 )
+from optpy.ir.target import Target
 
 __all__ = [
     "ALL",
     "DTYPES",
-    "LATE",
     "NORMAL",
     "REAL",
+    "SAMPLED",
     "VECTOR_UPDATES",
     "Access",
     "Assignment",
@@ -93,6 +96,7 @@ __all__ = [
     "Bindings",
     "BlockEntry",
     "ChannelOrder",
+    "ConditionalWork",
     "Coupling",
     "Decision",
     "Definition",
@@ -138,6 +142,7 @@ __all__ = [
     "SumLoop",
     "Target",
     "Task",
+    "TermSchedule",
     "Uncoupled",
     "ValueSchedule",
     "Vector",
@@ -161,6 +166,7 @@ __all__ = [
     "is_unknown",
     "loop_variable",
     "point",
+    "sampled",
     "slabs",
     "slot_read",
     "tangent",

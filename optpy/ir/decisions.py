@@ -1,40 +1,22 @@
 """The decisions of a schedule: one about each thing that can be done in several ways.
 
-A decision is about a thing with a name, makes a choice, which is a few words, and has a reason. All of it is text: it
-can be printed, read back, and made by who knows no energy. Where it is about a thing that does not exist, or cannot be
+Where it is about a thing that does not exist, or cannot be
 so, the decider refuses it (``scheduling/given.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar, Final, Self, final
 
 from optpy.errors import OptionError
+from optpy.ir.decision import ALL, Decision, either, only
 from optpy.ir.spaces import Extent
 
-ALL: Final = "*"
-"""The name in a decision about all things of its kind that have none of their own."""
 NORMAL: Final = "J^T J"
 """The name of J^T J."""
-
-
-@final
-class Target(Enum):
-    """The kind of processor that routines are scheduled for."""
-
-    CPU = "cpu"
-    GPU = "gpu"
-    """Points may add to one element by atomic additions, in whatever order."""
-    DETERMINISTIC_GPU = "deterministic gpu"
-    """Without atomic additions, so that every run gives the same bits."""
-
-    @property
-    def gpu(self) -> bool:
-        """Whether it is a GPU."""
-        return self is not Target.CPU
 
 
 @final
@@ -47,51 +29,6 @@ class FuncStorage(StrEnum):
     """Its values."""
     PARTIALS = "partials"
     """Its values, and its derivatives with respect to the unknowns that it reads."""
-
-
-class Decision:
-    """A choice about one thing, by words.
-
-    Attributes:
-        kind: of the thing, "residual".
-        words: that a choice is made of, as a text.
-        named_by: the attribute that says which thing it is.
-        name: of the thing, or ALL.
-        choice: the words, with commas between them.
-        reason: a sentence.
-    """
-
-    __slots__ = ()
-    kind: ClassVar[str]
-    words: ClassVar[str]
-    named_by: ClassVar[str] = "name"
-    reason: str
-
-    @classmethod
-    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        """The decision of such words.
-
-        Raises:
-            OptionError: they are no choice.
-        """
-        raise NotImplementedError
-
-    @property
-    def choice(self) -> str:
-        """The words, with commas between them."""
-        raise NotImplementedError
-
-    @property
-    def about(self) -> str:
-        """The name of the thing, or ALL."""
-        return str(getattr(self, self.named_by))
-
-    def for_thing(self, other: Self) -> Self:
-        """The same choice about another thing."""
-        return replace(self, **{self.named_by: getattr(other, other.named_by)})  # type: ignore[type-var]
-
-    def __str__(self) -> str:
-        return f"{self.about}: {self.choice}"
 
 
 @final
@@ -116,7 +53,7 @@ class FuncSchedule(Decision):
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
         storage = [FuncStorage(w) for w in choice if w != "cost" and w in FuncStorage.__members__.values()]
-        _only(cls.words, choice, [*storage[:1], *(["cost"] if "cost" in choice else [])])
+        only(cls.words, choice, [*storage[:1], *(["cost"] if "cost" in choice else [])])
         return cls(name, storage[0] if storage else FuncStorage.INLINE, "cost" in choice, reason)
 
     @property
@@ -133,35 +70,77 @@ class ResidualSchedule(Decision):
         label: of the residual.
         jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
         product: whether J p is stored for each edge or point, in every product with J^T J.
+        normal: whether what it adds to J^T J is stored as a stencil on the unknowns' grid, at every linearisation, and
+            products read that in place of J.
         scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
         reason: a sentence with the counted costs.
     """
 
     kind: ClassVar[str] = "residual"
     named_by: ClassVar[str] = "label"
-    words: ClassVar[str] = "inline, J, Jp, scatter; all but inline go together, scatter not with Jp"
+    words: ClassVar[str] = "inline, J, Jp, JTJ, scatter; J goes with each of the other three, of which there is one"
     label: str
     jacobian: bool = False
     product: bool = False
     scatter: bool = False
+    normal: bool = False
     reason: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if self.scatter and self.product:
-            raise ValueError(f"{self.label}: an edge that scatters computes J p once; storing it serves nothing")
+        if (why := _apart([w for w, so in self._kept if so])) is not None:
+            raise ValueError(f"{self.label}: {why}")
 
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        stored = [w for w in ("J", "Jp", "scatter") if w in choice]
-        _only(cls.words, choice, ["inline"] if "inline" in choice else stored)
-        if "scatter" in choice and "Jp" in choice:
-            raise OptionError("an edge that scatters computes J p once, and storing it serves nothing: leave out Jp")
-        return cls(name, "J" in choice, "Jp" in choice, "scatter" in choice, reason)
+        stored = [w for w in ("J", "Jp", "JTJ", "scatter") if w in choice]
+        only(cls.words, choice, ["inline"] if "inline" in choice else stored)
+        if (why := _apart(choice)) is not None:
+            raise OptionError(why)
+        return cls(name, "J" in choice, "Jp" in choice, "scatter" in choice, "JTJ" in choice, reason)
+
+    @property
+    def _kept(self) -> tuple[tuple[str, bool], ...]:
+        return (("J", self.jacobian), ("Jp", self.product), ("JTJ", self.normal), ("scatter", self.scatter))
 
     @property
     def choice(self) -> str:
-        kept = (("J", self.jacobian), ("Jp", self.product), ("scatter", self.scatter))
-        return ", ".join(word for word, so in kept if so) or "inline"
+        return ", ".join(word for word, so in self._kept if so) or "inline"
+
+
+def _apart(choice: Sequence[str]) -> str | None:
+    """The reason why the words of a residual's choice do not go together; None: they do."""
+    if "JTJ" in choice and not {"Jp", "scatter"}.isdisjoint(choice):
+        return "where J^T J is stored, products visit no residual: leave out Jp and scatter, or JTJ"
+    if "scatter" in choice and "Jp" in choice:
+        return "an edge that scatters computes J p once, and storing it serves nothing: leave out Jp"
+    return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TermSchedule(Decision):
+    """The passes over a term, in costs and at each point of the unknowns.
+
+    Attributes:
+        name: of the term.
+        separate: whether it has passes of its own, in J^T F and products with J^T J, too; else it is evaluated together
+            with all other terms there.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "term"
+    words: ClassVar[str] = "merged or separate"
+    name: str
+    separate: bool = False
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        return cls(name, either("separate", "merged", cls.words, choice), reason)
+
+    @property
+    def choice(self) -> str:
+        return "separate" if self.separate else "merged"
 
 
 @final
@@ -195,7 +174,7 @@ class NormalSchedule(Decision):
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
         if name != NORMAL:
             raise OptionError(f"there is one form of J^T J only: write 'normal {NORMAL}: {', '.join(choice)}'")
-        _only(cls.words, choice, [form for form in NormalForm if list(choice) == [form]])
+        only(cls.words, choice, [form for form in NormalForm if list(choice) == [form]])
         return cls(NormalForm(choice[0]), reason)
 
     @property
@@ -226,7 +205,7 @@ class ValueSchedule(Decision):
 
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        return cls(name, _either("stored", "recomputed", cls.words, choice), reason)
+        return cls(name, either("stored", "recomputed", cls.words, choice), reason)
 
     @property
     def choice(self) -> str:
@@ -236,7 +215,7 @@ class ValueSchedule(Decision):
 @final
 @dataclass(frozen=True, slots=True)
 class Split(Decision):
-    """A routine over a grid that has sums over edges.
+    """A routine over a grid that has sums over edges, or over one point that has sums over whole grids.
 
     Attributes:
         routine: its name.
@@ -253,11 +232,38 @@ class Split(Decision):
 
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        return cls(name, _either("apart", "together", cls.words, choice), reason)
+        return cls(name, either("apart", "together", cls.words, choice), reason)
 
     @property
     def choice(self) -> str:
         return "apart" if self.apart else "together"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConditionalWork(Decision):
+    """A routine of which much is computed under conditions on data.
+
+    Attributes:
+        routine: its name.
+        branched: whether that is left out where the conditions fail; else it is computed everywhere, and then selected.
+        reason: a sentence with the counted costs.
+    """
+
+    kind: ClassVar[str] = "condition"
+    named_by: ClassVar[str] = "routine"
+    words: ClassVar[str] = "branch or select"
+    routine: str
+    branched: bool
+    reason: str = field(default="", compare=False)
+
+    @classmethod
+    def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
+        return cls(name, either("branch", "select", cls.words, choice), reason)
+
+    @property
+    def choice(self) -> str:
+        return "branch" if self.branched else "select"
 
 
 @final
@@ -271,7 +277,8 @@ class GridLayout(Decision):
     Attributes:
         dims: of the grid.
         interleaved: whether the channels of a point stand side by side; else each channel is a plane.
-        padded: whether a GPU pads the points of what graphs read to whole vector loads.
+        padded: whether a GPU pads the points of what graphs read to whole vector loads, and of what products add to to
+            whole vector additions, where it has those.
         reason: a sentence.
     """
 
@@ -292,7 +299,7 @@ class GridLayout(Decision):
         names = (ALL,) if name == ALL else name.removeprefix("(").removesuffix(")").split(",")
         dims = tuple(Extent(n.strip()) for n in names if n.strip())
         together = [w for w in ("interleaved", "padded") if w in choice]
-        _only(cls.words, choice, together if "interleaved" in choice else ["planar"])
+        only(cls.words, choice, together if "interleaved" in choice else ["planar"])
         return cls(dims, "interleaved" in choice, "padded" in choice, reason)
 
     @property
@@ -325,7 +332,7 @@ class ChannelOrder(Decision):
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
         positions = tuple(map(_whole, choice))
-        _only(cls.words, choice, choice if sorted(positions) == [*range(len(positions))] else [])
+        only(cls.words, choice, choice if sorted(positions) == [*range(len(positions))] else [])
         return cls(name, positions, reason)
 
     @property
@@ -353,23 +360,12 @@ class VectorSweep(Decision):
 
     @classmethod
     def read(cls, name: str, choice: Sequence[str], reason: str = "") -> Self:
-        _only(cls.words, choice, [w for w in ("1", "2", "4") if list(choice) == [w]])
+        only(cls.words, choice, [w for w in ("1", "2", "4") if list(choice) == [w]])
         return cls(name, int(choice[0]), reason)
 
     @property
     def choice(self) -> str:
         return str(self.points)
-
-
-def _only(words: str, choice: Sequence[str], allowed: Sequence[str]) -> None:
-    """Raises OptionError where a choice has other words than such as go together, or none."""
-    if not choice or sorted(choice) != sorted(allowed):
-        raise OptionError(f"{', '.join(choice) or 'nothing'!r} is no choice here; there are: {words}")
-
-
-def _either(yes: str, no: str, words: str, choice: Sequence[str]) -> bool:
-    _only(words, choice, [w for w in (yes, no) if list(choice) == [w]])
-    return choice[0] == yes
 
 
 def _whole(word: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import final
 
@@ -155,11 +155,25 @@ class Field:
         """Whether it is an intermediate that is summed over loops."""
         return self.definition is not None and bool(self.definition.loops)
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is the memory of an intermediate that is read at computed places."""
+        return self.role is Role.STORED and self.definition is not None
+
     def __hash__(self) -> int:
         return hash(self.name)  # each expression hashes its fields again and again
 
     def __str__(self) -> str:
         return self.name
+
+
+SAMPLED = "sampled."
+"""In front of the names of intermediates that are read at computed places."""
+
+
+def sampled(func: Field) -> Field:
+    """The memory of an intermediate that is read at computed places, with its formula: it is always stored."""
+    return replace(func, name=f"{SAMPLED}{func.name}", dtype=REAL, role=Role.STORED)
 
 
 def tangent(unknown: Field) -> Field:

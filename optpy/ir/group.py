@@ -81,9 +81,7 @@ class Task(Enum):
 VECTOR_UPDATES = (Task.START, Task.DIRECTION, Task.UPDATE, Task.FLUSH, Task.RESTART)
 """Of conjugate gradients: what is computed between two products with A."""
 
-LATE = frozenset({Task.RESIDUALS})
-"""No solve runs them unless something is wrong: they are compiled when they are first asked for."""
-
+_PRECONDITIONED = frozenset({Task.GRADIENT, Task.DAMPING, *VECTOR_UPDATES})
 _REPEATED = (Task.JACOBIAN, Task.GRADIENT, Task.PRODUCT, Task.MODEL_COST)
 
 
@@ -117,6 +115,18 @@ class Group(StrEnum):
     def reads_stored(self) -> bool:
         """Whether it runs many times at one linearisation, so that values stored there serve it."""
         return self.task in _REPEATED
+
+    def begins(self, first: Preconditioning, damped: bool | None) -> bool:
+        """Whether a solve runs it from the beginning, not only where it meets difficulties, or explains an error.
+
+        Args:
+            first: in which it makes z at first.
+            damped: whether its steps are damped; None: not known.
+        """
+        if self.task is Task.PRODUCT:
+            return damped in (None, self.damped)
+        made = first if self.task in _PRECONDITIONED else Preconditioning.DIAGONAL
+        return self.preconditioning is made and self.task not in (Task.NORMAL, Task.RESIDUALS)
 
     @classmethod
     def of(cls, task: Task, preconditioning: Preconditioning = Preconditioning.DIAGONAL, damped: bool = False) -> Group:

@@ -9,7 +9,7 @@ from typing import Any, final
 from optpy.errors import Location
 from optpy.ir.fields import Field
 from optpy.ir.spaces import Extent, Hypergraph, LoopVariable
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, TableEntry, inside
 from optpy.symbolic.expr import Expr, linear, var
 from optpy.symbolic.inversion import Divides, SolutionCondition
 from optpy.symbolic.traverse import variables
@@ -174,8 +174,7 @@ def atoms_of(affines: Iterable[Affine]) -> list[Any]:
     while pending:
         for atom in pending.pop().atoms:
             found.append(atom)
-            if isinstance(atom, FloorDiv | TableEntry):
-                pending.append(atom.inner)
+            pending.extend(inside(atom))
     return found
 
 

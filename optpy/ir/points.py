@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optpy.errors import InternalError
 from optpy.ir.spaces import Domain, Extent, LoopVariable
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 
 Integers = NDArray[np.int64]
 
@@ -51,11 +51,21 @@ class Slab:
                 total = total + c * self._axis(self.domain.index(atom))
             elif isinstance(atom, TableEntry):
                 total = total + c * _entries(bound, atom, self.index(atom.row, bound))
+            elif isinstance(atom, RowNumber):
+                total = total + c * self._row(atom, bound)
             elif isinstance(atom, FloorDiv):
                 total = total + c * (self.index(atom.numerator, bound) // atom.denominator)
             else:
                 raise InternalError(f"the index {affine} of an energy has the atom {atom}")
         return total
+
+    def _row(self, number: RowNumber, bound: Bindings) -> Integers:
+        """The number of an edge; -1 where there is none."""
+        flat, inside = np.zeros((1,) * len(self.shape), np.int64), np.ones((1,) * len(self.shape), np.bool_)
+        for a, dim in zip(number.index, number.table.counted, strict=True):
+            at, n = self.index(a, bound), bound.sizes[dim]
+            flat, inside = flat * n + at, inside & (at >= 0) & (at < n)
+        return np.where(inside, flat, -1)
 
     def _axis(self, axis: int) -> Integers:
         first = self.start if axis == 0 else 0

@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.errors import Location
 from optpy.ir.fields import Field
-from optpy.ir.leaves import Access, Scalar
+from optpy.ir.leaves import Access, Plane, Scalar
 from optpy.ir.residual import Residual
 from optpy.ir.spaces import Extent, Hypergraph
 from optpy.symbolic.expr import Expr
@@ -73,14 +73,14 @@ class Problem:
     def dims(self) -> tuple[Extent, ...]:
         """All sizes, bound by the fields and the graphs."""
         axes = [d for f in self.fields for d in f.dims]
-        return tuple(dict.fromkeys([*axes, *(g.edges for g in self.graphs)]))
+        return tuple(dict.fromkeys([*axes, *(d for g in self.graphs for d in (g.edges, *g.grid))]))
 
 
 def funcs_read(roots: Iterable[Expr]) -> tuple[Field, ...]:
     """The intermediates that expressions read, by themselves or through others, each after those that it reads."""
     found: dict[Field, None] = {}
     keys = [v.key for v in variables(roots)]
-    pending = [k.field for k in reversed(keys) if isinstance(k, Access) and k.field.definition is not None]
+    pending = [k.field for k in reversed(keys) if isinstance(k, Access | Plane) and k.field.definition is not None]
     while pending:
         func = pending[-1]
         assert func.definition is not None

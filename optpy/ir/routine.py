@@ -49,7 +49,10 @@ class Reduce:
 @final
 @dataclass(frozen=True, slots=True)
 class LocalSum:
-    """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0."""
+    """``names[n] = sum of values[n] over loops``, at every point of the domain where the condition holds, else 0.
+
+    Over no loops it is the value itself, of one term, which is 0 anyway where the condition fails.
+    """
 
     names: tuple[str, ...]
     loops: tuple[SumLoop, ...]

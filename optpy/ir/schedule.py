@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar, final
 
 from optpy.errors import OptionError
+from optpy.ir.decision import Decision
 from optpy.ir.decisions import (
     NORMAL,
     ChannelOrder,
-    Decision,
+    ConditionalWork,
     FuncSchedule,
     GridLayout,
     NormalSchedule,
     ResidualSchedule,
     Split,
+    TermSchedule,
     ValueSchedule,
     VectorSweep,
 )
@@ -64,11 +66,16 @@ class Schedule:
     Args:
         funcs: for each ``op.Func``: "inline"; "values", kept; or "partials", values and derivatives kept. With "cost",
             as in "partials, cost", a pass of its own stores it before a cost is summed, too.
-        residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp". On
-            a GPU an edge may "scatter", with or without "J": it adds to its vertices by atomic additions.
+        residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp"; or
+            at each point of the unknowns what it adds to J^T J, "JTJ", which products then read alone. On a GPU an edge
+            may "scatter", with or without "J": it adds to its vertices by atomic additions.
+        terms: of an energy, "reg": "merged" with the others into one pass over the points, or in a "separate" pass.
         normal: J^T J as coarser "levels" of its grid, an assembled "matrix", or no more than its "products".
         values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".
-        splits: of routines with sums over edges on a grid: the sums "apart" in a pass of their own, or "together".
+        splits: of routines with sums over edges on a grid, or over a grid at one point: the sums "apart" in a pass of
+            their own, or "together".
+        conditions: of routines with dear work under conditions on data: a "branch" leaves it out where none holds, or
+            it is computed everywhere and then "select"ed.
         layouts: of the grids of dims, as ``("H", "W")``: channels "planar" or "interleaved"; on a GPU also
             "interleaved, padded".
         orders: of stored fields: the position of each channel.
@@ -80,9 +87,11 @@ class Schedule:
 
     funcs: tuple[FuncSchedule, ...] = ()
     residuals: tuple[ResidualSchedule, ...] = ()
+    terms: tuple[TermSchedule, ...] = ()
     normal: NormalSchedule | None = None
     values: tuple[ValueSchedule, ...] = ()
     splits: tuple[Split, ...] = ()
+    conditions: tuple[ConditionalWork, ...] = ()
     layouts: tuple[GridLayout, ...] = ()
     orders: tuple[ChannelOrder, ...] = ()
     sweeps: tuple[VectorSweep, ...] = ()
@@ -95,12 +104,14 @@ class Schedule:
         normal: WrittenChoice | NormalSchedule | None = None,
         values: Mapping[Any, WrittenChoice] | Iterable[ValueSchedule] = (),
         splits: Mapping[Any, WrittenChoice] | Iterable[Split] = (),
+        conditions: Mapping[Any, WrittenChoice] | Iterable[ConditionalWork] = (),
         layouts: Mapping[Any, WrittenChoice] | Iterable[GridLayout] = (),
         orders: Mapping[Any, WrittenChoice] | Iterable[ChannelOrder] = (),
         sweeps: Mapping[Any, WrittenChoice] | Iterable[VectorSweep] = (),
         lines: Mapping[tuple[str, str], int] | None = None,
+        terms: Mapping[Any, WrittenChoice] | Iterable[TermSchedule] = (),
     ) -> None:
-        given = funcs, residuals, values, splits, layouts, orders, sweeps
+        given = funcs, residuals, terms, values, splits, conditions, layouts, orders, sweeps
         for name, kind, decisions in zip(_GROUPS, _GROUPS.values(), given, strict=True):
             object.__setattr__(self, name, _records(name, kind, decisions))
         if normal is not None and not isinstance(normal, NormalSchedule):
@@ -138,9 +149,10 @@ class Schedule:
         """All decisions, in the order in which they are printed."""
         yield from self.funcs
         yield from self.residuals
+        yield from self.terms
         if self.normal is not None:
             yield self.normal
-        for group in (self.values, self.splits, self.layouts, self.orders, self.sweeps):
+        for group in (self.values, self.splits, self.conditions, self.layouts, self.orders, self.sweeps):
             yield from group
 
     def place_of(self, decision: Decision) -> str:
@@ -165,8 +177,10 @@ class Schedule:
 _GROUPS: Final[dict[str, type[Decision]]] = {
     "funcs": FuncSchedule,
     "residuals": ResidualSchedule,
+    "terms": TermSchedule,
     "values": ValueSchedule,
     "splits": Split,
+    "conditions": ConditionalWork,
     "layouts": GridLayout,
     "orders": ChannelOrder,
     "sweeps": VectorSweep,

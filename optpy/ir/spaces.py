@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from optpy.errors import Location
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry, floor_divide
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry, floor_divide, row_number
 
 
 @final
@@ -64,13 +64,17 @@ Domain = tuple[LoopVariable, ...]
 class Hypergraph:
     """Hyper-edges with a fixed number of slots, each pointing at a point of a grid.
 
-    As the table of an ``TableEntry``: a row for each edge, and the slots' axes side by side as columns.
+    As the table of an ``TableEntry``: a row for each edge, and the slots' axes side by side as columns; where edges are
+    counted by several dims, then their own index.
     """
 
     name: str
     edges: Extent
+    """Their number; where several dims count them, the product of these."""
     slots: tuple[tuple[Extent, ...], ...]
     location: Location | None = field(default=None, compare=False)
+    grid: tuple[Extent, ...] = ()
+    """The dims that count the edges, where they are several."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -78,7 +82,36 @@ class Hypergraph:
     @property
     def columns(self) -> tuple[Extent, ...]:
         """The axis that each column points into."""
+        return (*self.given, *self.grid)
+
+    @property
+    def given(self) -> tuple[Extent, ...]:
+        """The axis that each column of the user's array points into."""
         return tuple(d for slot in self.slots for d in slot)
+
+    @property
+    def own_columns(self) -> range:
+        """The columns that hold an edge's own index, where several dims count the edges."""
+        return range(len(self.given), len(self.columns))
+
+    @property
+    def counted(self) -> tuple[Extent, ...]:
+        """The dims that count the edges."""
+        return self.grid or (self.edges,)
+
+    def row(self, index: Iterable[Affine]) -> Affine:
+        """The number of the edge at an index, one for each of the dims that count the edges."""
+        index = tuple(index)
+        return row_number(self, index) if self.grid else index[0]
+
+    def index_of(self, row: Affine) -> tuple[Affine, ...]:
+        """The index of an edge along the dims that count the edges."""
+        if not self.grid:
+            return (row,)
+        (atom,) = row.atoms
+        if isinstance(atom, RowNumber):
+            return atom.index
+        return tuple(Affine.of(TableEntry(self, c, row)) for c in self.own_columns)
 
     def columns_of(self, slot: int) -> range:
         """The columns of the array of edges, (E, columns), that hold the index of one slot."""
@@ -133,11 +166,18 @@ def extremes(index: Affine) -> tuple[Affine, Affine]:
             low, high = extremes(atom.numerator)
             ends = floor_divide(low, atom.denominator), floor_divide(high, atom.denominator)
         else:
-            dim = entry_dim(atom) if isinstance(atom, TableEntry) else atom.dim  # type: ignore[attr-defined]
-            ends = Affine(0), dim.length - 1
+            ends = Affine(0), _range_of(atom).length - 1
         low, high = ends if c > 0 else ends[::-1]
         least, most = least + low * c, most + high * c
     return least, most
+
+
+def _range_of(atom: object) -> Extent:
+    """The dim below which an atom that counts something stays."""
+    if isinstance(atom, TableEntry):
+        return entry_dim(atom)
+    dim: Extent = atom.table.edges if isinstance(atom, RowNumber) else atom.dim  # type: ignore[attr-defined]
+    return dim
 
 
 def point(domain: Domain) -> tuple[Affine, ...]:

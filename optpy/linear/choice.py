@@ -17,7 +17,7 @@ HOPELESS = 80
 No benchmark has set it: an iteration with one that serves leaves a tenth of the error, so that 80 are far too many."""
 _NO_GAIN = 1e-3
 """Who gains no more than that part of the model on top of a solve has found nothing that it missed: as little
-as the gains at which a solve ends anyway (``LinearLimits.forcing``)."""
+as the gains at which a solve ends anyway (``LinearLimits.decided``)."""
 
 
 @final

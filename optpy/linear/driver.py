@@ -45,6 +45,7 @@ class LinearSolver:
         self._choice = Choice(PLAIN, self._others, None)
         self._used: dict[str, None] = {}
         self._methods: dict[Record, LinearMethod] = {}  # they take time to make, and are kept while another is used
+        self._compiled: set[tuple[Record, bool]] = set()  # also by whether A was damped
         self.trace: list[PCGScalars] | None = None
 
     def set_preconditioner(self, preconditioner: Preconditioner) -> None:
@@ -66,13 +67,25 @@ class LinearSolver:
             self._choice = Choice(record, self._others, None)
         self._used = {}
 
-    def prepare(self, damped: bool) -> None:
-        """Compile what solves will need and is not there yet."""
+    def prepare(self, damped: bool, ahead: bool) -> None:
+        """Compile what solves begin with and is not there yet.
+
+        Args:
+            damped: whether A = J^T J + D, or J^T J alone.
+            ahead: whether also what they may come to need. On a GPU that is never compiled ahead.
+        """
         records = [self._choice.record]
-        if self._asked == "auto" and not self._loop.compiles_late:
+        if self._asked == "auto" and ahead and not self._loop.compiles_late:
             records += self._heavier
         for record in records:
+            self._compile(record, damped)
+        if ahead and not damped and not self._loop.compiles_late:
+            self._compile(self._choice.record, True)  # the test of an ending may damp a little
+
+    def _compile(self, record: Record, damped: bool) -> None:
+        if (record, damped) not in self._compiled:
             self._implementation(record).compile(self.system, damped)
+            self._compiled.add((record, damped))
 
     def check(self, sizes: Mapping[Extent, int], graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Nothing, if what was asked for by name also applies at other sizes, with other edges.
@@ -202,6 +215,7 @@ class LinearSolver:
         before = state.k
         try:
             method = self.method(self._choice.record)
+            self._compile(self._choice.record, request.damped)
             solved = method.solve(state, request)
             self._used[method.name] = None
         except NoMemory as lack:  # "auto" may choose, where it was asked for by name the user has to

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from optpy.ir import Coupling, Uncoupled
-from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.method import LinearMethod
 from optpy.linear.system import System
 
 
 def _nothing(system: System, damped: bool) -> None:
-    """All of it is compiled with the energy."""
+    """It runs what solves begin with, and no other kernels."""
 
 
 @final
@@ -23,7 +22,7 @@ class Implementation:
 
     Attributes:
         make: for a system to which it applies.
-        compile: what solves will need and the energy's own libraries do not have; also told whether they are damped.
+        compile: all that its solves will need, whose systems are damped or not; nothing, where that is there.
     """
 
     make: Callable[[System], LinearMethod]
@@ -53,7 +52,6 @@ class Record:
         is_exact: whether a few iterations are enough, so that their number says nothing of the time.
         is_left_midway: whether another one may go on in the middle of a solve, also once it has taken over itself;
             what begins anew loses all that its directions know of A.
-        with_energy: compiles what every solve of a program may need, when the energy is compiled.
     """
 
     option: str
@@ -69,7 +67,6 @@ class Record:
     iteration_cost: float = 1
     is_exact: bool = False
     is_left_midway: bool = False
-    with_energy: Callable[[CpuLibrary], None] | None = None
 
     def implementation(self, system: System) -> Implementation | str:
         """On the device of a system."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 
 from optpy.errors import OptionError
 from optpy.ir import Coupling, Uncoupled
-from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.aggregation.record import AGGREGATION
 from optpy.linear.cholesky.record import CHOLESKY
 from optpy.linear.jacobi.record import BLOCK_JACOBI, JACOBI
@@ -82,17 +81,6 @@ def _on_gpu(option: str) -> str:
 
 
 # -- for a system ------------------------------------------------------------------------------------------------------
-
-
-def compile_with_energy(library: CpuLibrary) -> None:
-    """Compile what solves on the CPU may need of native code, so that none waits for a compiler.
-
-    Raises:
-        CompileError
-    """
-    for record in REGISTRY:
-        if record.with_energy is not None:
-            record.with_energy(library)
 
 
 def heavier(system: System) -> list[Record]:

@@ -22,19 +22,18 @@ from optpy.energy.derive.views import MultiIndex
 from optpy.energy.language.written_out import Formulas, func_accesses, with_formulas
 from optpy.ir import (
     ALL,
-    Access,
+    SAMPLED,
     Field,
     FuncSchedule,
     FuncStorage,
     Problem,
     Residual,
-    Role,
     Schedule,
     funcs_read,
     is_unknown,
 )
+from optpy.scheduling.costs import STREAM, TERMS, pays, stored_numbers, storing
 from optpy.scheduling.given import Given, as_schedule, check_names, decided_by, refused
-from optpy.scheduling.stencils import BYTE, STREAM, WORTH
 from optpy.symbolic.count import count
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import variables
@@ -46,7 +45,7 @@ def with_found_funcs(problem: Problem) -> Problem:
     In two places none takes fewer operations than a store and a load of its values; in more, as many in all.
     """
     if problem not in _FOUND:
-        found = with_common_funcs(problem, 2 * STREAM)
+        found = with_common_funcs(problem, storing(1))
         _FOUND[problem] = None if found is problem else found
     return _FOUND[problem] or problem
 
@@ -69,6 +68,8 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     linearised: dict[Field, LinearisedResidual] = {}
     moving: set[Field] = set()
     for func in problem.funcs:
+        if func.is_sampled:
+            continue
         if func.is_sum:
             linearised[func] = read_from(derived_sum(func, linearised).memory, depends_on_unknowns(func, moving))
         else:
@@ -79,7 +80,7 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
     stored: list[Field] = []
     found: dict[str, FuncSchedule] = {}
     for func in reversed(problem.funcs):
-        if func.is_sum:
+        if func.is_sum or func.is_sampled:
             stored.append(func)
             continue
         decided = decided_by(given.funcs, FuncSchedule(func.name))
@@ -94,9 +95,15 @@ def schedule_funcs(problem: Problem, given: Given = ()) -> Schedule:
             continue
         own = {func: _values(func)}
         inlined = {**{f: tuple(with_formulas(e, own)) for f, e in inlined.items()}, **own}
-    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
-    check_names(given.funcs, list(found), given, sums)
+    check_names(given.funcs, list(found), given, _always_stored(problem))
     return Schedule(funcs=tuple(found[func.name] for func in problem.funcs if func.name in found))
+
+
+def _always_stored(problem: Problem) -> dict[str, str]:
+    """The intermediates of which nothing can be decided, by name, and why not."""
+    sums = {f.name: "it is an op.sum, which is always stored" for f in problem.funcs if f.is_sum}
+    sampled = [f.name.removeprefix(SAMPLED) for f in problem.funcs if f.is_sampled]
+    return {**sums, **dict.fromkeys(sampled, "op.Sampled reads it, so that it is always stored")}
 
 
 def _where_found(func: Field, problem: Problem) -> str:
@@ -106,11 +113,6 @@ def _where_found(func: Field, problem: Problem) -> str:
     read = [r for r in problem.with_funcs if func in funcs_read(r.linearised)]
     places = ", ".join(f"{r.label} ({r.location})" for r in read)
     return f"written out in {places}; "
-
-
-_TERMS = 16
-"""Terms that a sum is taken to have: how many there are is known with the data. No benchmark has set it: windows and
-models have more."""
 
 
 @final
@@ -165,7 +167,7 @@ def _in_summands(summed: Field, read: Iterable[MultiIndex]) -> set[object]:
     loops = summed.definition.loops
     found: set[object] = set()
     for index in read:
-        terms = _TERMS if any(a.reads(loops) for a in index) else 1
+        terms = TERMS if any(a.reads(loops) for a in index) else 1
         found |= {(summed, index, n) for n in range(terms)}
     return found
 
@@ -210,10 +212,10 @@ def _cheapest(func: Field, source: LinearisedResidual, moves: bool, reads: _Read
     once = count([*entries, *source.jvps]).cost if entries else values
     again, spent = reads.in_products * once, STREAM * kept
     in_passes = (reads.in_passes - 1) * values
-    stored = spent <= WORTH * again or 2 * STREAM * func.channels <= WORTH * in_passes
+    stored = pays(spent, again) or pays(storing(func.channels), in_passes)
     storage = whole if stored and kept else FuncStorage.INLINE
     saved = (reads.in_costs - 1) * values
-    in_cost = moves and 2 * STREAM * func.channels <= WORTH * saved
+    in_cost = moves and pays(storing(func.channels), saved)
     reason = (
         f"at each point of a product with J^T J, {once} additions at each of {reads.in_products} places or "
         f"{spent:g} for what is stored; in a cost, {values} additions at each of {reads.in_costs}"
@@ -227,5 +229,4 @@ def _numbers(source: LinearisedResidual, storage: FuncStorage) -> float:
     """The numbers of the solver's precision that products read at each point, where an intermediate is stored."""
     read, _ = store_func(source.residual.label, source, storage)
     roots = read.jvps if storage is FuncStorage.PARTIALS else read.values
-    keys = {v.key for v in variables(roots) if isinstance(v.key, Access) and v.key.field.role is Role.STORED}
-    return sum(BYTE if k.field.dtype == "bool" else 1 for k in keys)
+    return stored_numbers(roots)

@@ -15,7 +15,8 @@ def layouts(routines: Iterable[Routine], coupling: Coupling | Uncoupled, target:
     """Interleaved for grids whose points are reached through graphs: one line of memory brings all channels of a point.
 
     On GPUs their points are padded: a gather costs its loads, and the sectors of 32 bytes that it touches. Whole vector
-    loads are fewer, and none straddles two sectors. A sweep costs bytes: what is only swept over has no padding.
+    loads are fewer, and none straddles two sectors; so are whole vector additions, where edges scatter. A sweep costs
+    bytes: what is only swept over has no padding.
 
     Args:
         routines: all.

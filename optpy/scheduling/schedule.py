@@ -8,9 +8,9 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.normal_stencil import stencil_obstacle
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import (
-    ALL,
     ChannelOrder,
     Coupling,
     GridLayout,
@@ -22,10 +22,13 @@ from optpy.ir import (
     Split,
     StoredValue,
     Target,
+    TermSchedule,
     Uncoupled,
 )
 from optpy.kernels.codegen.scheduled import apply_schedule
+from optpy.kernels.codegen.split import is_over_rows
 from optpy.kernels.codegen.symbol_table import gathered_grids
+from optpy.scheduling.conditions import schedule_conditions
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
@@ -42,7 +45,8 @@ def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Tar
     """
     given = as_schedule(given)
     residuals = schedule_residuals(linear.residuals, target, given)
-    return replace(before, residuals=residuals, normal=schedule_normal(linear, target, given))
+    terms = schedule_terms(linear, given)
+    return replace(before, residuals=residuals, terms=terms, normal=schedule_normal(linear, target, given))
 
 
 # -- residuals ---------------------------------------------------------------------------------------------------------
@@ -51,36 +55,38 @@ def schedule_linearised(linear: LinearisedProblem, before: Schedule, target: Tar
 def schedule_residuals(
     sources: Iterable[LinearisedResidual], target: Target, given: Given = ()
 ) -> tuple[ResidualSchedule, ...]:
-    """The schedule of each residual that reads unknowns through a graph, or as a stencil whose entries of J vary.
-
-    That is the given one, or the one that costs least.
+    """The schedule of each residual of which something can be kept: the given one, or the one that costs least.
 
     Raises:
         OptionError: a given one cannot be.
     """
     sources, given = list(sources), as_schedule(given)
-    edges = {s.residual.label: s for s in sources if over_edges(s.residual)}
-    found = stencil_schedules([s for s in sources if s.residual.label not in edges])
-    stencils = {s.residual.label for s in sources if is_stencil(s)}
-    asked = {x.label for x in given.residuals}
-    asked |= stencils if ALL in asked else set()
-    found |= {label: ResidualSchedule(label) for label in asked if label in stencils and label not in found}
+    by_label = {s.residual.label: s for s in sources}
+    edges = {label: s for label, s in by_label.items() if over_edges(s.residual)}
+    found = stencil_schedules([s for s in sources if s.residual.label not in edges], gpu=target.gpu)
     for label, source in edges.items():
         by_hand = decided_by(given.residuals, ResidualSchedule(label))
         found[label] = cheapest(source, _ways(source, target), gpu=target.gpu) if by_hand is None else by_hand
+    summed = [label for label, s in by_label.items() if label not in found and stencil_obstacle(s) is None]
+    found |= {label: ResidualSchedule(label, reason=_ONLY_SUMMED) for label in summed}
 
     def refusal(way: ResidualSchedule) -> str | None:
-        return _refused_way(way, edges.get(way.label), target)
+        return _refused_way(way, by_label[way.label], target)
 
     decided = [found[s.residual.label] for s in sources if s.residual.label in found]
-    others = {s.residual.label: _NO_CHOICE for s in sources if s.residual.label not in found}
+    others = {label: f"{_NO_CHOICE}; {_no_stencil(s)}" for label, s in by_label.items() if label not in found}
     return completed(decided, given.residuals, given, refusal, others)
 
 
+_ONLY_SUMMED = "what it adds to J^T J could be kept, but digits of J would be lost; nothing else can"
 _NO_CHOICE = (
     "nothing of it can be kept: that is for residuals that read unknowns through a graph, and for stencils on the "
     "unknowns' own grid"
 )
+
+
+def _no_stencil(source: LinearisedResidual) -> str:
+    return f"what it adds to J^T J is no stencil: {stencil_obstacle(source)}"
 
 
 def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
@@ -89,6 +95,8 @@ def _ways(source: LinearisedResidual, target: Target) -> list[ResidualSchedule]:
 
 
 def _why_no_scatter(source: LinearisedResidual, target: Target) -> str | None:
+    if not over_edges(source.residual):
+        return "it reads unknowns through no graph: there are no edges to scatter"
     if target is not Target.GPU:
         where = "where results are deterministic" if target.gpu else "on the CPU"
         return f"there are no atomic additions {where}, so that edges cannot scatter"
@@ -97,17 +105,41 @@ def _why_no_scatter(source: LinearisedResidual, target: Target) -> str | None:
     return None
 
 
-def _refused_way(way: ResidualSchedule, edges: LinearisedResidual | None, target: Target) -> str | None:
+def _refused_way(way: ResidualSchedule, source: LinearisedResidual, target: Target) -> str | None:
     """The reason for which a residual cannot enter products in such a way; None: it can.
 
     Args:
         way: in question.
-        edges: the residual, where it reads unknowns through a graph.
+        source: the residual.
         target: where it runs.
     """
-    if edges is None:
-        return "it reads unknowns through no graph: there are no edges to scatter" if way.scatter else None
-    return _why_no_scatter(edges, target) if way.scatter else None
+    if way.scatter:
+        return _why_no_scatter(source, target)
+    if way.normal and stencil_obstacle(source) is not None:
+        return _no_stencil(source)
+    if (way.jacobian or way.product) and not over_edges(source.residual) and not is_stencil(source):
+        return _NO_CHOICE
+    return None
+
+
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+
+def schedule_terms(linear: LinearisedProblem, given: Schedule) -> tuple[TermSchedule, ...]:
+    """Whether each term of several has passes of its own: the given choice, or that it has none.
+
+    Nothing that is counted is saved by a pass of its own; a body that is long is cut into stages anyway, without more
+    to be moved (``passes/in_stages.py``).
+
+    Raises:
+        OptionError: a given decision is about no term, or the only one.
+    """
+    terms = list(dict.fromkeys(s.residual.term for s in linear.residuals))
+    if len(terms) == 1:
+        return completed((), given.terms, given, _anything, {terms[0]: "there is no other term to be apart from"})
+    moved = 3 * sum(u.channels for u in linear.unknowns)
+    reason = f"a pass of its own saves no operation, and moves {moved} numbers more at each point of the unknowns"
+    return completed([TermSchedule(t, reason=reason) for t in terms], given.terms, given, _anything)
 
 
 # -- routines ----------------------------------------------------------------------------------------------------------
@@ -145,6 +177,8 @@ def schedule_routines(
         splits=completed(() if target.gpu else splits(routines), given.splits, given, _anything),
         layouts=completed(layouts(routines, derived.coupling, target), given.layouts, given, refused_layout),
     )
+    works = schedule_conditions(derived.groups, decided, stored, target, given)
+    decided = replace(decided, conditions=works)
     return replace(decided, orders=_orders(derived, decided, stored, target, given)), stored
 
 
@@ -178,10 +212,11 @@ def _orders(
 
 
 def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
-    """The routines over grids of two or three dims that have sums over edges, other ones at each point of a row.
+    """The routines over grids of two or three dims that have sums over edges, other ones at each point of a row; and
+    those over one point that have sums over whole grids.
 
     A loop over the edges at a point, of which most pixels have none, would keep the whole loop over the pixels from
-    being vectorised.
+    being vectorised. One point is the work of one thread.
     """
     found = []
     for r in routines:
@@ -190,4 +225,6 @@ def splits(routines: Iterable[Routine]) -> tuple[Split, ...]:
             grid = ", ".join(str(i.dim) for i in r.domain)
             reason = f"loops over edges would keep the loop over ({grid}) from vector code"
             found.append(Split(r.name, reason=reason))
+        elif not r.domain and any(map(is_over_rows, r.locals)):
+            found.append(Split(r.name, reason="sums over whole grids at one point are the work of one thread"))
     return tuple(found)

@@ -1,7 +1,12 @@
 """The search for the schedule that is fastest where it is measured: greedy, one decision at a time.
 
 Each decision is tried in its other ways while all others stay, in an order in which none takes back what an earlier one
-has left to decide: intermediates, residuals, values, sums over edges, layouts.
+has left to decide: intermediates, residuals, terms, values, sums over edges, conditions, layouts, orders of channels,
+sweeps. Where several things of a kind may be in one way, all of them together are tried first: what none gains alone,
+as a stencil of J^T J that one residual more or less does not make smaller, all may gain together.
+
+The form of J^T J for preconditioners is left as it is: it decides in how many iterations systems are solved, and not
+how long one takes.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from typing import Final, final
 
 from optpy.errors import DeviceMemoryError, OptionError
 from optpy.ir import (
+    ChannelOrder,
+    ConditionalWork,
     Decision,
     FuncSchedule,
     FuncStorage,
@@ -20,14 +27,18 @@ from optpy.ir import (
     Schedule,
     Split,
     Target,
+    TermSchedule,
     ValueSchedule,
+    VectorSweep,
 )
-from optpy.scheduling.residuals import gathers, scatters
+from optpy.scheduling.residuals import gathers, scatters, stencils
 
 GAIN: Final = 0.97
 """A way is better where it takes less than so much of the other's time: less is noise. By reasoning."""
 
-_GROUPS: Final = ("funcs", "residuals", "values", "splits", "layouts")
+_GROUPS: Final = ("funcs", "residuals", "terms", "values", "splits", "conditions", "layouts", "orders", "sweeps")
+_TOGETHER: Final = ("funcs", "residuals", "terms", "values")
+"""Kinds of which all things are tried together in one way, too."""
 
 Race = Callable[[Schedule, Schedule], tuple[float, float]]
 """Measures two schedules side by side: the seconds of each."""
@@ -46,6 +57,8 @@ def fastest(
     """
     search = _Search(in_force, race, is_over)
     for group in _GROUPS:
+        if group in _TOGETHER:
+            search.decide_together(group, target)
         for name in [d.about for d in getattr(search.best, group)]:
             search.decide(group, name, target)
     return search.best
@@ -80,6 +93,40 @@ class _Search:
             self._decided = _with(self._decided, group, measured)
             self.best = _with(self.best, group, measured)
 
+    def decide_together(self, group: str, target: Target) -> None:
+        """Try all things of a kind in one way, for each way that there is."""
+        things: tuple[Decision, ...] = getattr(self.best, group)
+        if len(things) < 2:
+            return
+        for way in [*_ways(things[0], target), things[0]]:
+            now: tuple[Decision, ...] = getattr(self.best, group)
+            if self._is_over() or {x.choice for x in now} == {way.choice}:
+                continue
+            times: dict[str, float] = {}
+            tried = self._decided
+            for x in now:
+                tried = _with(tried, group, way.for_thing(x))
+            if self._raced(tried, "as before", "all of them so", times):
+                reason = _reason("all of them so", times)
+                self._decided = replace(tried, **{group: _told(getattr(tried, group), reason)})  # type: ignore[arg-type]
+                self.best = replace(self.best, **{group: _told(getattr(self.best, group), reason)})  # type: ignore[arg-type]
+
+    def _raced(self, tried: Schedule, before: str, after: str, times: dict[str, float]) -> bool:
+        """Whether a schedule is better than the best, whose place it then takes; what was measured is entered."""
+        try:
+            candidate = self._in_force(tried)
+            if candidate == self.best:
+                return False
+            now, then = self._race(self.best, candidate)
+        except (OptionError, DeviceMemoryError):  # it cannot be so, or not here
+            return False
+        times[before] = min(now, times.get(before, now))
+        times[after] = then
+        if then >= GAIN * now:
+            return False
+        self._decided, self.best = tried, candidate
+        return True
+
     def _of(self, group: str, name: str) -> Decision | None:
         decisions: tuple[Decision, ...] = getattr(self.best, group)
         return next((d for d in decisions if d.about == name), None)
@@ -87,17 +134,11 @@ class _Search:
     def _try(self, group: str, best: Decision, other: Decision, times: dict[str, float]) -> Decision:
         """The better of two ways; what was measured is entered in the times."""
         tried = _with(self._decided, group, other)
-        try:
-            candidate = self._in_force(tried)
-            now, then = self._race(self.best, candidate)
-        except (OptionError, DeviceMemoryError):  # it cannot be so, or not here
-            return best
-        times[best.choice] = min(now, times.get(best.choice, now))
-        times[other.choice] = then
-        if then >= GAIN * now:
-            return best
-        self._decided, self.best = tried, candidate
-        return other
+        return other if self._raced(tried, best.choice, other.choice, times) else best
+
+
+def _told(decisions: tuple[Decision, ...], reason: str) -> tuple[Decision, ...]:
+    return tuple(replace(x, reason=reason) for x in decisions)  # type: ignore[type-var]
 
 
 def _with(schedule: Schedule, group: str, decision: Decision) -> Schedule:
@@ -117,14 +158,25 @@ def _ways(found: Decision, target: Target) -> Iterator[Decision]:
         case FuncSchedule():
             yield from (replace(found, storage=s) for s in FuncStorage if s is not found.storage)
         case ResidualSchedule():
-            all_ways = gathers(found.label) + (scatters(found.label) if target is Target.GPU else [])
+            all_ways = [*gathers(found.label), *stencils(found.label)]
+            all_ways += scatters(found.label) if target is Target.GPU else []
             yield from (way for way in all_ways if way != found)
+        case TermSchedule():
+            yield replace(found, separate=not found.separate)
         case ValueSchedule():
             yield replace(found, stored=not found.stored)
         case Split():
             yield replace(found, apart=not found.apart)
+        case ConditionalWork():
+            yield replace(found, branched=not found.branched)
         case GridLayout():
-            yield replace(found, interleaved=not found.interleaved, padded=target.gpu and not found.interleaved)
+            ways = [(False, False), (True, False), *([(True, True)] if target.gpu else [])]
+            others = (replace(found, interleaved=i, padded=p) for i, p in ways)
+            yield from (way for way in others if way != found)
+        case ChannelOrder():
+            yield replace(found, positions=tuple(range(len(found.positions))))
+        case VectorSweep():
+            yield from (replace(found, points=n) for n in (1, 2, 4) if n != found.points)
 
 
 def _ways_in_cost(found: Decision, target: Target) -> Iterator[Decision]:

@@ -1,62 +1,28 @@
-"""Products with J^T J over grids: whether the entries of J, and J p, are stored at each point.
+"""Products with J^T J over grids: whether J, J p, or J^T J itself is stored at each point.
 
 A point of the unknowns is read by the residuals around it, and each product with J^T J computes their entries of J at
 each of these points anew, unless they are stored once for each linearisation; and their J p, unless a pass before it
-stores that. Counted are operations, and the numbers that have to be brought from memory for each point, however many
-of its neighbours read them. Where a residual reads so much that the code itself would be long, it counts alone: n
-reads take n^2 operations without J p in memory, 2 n with it, and compilers more time than in proportion.
-
-The stencil of J^T J itself is not among the choices, as no problem here would gain by it: where J is stored for
-intrinsic_images, it has two numbers at a pixel (``python -m bench.schedules intrinsic_images --size 1024``, on one
-thread of a busy machine: 1.6 ns, and 17.6 with nothing stored), and the blocks of J^T J are made of the same two; for
-volumetric_deformation it has 69 numbers at a point where J has 54, and 54 are too many already (48 ns; 30 with none).
+stores that. Where J^T J is stored instead, products read no more than its stencil, which is one for all residuals. What
+that takes is counted by ``scheduling.costs``. Where a residual reads so much that the code itself would be long, it
+counts alone: n reads take n^2 operations without J p in memory, 2 n with it, and compilers more time than in
+proportion.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 from optpy.energy.derive.contributions import TIMES_JVP
 from optpy.energy.derive.gather import gather
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian
+from optpy.energy.derive.normal_stencil import NormalStencil, normal_stencils, stencil_obstacle
 from optpy.energy.derive.routines import product_outputs
-from optpy.ir import Access, FieldChannel, Plane, ResidualSchedule, Role
-from optpy.scheduling.residuals import with_values_read
-from optpy.scheduling.values import fields_read_in_conditions_only
-from optpy.symbolic.count import count_nodes
+from optpy.ir import Extent, ResidualSchedule, Role, canonical_domain
+from optpy.scheduling.costs import MOST_PAIRS, PRODUCTS, Needed, Work, pays, storing, work
 from optpy.symbolic.expr import Expr
-from optpy.symbolic.order import topological
-from optpy.symbolic.traverse import variables
-
-STREAM = 16
-"""Additions in vectors that take as long as bringing one number of each point from memory
-(``python -m bench image_warping --parts throughput``)."""
-WORTH = 2 / 3
-"""Of what it saves, storing J may take so much: these counts are estimates, and memory is taken, too. By reasoning;
-``python -m bench.schedules shape_from_shading`` shows both ways."""
-MOST_PAIRS = 256
-"""Products of two entries of J that are printed for one residual: 16 reads. Printed for all, those of a K x K blur took
-compilers 0.6, 2.7 and 15 s for K = 3, 5 and 7 (``python -m bench.compile_growth blur``)."""
-BYTE = 0.25
-"""Of a number in float32 a byte; of one in float64 it is less."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """A residual's part of a product with J^T J at a point.
-
-    Attributes:
-        operations: what is computed.
-        streams: what is brought from memory, each with its size.
-    """
-
-    operations: frozenset[Expr]
-    streams: Mapping[FieldChannel, float]
 
 
 def is_stencil(source: LinearisedResidual) -> bool:
@@ -69,18 +35,21 @@ def is_stencil(source: LinearisedResidual) -> bool:
     )
 
 
-def stencil_schedules(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
-    """By label, the schedules of the residuals that are stencils and whose J is not constant, or that read much.
+def stencil_schedules(sources: Sequence[LinearisedResidual], *, gpu: bool = False) -> dict[str, ResidualSchedule]:
+    """By label, the schedules of the residuals that are stencils.
 
     J is stored where that saves more operations than its numbers take to be brought from memory. Those that save most
-    come first. What other residuals need, too, is no saving.
+    come first. What other residuals need, too, is no saving. Then J^T J is, for all on a grid, or all whose J varies.
 
     Args:
         sources: all residuals of an energy.
+        gpu: whether they run on one, where no benchmark has set what an operation costs beside a number: J^T J is
+            stored there only where it has no more numbers than products would read without.
     """
     long = {s.residual.label: _both(s) for s in sources if is_stencil(s) and pairs(s) > MOST_PAIRS}
     sources = [s for s in sources if s.residual.label not in long]
-    return long | _by_counts(sources)
+    found = _with_jacobians(sources)
+    return long | found | _with_normal(sources, found, gpu)
 
 
 def pairs(source: LinearisedResidual) -> int:
@@ -95,66 +64,111 @@ def _both(source: LinearisedResidual) -> ResidualSchedule:
     return ResidualSchedule(source.residual.label, jacobian=True, product=True, reason=reason)
 
 
-def _by_counts(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
+# -- J -----------------------------------------------------------------------------------------------------------------
+
+
+def _with_jacobians(sources: Sequence[LinearisedResidual]) -> dict[str, ResidualSchedule]:
     stored = {s.residual.label: _product(store_jacobian(s)[0]) for s in sources if is_stencil(s)}
-    stored = {label: x for label, x in stored.items() if any(f.role is Role.STORED for f, _ in x.streams)}
+    constant = [label for label, x in stored.items() if all(f.role is not Role.STORED for f, _ in x.streams)]
+    found = {label: ResidualSchedule(label, reason=_CONSTANT) for label in constant}
+    stored = {label: x for label, x in stored.items() if label not in found}
     computed = {s.residual.label: _product(s) for s in sources if s.residual.label in stored}
-    needed = _Needed(computed.values(), [s for s in sources if s.residual.label not in stored])
-    found = {}
-    for label in sorted(stored, key=lambda x: -count_nodes(computed[x].operations).cost):
-        saved, spent = needed.difference(computed[label], stored[label])
-        chosen = spent <= WORTH * saved
+    needed = Needed(computed.values(), [e for s in sources if s.residual.label not in stored for e in _roots(s)])
+    for label in sorted(stored, key=lambda x: -computed[x].arithmetic):
+        saved, spent = needed.difference([computed[label]], stored[label])
+        chosen = pays(spent, saved)
         if chosen:
             needed.replace(computed[label], stored[label])
         counted = f"stored entries of J save {saved:g} additions and take {spent:g}"
-        reason = f"at each point of a product with J^T J, {counted}"
-        found[label] = ResidualSchedule(label, jacobian=chosen, reason=reason)
+        found[label] = ResidualSchedule(label, jacobian=chosen, reason=f"{_AT_EACH_POINT}, {counted}")
     return found
 
 
-@final
-class _Needed:
-    """The operations and streams of all residuals, by how many need each."""
-
-    def __init__(self, products: Iterable[_Product], others: Iterable[LinearisedResidual]) -> None:
-        self._operations: Counter[Expr] = Counter()
-        self._streams: Counter[FieldChannel] = Counter(x for s in others for x in _streams(_roots(s)))
-        for product in products:
-            self._operations.update(product.operations)
-            self._streams.update(product.streams.keys())
-
-    def difference(self, before: _Product, after: _Product) -> tuple[float, float]:
-        """In additions, what need no longer be done where one product takes the place of another, and what more."""
-        alone = [e for e in before.operations - after.operations if self._operations[e] == 1]
-        new = [e for e in after.operations if not self._operations[e]]
-        left = [n for x, n in before.streams.items() if self._streams[x] == 1 and x not in after.streams]
-        come = [n for x, n in after.streams.items() if not self._streams[x]]
-        return count_nodes(alone).cost + STREAM * sum(left), count_nodes(new).cost + STREAM * sum(come)
-
-    def replace(self, before: _Product, after: _Product) -> None:
-        """One product takes the place of another."""
-        self._operations.subtract(before.operations)
-        self._operations.update(after.operations)
-        self._streams.subtract(before.streams.keys())
-        self._streams.update(after.streams.keys())
+_AT_EACH_POINT = "at each point of a product with J^T J"
+_CONSTANT = "its entries of J are constant, or numbers that are read wherever they are"
 
 
-def _product(source: LinearisedResidual) -> _Product:
+def _product(source: LinearisedResidual) -> Work:
     dims = tuple(i.dim for i in source.residual.domain)
     unknowns = dict.fromkeys(a.field for a in source.accesses)
     total = gather([source], dims, TIMES_JVP)
-    sums = [total.total(key) for u in unknowns for key in product_outputs(u)]
-    nodes = topological(with_values_read(sums, source.residual.domain, ()))
-    return _Product(frozenset(nodes), _streams(sums))
+    return work([total.total(key) for u in unknowns for key in product_outputs(u)], source.residual.domain)
 
 
 def _roots(source: LinearisedResidual) -> list[Expr]:
     return [*source.jvps, *(d for p in source.partials for d in p.values())]
 
 
-def _streams(roots: Sequence[Expr]) -> dict[FieldChannel, float]:
-    """All that is read besides the solver's vectors, each with its size in numbers of the solver's precision."""
-    keys = (v.key for v in variables(roots))
-    read = {(k.field, k.channel) for k in keys if isinstance(k, Access | Plane) and k.field.role is not Role.VECTOR}
-    as_bytes = fields_read_in_conditions_only(roots)
-    return {x: BYTE if x[0] in as_bytes or x[0].dtype in ("uint8", "bool") else 1.0 for x in read}
+# -- J^T J -------------------------------------------------------------------------------------------------------------
+
+
+def _with_normal(
+    sources: Sequence[LinearisedResidual], found: Mapping[str, ResidualSchedule], gpu: bool
+) -> dict[str, ResidualSchedule]:
+    """The schedules of the residuals whose part of J^T J is stored, or is counted to be better not."""
+    grids: dict[tuple[Extent, ...], list[LinearisedResidual]] = {}
+    for s in sources:
+        if s.residual.label in found and stencil_obstacle(s) is None:
+            read = store_jacobian(s)[0] if found[s.residual.label].jacobian else s
+            grids.setdefault(s.accesses[0].field.dims, []).append(read)
+    decided: dict[str, ResidualSchedule] = {}
+    for on_grid in grids.values():
+        varying = [s for s in on_grid if found[s.residual.label].reason != _CONSTANT]
+        if varying:
+            labels = {s.residual.label for s in on_grid}
+            others = [e for s in sources if s.residual.label not in labels for e in _roots(s)]
+            way = max(_ways(on_grid, varying, others), key=lambda way: way.saved - way.spent)
+            stored = pays(way.spent, way.saved) and not (gpu and way.more_numbers)
+            own = [found[s.residual.label] for s in way.members]
+            decided |= {x.label: replace(x, normal=stored, reason=f"{x.reason}; {way}") for x in own}
+    return decided
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Residuals of one grid whose part of J^T J is stored together.
+
+    Attributes:
+        members: the residuals.
+        saved, spent: at each point of a product, in additions; with a product's part of what is done once.
+        more_numbers: whether products read more numbers than without.
+    """
+
+    members: Sequence[LinearisedResidual]
+    saved: float
+    spent: float
+    more_numbers: bool
+
+    def __str__(self) -> str:
+        first = self.members[0].residual.label
+        others = f" and {n} more" if (n := len(self.members) - 1) else ""
+        return f"J^T J of {first}{others} stored saves {self.saved:g} and takes {self.spent:g}"
+
+
+def _ways(
+    on_grid: Sequence[LinearisedResidual], varying: Sequence[LinearisedResidual], others: Iterable[Expr]
+) -> Iterator[_Way]:
+    """The stencil of those whose J varies, and that of all.
+
+    Args:
+        on_grid: all that may be in one.
+        varying: those whose J varies.
+        others: what other residuals read.
+    """
+    works = {s.residual.label: _product(s) for s in on_grid}
+    needed = Needed(works.values(), others)
+    for members in (varying, on_grid) if len(varying) < len(on_grid) else (varying,):
+        (stencil,) = normal_stencils(members)
+        before = [works[s.residual.label] for s in members]
+        after = work(list(stencil.product.values()), canonical_domain(stencil.dims))
+        saved, spent = needed.difference(before, after)
+        read = {x: n for own in before for x, n in own.streams.items()}
+        more = sum(after.streams.values()) > sum(read.values())
+        yield _Way(members, saved, spent + _stored_once(stencil) / PRODUCTS, more)
+
+
+def _stored_once(stencil: NormalStencil) -> float:
+    """The cost of storing a stencil, once at each linearisation."""
+    domain = canonical_domain(stencil.dims)
+    return sum(work(r.roots, domain).cost + storing(len(r.assignments)) for r in stencil.stores)

@@ -50,7 +50,6 @@ class Confirmation:
         self._is_fit = is_fit
         self._is_small = is_small
         self._forcing = Forcing()
-        self._is_loose = False  # the linear solve of the step at hand may have ended early
         self._tight_next = False
         self._undamped = False  # the step at hand is one without damping
         self._undamped_next = False
@@ -70,7 +69,7 @@ class Confirmation:
         careful = exact or self._unsolved > 0
         decides, self._tight_next = self._undamped or self._tight_next or self._is_small, False
         suited = TIGHT if decides else self._forcing.term
-        self._is_loose = suited > TIGHT and o.eta is None and not careful
+        eta = 0.0 if careful else o.eta
         r_tolerance = o.r_tolerance
         if careful:
             enough = _EXACT[o.preconditioner is None] if exact else UNSOLVED
@@ -78,11 +77,11 @@ class Confirmation:
         return LinearLimits(
             max_iterations=o.linear_iterations,
             min_iterations=o.min_linear_iterations,
-            eta=0.0 if careful else o.eta,
+            eta=eta,
             r_tolerance=r_tolerance,
             residual_reset_period=o.residual_reset_period,
             safe_point=safe_point,
-            suited=suited,
+            suited=suited if eta is None else 0.0,
         )
 
     def made(self, proposal: Proposal, before: float) -> None:
@@ -96,14 +95,14 @@ class Confirmation:
 
         Along directions that stiff residuals leave nearly free, a damped step gains next to nothing, however much is
         left there, and all else may have converged: the next step is made without damping, and decides. One whose
-        linear solve was to end early decides nothing either: that of the next one is tight.
+        linear solve has ended early, by an eta that is not tight, decides nothing either: that of the next one is.
 
         Args:
             cost: at x.
         """
         if ending is None or not ending.hinges:
             return ending
-        if self._is_loose and proposal.linear.reduction > _SOLVED:
+        if proposal.linear.suited > TIGHT and proposal.linear.reduction > _SOLVED:
             self._tight_next = True
             return None
         if not proposal.longer:

@@ -69,6 +69,7 @@ def pcg(
     Returns:
         delta, of b's shape, and how the solve ended.
     """
+    limits = limits.decided()
     delta, r = np.zeros_like(b), -b  # r_0 = A delta_0 - b
     z = A.precondition(r)  # M z_0 = r_0
     p = -z  # p_0 = -z_0
@@ -160,9 +161,10 @@ def _ending(s: PCGScalars, rho_0: float, limits: LinearLimits, progress: Progres
     if not (math.isfinite(s.rho_next) and s.rho_next >= 0):
         return LinearSummary(s.k, LinearStatus.BREAKDOWN, f"r.z = {s.rho_next:.3e} is not positive.")
     reduction = math.sqrt(s.rho_next / rho_0)
-    if s.k >= limits.min_iterations and s.zeta < limits.forcing():
-        message = f"k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.forcing():.3e}."
-        return LinearSummary(s.k, LinearStatus.CONVERGED, message, reduction)
+    assert limits.eta is not None
+    if s.k >= limits.min_iterations and s.zeta < limits.eta:
+        message = f"k (Q_k - Q_k-1) / Q_k = {s.zeta:.3e} < eta = {limits.eta:.3e}."
+        return LinearSummary(s.k, LinearStatus.CONVERGED, message, reduction, suited=limits.suited)
     if s.rho_next == 0:
         return LinearSummary(s.k, LinearStatus.CONVERGED, "r.z = 0.")
     if s.k >= limits.min_iterations and reduction < limits.r_tolerance:

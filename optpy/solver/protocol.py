@@ -72,11 +72,11 @@ class LinearLimits(NamedTuple):
     max_iterations: stop when k reaches it.
     min_iterations: no test of convergence before that many.
     eta: stop when k (Q_k - Q_{k-1}) / Q_k < eta (Nash and Sofer 1990); 0 never stops, None stands for what suits the
-        step and the preconditioner: see `forcing`.
+        step and the preconditioner: see `decided`.
     r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0); 0 never stops.
     residual_reset_period: r is computed afresh every so many iterations; 0 never.
     safe_point: asked after each iteration: stop at the first one that ends after its deadline.
-    suited: the eta that suits the step.
+    suited: the eta that suits the step; 0 where eta is given, or once it is decided otherwise.
     """
 
     max_iterations: int
@@ -85,10 +85,10 @@ class LinearLimits(NamedTuple):
     r_tolerance: float = 0.0
     residual_reset_period: int = 0
     safe_point: SafePoint = UNDISTURBED
-    suited: float = 1e-3
+    suited: float = 0.0
 
-    def forcing(self, default: float | None = None) -> float:
-        """eta, or its default.
+    def decided(self, default: float | None = None) -> LinearLimits:
+        """With eta, or its default.
 
         The test compares an iteration's gain with the mean gain, and so says nothing of what is still to come.
 
@@ -97,8 +97,8 @@ class LinearLimits(NamedTuple):
                 error. None: it leaves much.
         """
         if self.eta is not None:
-            return self.eta
-        return self.suited if default is None else default
+            return self
+        return self._replace(eta=self.suited) if default is None else self._replace(eta=default, suited=0.0)
 
 
 class LinearStatus(Enum):
@@ -117,6 +117,7 @@ class LinearSummary(NamedTuple):
 
     reduction: sqrt(r.z / r0.z0) at the end: how much of the right-hand side is left unsolved, as M sees it.
     gain: b.delta - 1/2 delta.A delta.
+    suited: the eta that suited the step, if that has ended the solve: a smaller one would have made it longer; else 0.
     """
 
     iterations: int
@@ -124,6 +125,7 @@ class LinearSummary(NamedTuple):
     message: str
     reduction: float = 0.0
     gain: float = 0.0
+    suited: float = 0.0
 
 
 @final

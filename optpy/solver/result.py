@@ -82,10 +82,12 @@ class Ending:
 class Timing:
     """Seconds in each stage.
 
+    compile: of the schedule that is solved with.
+    measure: where the schedule is "measured" and none was kept: compiling and timing all that was tried.
     residual: costs, of the point and of the candidates, and the model's.
     linearise: the gradient, what the Jacobian needs, and the preconditioner.
     linear_solve: conjugate gradients.
-    total: of the solve, callbacks included; compiling and binding are not.
+    total: of the solve, callbacks included; compiling, measuring and binding are not.
     cache: whether the compiled routines came from the cache; None where nothing was compiled.
 
     These are times of the host. On a GPU all work is queued, and nearly all of it is waited for where a linear solve is
@@ -94,6 +96,7 @@ class Timing:
     """
 
     compile: float = 0.0
+    measure: float = 0.0
     bind: float = 0.0
     residual: float = 0.0
     linearise: float = 0.0
@@ -203,6 +206,7 @@ def _times(result: SolveResult) -> list[str]:
         f"{'Iterations':<28}{counts}",
         "Time (s)",
         f"  {'compile':<26}{timing.compile:14.4f}{compiled}",
+        *([f"  {'measure schedules':<26}{timing.measure:14.4f}"] if timing.measure else []),
         f"  {'bind':<26}{timing.bind:14.4f}",
         f"  {'residual, queueing' if gpu else 'residual':<26}{timing.residual:14.4f}",
         f"  {'linearise, queueing' if gpu else 'linearise':<26}{timing.linearise:14.4f}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, Protocol, TypeGuard, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -14,7 +14,8 @@ LARGEST = 2**31 - 1
 
 
 class Atom(Protocol):
-    """A loop variable, a symbolic size, a floor division or an entry of a table. ``str(atom)`` is unique."""
+    """A loop variable, a symbolic size, a floor division, an entry of a table or the number of one of its rows.
+    ``str(atom)`` is unique."""
 
     def __hash__(self) -> int: ...
 
@@ -86,6 +87,8 @@ class Affine:
                 new = floor_divide(atom.numerator.substitute(replacement), atom.denominator)
             elif new is None and isinstance(atom, TableEntry):
                 new = Affine.of(TableEntry(atom.table, atom.column, atom.row.substitute(replacement)))
+            elif new is None and isinstance(atom, RowNumber):
+                new = row_number(atom.table, [a.substitute(replacement) for a in atom.index])
             if new is None:
                 terms.append((atom, c))
             else:
@@ -104,7 +107,7 @@ class Affine:
     def reads(self, atoms: Iterable[Atom]) -> bool:
         """Whether any of the atoms occurs, also inside floor divisions and the rows of entries."""
         atoms = set(atoms)
-        return any(a in atoms or (_is_opaque(a) and a.inner.reads(atoms)) for a in self.atoms)
+        return any(a in atoms or any(inner.reads(atoms) for inner in inside(a)) for a in self.atoms)
 
     def __str__(self) -> str:
         text = ""
@@ -125,19 +128,21 @@ class FloorDiv:
     numerator: Affine
     denominator: int
 
-    @property
-    def inner(self) -> Affine:
-        """The affine index inside."""
-        return self.numerator
-
     def __str__(self) -> str:
         return f"(({self.numerator}) // {self.denominator})"
 
 
 class IndexTable(Protocol):
-    """A table of whole numbers that the data brings; each of its columns points into an axis."""
+    """A table of whole numbers that the data brings; each of its columns points into an axis.
+
+    Where its rows are counted by several axes, its last columns are each row's own index along them.
+    """
 
     name: str
+
+    @property
+    def own_columns(self) -> range:
+        """The columns that hold a row's own index; none where rows are counted by one axis."""
 
     def __hash__(self) -> int: ...
 
@@ -152,18 +157,45 @@ class TableEntry:
     column: int
     row: Affine
 
-    @property
-    def inner(self) -> Affine:
-        """The affine index inside: that of the row."""
-        return self.row
-
     def __str__(self) -> str:
         return f"{self.table.name}[{self.row}, {self.column}]"
 
 
-def _is_opaque(atom: Any) -> TypeGuard[FloorDiv | TableEntry]:
-    """Whether an atom is a function of an affine index that cannot be solved for what is inside it."""
-    return isinstance(atom, FloorDiv | TableEntry)
+@final
+@dataclass(frozen=True, slots=True)
+class RowNumber:
+    """The number, in C order, of the row of a table that stands at an index along several axes; -1 outside of them."""
+
+    table: Any
+    """An ``IndexTable`` whose rows are counted by several axes."""
+    index: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.index))})"
+
+
+def row_number(table: Any, index: Iterable[Affine]) -> Affine:
+    """The row of a table at an index along several axes: a row itself where the index is its own."""
+    index = tuple(index)
+    first = index[0].atoms[0] if index[0].atoms else None
+    if isinstance(first, TableEntry) and index == tuple(
+        Affine.of(TableEntry(table, c, first.row)) for c in table.own_columns
+    ):
+        return first.row
+    return Affine.of(RowNumber(table, index))
+
+
+def inside(atom: Any) -> tuple[Affine, ...]:
+    """The affine indices inside an atom that cannot be solved for them."""
+    match atom:
+        case FloorDiv():
+            return (atom.numerator,)
+        case TableEntry():
+            return (atom.row,)
+        case RowNumber():
+            return atom.index
+        case _:
+            return ()
 
 
 def floor_divide(numerator: Affine, denominator: int) -> Affine:

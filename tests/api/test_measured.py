@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ from optpy.api.device_choice import DeviceChoice
 from optpy.api.problem import CompiledProblem
 from optpy.ir import Extent, Group
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.scheduling.costs import PRODUCTS
 
 pytestmark = pytest.mark.native
 
@@ -37,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def made(weight: float) -> op.Energy:
     """A new one each time, so that no solver is remembered; of a weight for each test, so that none is kept."""
-    return op.Energy(fit=weight * (X[n] - A[n]), smooth=X[n] ** 2 * (X[n] - X[n + 1]))
+    return op.Energy(smooth=op.vector(weight * (X[n] - A[n]), X[n] ** 2 * (X[n] - X[n + 1])))
 
 
 def data(size: int = 5) -> dict[str, Any]:
@@ -76,16 +78,19 @@ def kept(root: Path) -> Path:
 
 def test_the_best_is_taken_and_found_again(root: Path, races: list[tuple[bool, bool]]) -> None:
     solver, result = measured_by(made(1.0))
-    assert races == [(False, False), (False, True), (True, True)]  # Jp, J, both
+    assert races == [(False, False), (False, True), *[(True, True)] * 3]  # Jp, J, both, J^T J, with J
     smooth = next(r for r in solver.schedule.residuals if r.label == "smooth")
     assert smooth.choice == "J"
-    assert smooth.reason == "measured: 1 ms, against 2 ms inline, 2 ms Jp, 1 ms J, Jp"
+    assert smooth.reason == "measured: 1 ms, against 2 ms inline, 2 ms Jp, 1 ms J, Jp, 1 ms JTJ, 1 ms J, JTJ"
     assert result.cost == pytest.approx(op.solve(made(1.0), data(), device="cpu").cost, rel=1e-9)
     races.clear()
     again, same = measured_by(made(1.0))
     assert races == []
     assert (again.schedule, str(again.schedule)) == (solver.schedule, str(solver.schedule))
     assert same.cost == result.cost
+    assert result.timing.measure == solver.timing.measure > 0 == same.timing.measure
+    assert "measure schedules" in result.report()
+    assert "measure schedules" not in same.report()
     assert op.Schedule.parse(kept(root).read_text()) == solver.schedule
 
 
@@ -130,6 +135,25 @@ def test_what_is_kept_but_damaged_is_measured_again(root: Path, races: list[tupl
         assert file.read_text() == whole
 
 
+def test_what_is_kept_makes_room_as_all_else_does(
+    root: Path, races: list[tuple[bool, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = root / f"schedule-{64 * '0'}"
+    race = measured.race
+
+    def race_and_grow_old(*both: CompiledProblem) -> tuple[float, float]:
+        old.mkdir(exist_ok=True)
+        os.utime(old, (0, 0))
+        return race(*both)
+
+    monkeypatch.setattr(measured, "race", race_and_grow_old)
+    monkeypatch.setenv("OPTPY_CACHE_MAX", "1K")
+    measured_by(made(8.0))
+    assert races
+    assert not old.exists()
+    assert kept(root).is_file()
+
+
 def test_before_there_was_data_there_is_no_schedule() -> None:
     solver = op.compile(made(5.0), "cpu", np.float32, schedule="measured")
     for shown in (lambda: solver.schedule, lambda: solver.source("applyJTJ")):
@@ -149,7 +173,7 @@ def test_what_is_raced_are_the_routines_that_a_solve_runs(monkeypatch: pytest.Mo
     monkeypatch.setattr(measured, "SECONDS", float("inf"))
     solver, _ = measured_by(made(6.0))
     assert set(runs) == {Group.COST, Group.JACOBIAN, Group.GRADIENT, Group.PRODUCT}
-    seconds = len("cost") + len("evalJTF") + measured.PRODUCTS * len("applyJTJ")
+    seconds = len("cost") + len("evalJTF") + PRODUCTS * len("applyJTJ")
     smooth = next(r for r in solver.schedule.residuals if r.label == "smooth")
     assert smooth.choice == "inline"  # jacobian is one routine more
     assert smooth.reason.startswith(f"measured: {1e3 * seconds:.4g} ms, against ")
@@ -162,7 +186,7 @@ def test_on_a_gpu(gpu: Device, races: list[tuple[bool, bool]]) -> None:
     compiled = CompiledEnergy(made(7.0).problem, DeviceChoice(gpu, "as asked"), "float64", {}, "measured")
     solver = op.Solver(compiled)
     solved = solver.solve(data())
-    assert races == [(False, False), (False, True), (True, True)]
+    assert races[:5] == [(False, False), (False, True), *[(True, True)] * 3]  # then sweeps
     assert next(r for r in solver.schedule.residuals if r.label == "smooth").choice == "J"
     assert solver.schedule.sweeps
     assert solved.cost == pytest.approx(op.solve(made(7.0), data(), device="cpu").cost, rel=1e-9)

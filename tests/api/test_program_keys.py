@@ -249,7 +249,7 @@ def problems() -> st.SearchStrategy[ir.Problem]:
     return st.one_of(stencils, energies, graphs)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.data())
 def test_random_programs_that_differ_have_keys_that_differ(data: st.DataObject) -> None:
     check_random(data)

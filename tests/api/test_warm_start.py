@@ -87,7 +87,7 @@ def test_what_is_kept_is_what_is_derived(name: str, root: Path) -> None:
     # In the order of their numbers, too, and with the lines of this problem.
     assert list(found.symbols.fields) == list(derived.symbols.fields)
     assert list(found.groups) == list(derived.groups)
-    assert locations(found, set()) <= locations([problem.fields, problem.graphs], set())
+    assert locations(found, set()) <= locations([problem.fields, problem.graphs, problem.funcs], set())
 
 
 def test_an_unknown_may_have_the_name_of_one_on_a_manifold_elsewhere(root: Path) -> None:

@@ -24,6 +24,7 @@ from bench.peers.products import PeerProduct
 from bench.peers.residuals import RESIDUALS
 from optpy.api.pipeline import derive_cuda
 from optpy.kernels.runtime.cuda import available
+from optpy.kernels.runtime.cuda.executor import Launch
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 from optpy.linear.jacobi.jacobi import BLOCKS
@@ -131,11 +132,11 @@ def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevi
     p = bench.random_vector()
     expected = bench.apply_jtj(p)["X"]
     launched: list[tuple[str, int]] = []
-    launch = bench.executor.launch
+    own = bench.executor.launch
 
-    def recorded(kernel: Any, work: int, **options: Any) -> None:
-        launched.append((kernel.name, int(bench.executor.context.limits.max_iterations)))
-        launch(kernel, work, **options)
+    def recorded(launch: Launch, **options: Any) -> None:
+        launched.append((launch.kernel.name, int(bench.executor.context.limits.max_iterations)))
+        own(launch, **options)
 
     bench.executor.launch = recorded  # type: ignore[method-assign]
     overhead.measure(bench, row, TINY)

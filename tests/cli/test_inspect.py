@@ -217,7 +217,7 @@ def test_the_schedule_is_printed_with_its_reasons(file: Path) -> None:
     choices, reasons = zip(*(line.split("  # ") for line in run.output.splitlines()), strict=True)
     assert all(reasons)
     assert str(Schedule.parse(run.output)) == run.output.strip()
-    assert {line.partition(" ")[0] for line in choices} <= {"residual", "normal", "layout"}
+    assert {line.partition(" ")[0] for line in choices} <= {"residual", "term", "normal", "condition", "layout"}
     assert "layout (H, W): planar" in choices
     assert "normal J^T J: levels" in choices
     assert "Stencils" not in run.output

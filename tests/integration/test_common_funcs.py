@@ -35,9 +35,9 @@ def test_every_routine_agrees_with_the_dense_jacobian(seed: int) -> None:
         FuncSchedule(name, storage, in_cost=n % 2 == 0 and storage is not FuncStorage.INLINE)
         for n, (name, storage) in enumerate(zip(names, storages, strict=True))
     ]
-    assert list(derive(energy.problem, "float64", schedule).schedule.funcs) == schedule
     solver = build(energy, "float64", schedule)
-    for rows, columns in ((1, 1), (6, 5), (9, 8)):
+    assert list(solver.schedule.funcs) == schedule
+    for rows, columns in ((1, 1), (7, 6)):
         check_everything(energy, written.data(rows, columns), solver=solver)
 
 

@@ -249,7 +249,8 @@ def test_control_c_goes_through_a_step_and_the_next_one_goes_on(method: str) -> 
     data = squares_data()
     solver = op.compile(SQUARES, device="cpu", dtype=np.float64)
     options: dict[str, Any] = dict(method=method, function_tolerance=1e-12, max_iterations=200)
-    expected = solver.solve(data, **options)
+    solves = [solver.solve(data, **options) for _ in range(5)]  # the first one compiles
+    expected = min(solves, key=lambda result: result.timing.total)
     assert "multigrid" in expected.facts["Preconditioners used"]
     heard = 0
     for n in range(40):

@@ -21,6 +21,7 @@ from tests.integration.test_graph_operators import data_of_mesh, mesh_energy, po
 from tests.integration.test_graph_rows import ENERGIES, check_all_sizes
 from tests.integration.test_manifolds import EVERYTHING, data_of_everything
 from tests.integration.test_operators import (
+    KEPT,
     SIZES,
     check_exact_functions,
     data_of_every_function,
@@ -78,13 +79,13 @@ def test_every_routine_agrees_with_the_dense_jacobian(gpu: Device, random: Rando
     check_in_float64(gpu, random)
 
 
-@settings(EXAMPLES, max_examples=2)
-@given(random_energies(), st.sampled_from(GATHERS[1:]))
+@settings(EXAMPLES, max_examples=3)
+@given(random_energies(), st.sampled_from(KEPT), st.sampled_from(["merged", "separate"]))
 def test_what_stencils_store_agrees_with_the_dense_jacobian(
-    gpu: Device, random: RandomEnergy, way: ResidualSchedule
+    gpu: Device, random: RandomEnergy, way: ResidualSchedule, terms: str
 ) -> None:
-    given_ = stencils_by_hand(random.energy, way)
-    solver = build(random.energy, "float64", given_, DeviceChoice(gpu, "as asked", False))
+    by_hand = op.Schedule(residuals=stencils_by_hand(random.energy, way), terms={"*": terms})
+    solver = build(random.energy, "float64", by_hand, DeviceChoice(gpu, "as asked", False))
     for cycle in SIZES:
         check_everything(random.energy, random.data(random.sizes(*cycle)), solver=solver)
 
@@ -240,6 +241,11 @@ LANES = {1: (10**9, 10**9), 32: (1, 10**9), 256: (1, 1)}
 """The lengths of loops from which a warp and a block work on a point, for so many lanes everywhere."""
 
 
+def lanes_of(ops: Operators) -> set[int]:
+    """Threads to a point, of all kernels."""
+    return {1 << int(bits) for bits in executor(ops).context.lane_bits}
+
+
 def everywhere(lanes: int, patch: pytest.MonkeyPatch) -> None:
     short, long = LANES[lanes]
     patch.setattr(cuda_executor, "WARP_LENGTH", short)
@@ -258,8 +264,7 @@ def test_local_sums_by_threads_warps_and_blocks(gpu: Device, lanes: int, monkeyp
             R=rng.normal(size=(height, 2)), s=np.array(0.4),
         )  # fmt: skip
         ops = Operators(WINDOW, data, np.float64, 1, solver)
-        assert {*map(int, executor(ops).context.lanes)} <= {1, lanes}
-        assert lanes in map(int, executor(ops).context.lanes)
+        assert lanes in lanes_of(ops) <= {1, lanes}
         check_everything(WINDOW, data, solver=solver)
 
 
@@ -283,7 +288,7 @@ def test_long_sums_are_shared_among_more_threads(gpu: Device) -> None:
             X=rng.normal(size=(1, width, 2)), Y=rng.normal(size=2), G=rng.normal(size=2),
             R=rng.normal(size=(1, 2)), s=np.array(0.4),
         )  # fmt: skip
-        found |= {*map(int, executor(Operators(WINDOW, data, np.float64, 1, solver)).context.lanes)}
+        found |= lanes_of(Operators(WINDOW, data, np.float64, 1, solver))
     assert found == {1, 32, 256}
 
 

@@ -110,6 +110,26 @@ def test_what_is_kept_of_a_sampled_image_is_computed_again_with_it() -> None:
     assert any("half" in name for name in stored)
 
 
+def test_a_sampled_func_is_computed_again_with_its_data_and_only_then() -> None:
+    energy, make = ENERGIES["blurred"]()
+    data = make(np.random.default_rng(0), 6)
+    solver = op.compile(energy, "cpu", np.float64)
+    session = solver.start(data, method="gn")
+    session.step()
+    for changes in (dict(gain=1.3), dict(image=data["image"][::-1].copy()), dict(window=np.array([0.4, -0.2]))):
+        data |= changes
+        session.update(**changes, X=data["X"])
+        session.step()
+        direct = solver.start(data, method="gn")
+        direct.step()
+        np.testing.assert_array_equal(session["X"], direct["X"])
+    groups = derive(energy.problem, "float64").routines.groups
+    storing = {group for group, rs in groups.items() for r in rs for s in r.assignments if s.target.field.is_sampled}
+    assert storing == {Group.FUNCS}
+    with pytest.raises(op.OptionError, match=r"op\.Sampled reads it, so that it is always stored"):
+        op.compile(energy, "cpu", np.float64, schedule=op.Schedule(funcs={"blur": "inline", "down": "values"}))
+
+
 def test_what_a_routine_reads_of_an_image_is_told() -> None:
     energy, _ = ENERGIES["flow"]()
     keys = [k for r in derive(energy.problem, "float32").routines.groups[Group.COST] for k in r.keys]

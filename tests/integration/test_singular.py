@@ -133,8 +133,8 @@ def test_where_stiff_residuals_are_all_that_float32_sees(smooth: float, method: 
     best = converged(STIFF, data, np.float64).cost
     assert result.success or result.status in (Status.FAILURE, Status.ROUNDING, Status.MIN_RADIUS)
     assert result.cost <= 1.003 * best
-    if result.success:
-        assert result.cost <= 1.001 * best
+    if result.success:  # PRECISION, which says that float64 can go further
+        assert result.cost <= 1.002 * best
 
 
 Weight = op.Array("W", (V,))

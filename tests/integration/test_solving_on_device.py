@@ -62,7 +62,7 @@ def data_of(name: str) -> dict[str, Any]:
 GAUSS_NEWTON = ("image_warping", "poisson_image_editing", "laplacian_smoothing", "mesh_deformation euler")
 METHODS = [(name, "lm") for name in ENERGIES] + [(name, "gn") for name in GAUSS_NEWTON]
 # Of those that are alike one, for each kind of coupling.
-ALIKE = ("bundle_adjustment", "mesh_deformation so3", "intrinsic_images")
+ALIKE = ("bundle_adjustment", "bundle_fusion", "mesh_deformation so3", "intrinsic_images")
 IN_EVERY_RUN = {*METHODS} - {(name, "lm") for name in ALIKE} - {*METHODS[-3:-1]}
 SINGLE = ("image_warping", "mesh_deformation so3", "pose_graph plane")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import optpy as op
 from optpy.ir import (
     ChannelOrder,
+    ConditionalWork,
     Extent,
     FuncSchedule,
     FuncStorage,
@@ -30,6 +31,7 @@ EVERY_KIND = Schedule(
     normal=NormalSchedule(NormalForm.MATRIX, "since so"),
     values=[ValueSchedule("t0 = sin(X[i0 - 1]); 0 < t0*D[i0, i1].2", False)],
     splits=[Split("applyJTJ_0", False)],
+    conditions=[ConditionalWork("cost_0", True, "why not")],
     layouts=[GridLayout((Extent("H"), Extent("W")), False), GridLayout((Extent("V"),), True, True)],
     orders=[ChannelOrder("J.r", (0, 2, 1))],
     sweeps=[VectorSweep("step_0", 4)],
@@ -42,6 +44,7 @@ residual *: scatter
 normal J^T J: matrix  # since so
 value t0 = sin(X[i0 - 1]); 0 < t0*D[i0, i1].2: recomputed
 split applyJTJ_0: together
+condition cost_0: branch  # why not
 layout (H, W): planar
 layout (V): interleaved, padded
 order J.r: 0, 2, 1
@@ -64,6 +67,7 @@ def test_what_is_written_in_python_is_what_is_written_as_a_text() -> None:
         normal="matrix",
         values={"t0 = sin(X[i0 - 1]); 0 < t0*D[i0, i1].2": "recomputed"},
         splits={"applyJTJ_0": "together"},
+        conditions={"cost_0": "branch"},
         layouts={("H", W): "planar", V: ("interleaved", "padded")},
         orders={"J.r": [0, 2, 1]},
         sweeps={"step_0": 4},
@@ -79,9 +83,11 @@ def test_blank_lines_comments_and_spaces_say_nothing() -> None:
 names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,5}(\[[0-9]\])?", fullmatch=True)
 words = {
     "funcs": ["inline", "values", "partials", "inline, cost", "values, cost", "partials, cost"],
-    "residuals": ["inline", "J", "Jp", "J, Jp", "scatter", "J, scatter"],
+    "residuals": ["inline", "J", "Jp", "J, Jp", "JTJ", "J, JTJ", "scatter", "J, scatter"],
+    "terms": ["merged", "separate"],
     "values": ["stored", "recomputed"],
     "splits": ["apart", "together"],
+    "conditions": ["branch", "select"],
     "layouts": ["planar", "interleaved", "interleaved, padded"],
     "orders": ["0", "1, 0", "2, 0, 1"],
     "sweeps": ["1", "2", "4"],
@@ -101,10 +107,10 @@ def test_any_text_is_read_back(groups: dict[str, Any]) -> None:
     ("text", "message"),
     [
         ("func B: values\nresidul r: J", "2, 'residul r: J': no decision is about a 'residul'; .* 'residual'"),
-        ("quux r: J", "no decision is about a 'quux'; there are: func, residual, value, "),
+        ("quux r: J", "no decision is about a 'quux'; there are: func, residual, term, value, "),
         ("residual: J", "a line is as 'residual NAME: CHOICE', where CHOICE is inline, J, Jp"),
         ("residual r J", "a line is as 'residual NAME: CHOICE'"),
-        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, scatter"),
+        ("residual r: K", "'K' is no choice here; there are: inline, J, Jp, JTJ, scatter"),
         ("residual r: J, J", "'J, J' is no choice"),
         ("residual r: inline, J", "'inline, J' is no choice"),
         ("residual r: Jp, scatter", "computes J p once"),

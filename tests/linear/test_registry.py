@@ -38,8 +38,7 @@ class TwoSweeps(LinearMethod):
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         self._product = Group.PRODUCT_DAMPED if request.damped else Group.PRODUCT
-        limits = request.limits._replace(eta=request.limits.forcing())
-        delta, summary = pcg(self, -self._read(VectorKind.G), limits)
+        delta, summary = pcg(self, -self._read(VectorKind.G), request.limits)
         self._write(VectorKind.DELTA, delta)
         state.k, state.status = summary.iterations, -1
         return Solved(summary, Outcome.SERVED, summary.iterations)

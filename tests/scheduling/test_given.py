@@ -93,7 +93,12 @@ def test_a_star_switches_an_optimisation_off() -> None:
         choices[d.kind].add(d.choice)
     assert choices.pop("normal")
     assert choices == dict(
-        func={"inline"}, residual={"inline"}, value={"recomputed"}, split={"together"}, layout={"planar"}
+        func={"inline"},
+        residual={"inline"},
+        term={"merged"},
+        value={"recomputed"},
+        split={"together"},
+        layout={"planar"},
     )
     assert not {Group.PRECOMPUTE, Group.JACOBIAN, Group.FUNCS} & found.listing.groups.keys()
     but = Schedule(residuals={"*": "inline", "edges": "J"})

@@ -10,7 +10,8 @@ import optpy as op
 from optpy.energy.derive.linearised import LinearisedResidual, linearise
 from optpy.energy.derive.materialised import store_jacobian, store_product
 from optpy.ir import Group, ResidualSchedule, Target
-from optpy.scheduling.residuals import ATOMIC, STREAMED, VERTEX, cheapest, costs, gathers, scatter_cost, scatters
+from optpy.scheduling.costs import ATOMIC, IN_ROW, STREAMED, VERTEX, gather_cost, scatter_cost
+from optpy.scheduling.residuals import cheapest, costs, gathers, scatters
 from optpy.scheduling.schedule import schedule_residuals
 from tests.support.schedules import GATHERS, SCATTERS, Way, routines_of
 
@@ -87,9 +88,10 @@ def test_what_is_given_by_hand_is_taken() -> None:
         ResidualSchedule("r", product=True, scatter=True)
 
 
-def test_residuals_that_no_graph_joins_are_left_out() -> None:
-    U = op.Unknown("U", (E,))
-    assert schedule_residuals([source(U[e] - U[e + 1]), source(U[e] - A[a][0])], Target.GPU) == ()
+def test_residuals_of_which_nothing_can_be_kept_are_left_out() -> None:
+    U, s = op.Unknown("U", (E,)), op.Unknown("s", ())
+    assert schedule_residuals([source(U[e] * s[()])], Target.GPU) == ()
+    assert schedule_residuals([source(U[e] - A[a][0])], Target.GPU) == (ResidualSchedule("r"),)
 
 
 # -- the costs ---------------------------------------------------------------------------------------------------------
@@ -122,6 +124,20 @@ def test_stored_derivatives_are_read_in_the_order_of_the_edges_or_out_of_it() ->
     assert numbers > 0
     assert costs(DEAREST, [gathers("r")[2]]) == {gathers("r")[2]: costs(stored, [gathers("r")[0]])[gathers("r")[0]]}
     assert store_product(DEAREST)[1]
+
+
+def test_beside_a_row_numbers_of_edges_are_dear_and_what_vectors_compute_is_cheap() -> None:
+    """An edge and a vertex are reached once for a row; J of each edge is a row of its own, which no cache keeps."""
+    T = op.dims("T")
+    t = op.indices(T)
+    R, G = op.Unknown("R", (V, T)), op.Array("G", (E, T))
+    root, dear = (op.sqrt(1 + (R[a, t] - R[b, t]) ** 2), op.exp(op.sin(R[a, t] * R[b, t])))
+    assert not chosen(source(root), Target.CPU).jacobian
+    assert chosen(source(dear), Target.CPU).jacobian
+    assert chosen(source(op.sqrt(1 + (Y[a][0] - Y[b][0]) ** 2)), Target.CPU).jacobian  # edges one by one
+    own, plain = source(G[e, t] * (R[a, t] - R[b, t])), source(R[a, t] - R[b, t])
+    difference = gather_cost(own, False, gpu=False) - gather_cost(plain, False, gpu=False)
+    assert 2 * IN_ROW < difference < 2 * IN_ROW + 8
 
 
 # -- what follows ------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 import optpy as op
 from optpy.energy.derive.linearised import LinearisedResidual, linearise
 from optpy.ir import ResidualSchedule, Target
+from optpy.scheduling.costs import STREAM
 from optpy.scheduling.schedule import schedule_residuals
-from optpy.scheduling.stencils import STREAM, is_stencil, stencil_schedules
+from optpy.scheduling.stencils import is_stencil, stencil_schedules
 from tests.support.schedules import routines_of
 
 H, W = op.dims("H W")
@@ -44,8 +45,10 @@ def test_a_stencil_reads_its_own_grid_at_constant_distances(residual: object, ex
     assert is_stencil(source) is expected
 
 
-def test_a_constant_jacobian_is_no_decision() -> None:
-    assert stencil_schedules(sources(fit=w * (X[i, j] - A[i, j]), smooth=X[i, j] - X[i, j + 1])) == {}
+def test_of_a_constant_jacobian_nothing_is_stored() -> None:
+    found = stencil_schedules(sources(fit=w * (X[i, j] - A[i, j]), smooth=X[i, j] - X[i, j + 1]))
+    assert found == {"fit": ResidualSchedule("fit"), "smooth": ResidualSchedule("smooth")}
+    assert found["fit"].reason == "its entries of J are constant, or numbers that are read wherever they are"
 
 
 def test_what_is_dear_is_stored_and_what_is_cheap_is_not() -> None:
@@ -59,7 +62,7 @@ def test_many_reads_store_j_and_j_p() -> None:
     found = stencil_schedules(sources(some=op.sqrt(sum(X[i, j + d] ** 2 for d in range(16)) + 1)))
     assert not found["some"].product
     found = stencil_schedules(sources(many=sum(X[i, j + d] for d in range(33)), more=X[i, j] - A[i, j]))
-    assert found == {"many": ResidualSchedule("many", jacobian=True, product=True)}
+    assert found == {"many": ResidualSchedule("many", jacobian=True, product=True), "more": ResidualSchedule("more")}
     assert "1089 pairs of its 33 entries" in found["many"].reason
 
 
@@ -69,10 +72,31 @@ def test_numbers_that_are_brought_anyway_cost_nothing_more() -> None:
     beside = stencil_schedules(sources(r=X[i, j] ** 2, other=X[i, j] ** 2 * s[()]))["r"]
 
     def spent(schedule: ResidualSchedule) -> float:
-        saved, taken = (float(x) for x in schedule.reason.replace(",", "").split() if x[0].isdigit())
+        saved, taken = (float(x) for x in schedule.reason.partition(";")[0].replace(",", "").split() if x[0].isdigit())
         return taken - saved
 
     assert spent(beside) == spent(alone) + STREAM
+
+
+def test_j_t_j_is_stored_where_it_has_fewer_numbers_than_j() -> None:
+    """Three photographs of one pixel: six numbers in J, three in J^T J, which all residuals share."""
+    Flow, B = op.Unknown("Flow", (H, W), 2), op.Array("B", (H, W), 6)
+    u, v = Flow[i, j]
+    fit = op.vector(*(op.exp(B[i, j][n] * u) * op.cos(B[i, j][n + 3] * v) for n in range(3)))
+    found = stencil_schedules(sources(fit=fit, smooth=w * (Flow[i, j] - Flow[i, j + 1])))
+    assert found["fit"] == ResidualSchedule("fit", jacobian=True, normal=True)
+    assert found["smooth"] == ResidualSchedule("smooth", normal=True)  # three more numbers, and nothing else is left
+    assert "; J^T J of fit and 1 more stored saves " in found["fit"].reason
+    one = stencil_schedules(sources(fit=op.exp(B[i, j][0] * u) * op.cos(B[i, j][1] * v)))
+    assert one["fit"] == ResidualSchedule("fit", jacobian=True)  # two numbers, and three
+
+
+def test_on_a_gpu_j_t_j_is_stored_only_where_products_then_read_less() -> None:
+    """Of one number at each pixel many residuals make their J; three numbers are its stencil."""
+    right, down = X[i, j] - X[i, j + 1], X[i, j] - X[i + 1, j]
+    many = sources(r=op.vector(*((A[i, j] + k) * d for k in range(20) for d in (right, down))))
+    assert stencil_schedules(many)["r"] == ResidualSchedule("r", normal=True)
+    assert stencil_schedules(many, gpu=True)["r"] == ResidualSchedule("r")
 
 
 def test_a_residual_that_is_dear_stores_j_at_each_pixel() -> None:

@@ -8,11 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optpy.solver import Status
+from optpy.solver import SolveOptions, Status
+from optpy.solver.confirmation import Confirmation
 from optpy.solver.forcing import LOOSE, TIGHT, Forcing
+from optpy.solver.gauss_newton import GaussNewton
+from optpy.solver.pcg import pcg
+from optpy.solver.precision import Precision
 from optpy.solver.proposal import Proposal
-from optpy.solver.protocol import Cost, LinearLimits, LinearStatus, LinearSummary, Step
+from optpy.solver.protocol import Cost, Damping, LinearLimits, LinearStatus, LinearSummary, Step
 from optpy.solver.reference import ReferenceProblem, ReferenceTerm
+from optpy.solver.result import Ending
+from optpy.solver.safe_point import UNDISTURBED
 from tests.support.known_problems import rosenbrock, solve
 
 
@@ -27,14 +33,14 @@ def proposal(
 @pytest.mark.parametrize(
     ("step", "eta"),
     [
-        (proposal(90, 10), TIGHT),  # all of what was promised
-        (proposal(92, 10), 0.04),
-        (proposal(88, 10), 0.04),  # more than promised
+        (proposal(90, 10), LOOSE / 2),  # all of what was promised, by a loose step
+        (proposal(92.5, 10), 0.0625),
+        (proposal(87.5, 10), 0.0625),  # more than promised
         (proposal(98, 10), LOOSE),
         (proposal(105, 10, accepted=False), LOOSE),
         (proposal(math.inf, 10, accepted=False), LOOSE),
         (proposal(105, 10), TIGHT),  # a full step of Gauss-Newton that leads up
-        (proposal(92, math.nan, gain=10), 0.04),  # Gauss-Newton's model is that of the linear solve
+        (proposal(92.5, math.nan, gain=10), 0.0625),  # Gauss-Newton's model is that of the linear solve
         (proposal(100, 1e-4, accepted=False), TIGHT),  # rounding may have decided
         (proposal(50, 10, iterations=0), LOOSE),  # not by conjugate gradients: as it was
     ],
@@ -46,6 +52,16 @@ def test_eta_follows_what_was_foretold(step: Proposal, eta: float) -> None:
     assert forcing.term == LOOSE
     forcing.learn(step, 100.0, little=1e-6)
     assert forcing.term == pytest.approx(eta)
+
+
+def test_eta_falls_by_degrees_while_all_is_as_foretold() -> None:
+    forcing = Forcing()
+    forcing.learn(proposal(105, 10, accepted=False), 100.0, little=1e-6)
+    terms = []
+    for _ in range(8):
+        forcing.learn(proposal(90, 10), 100.0, little=1e-6)
+        terms.append(forcing.term)
+    assert terms == pytest.approx([LOOSE / 2**k for k in range(1, 7)] + [TIGHT, TIGHT])
 
 
 def test_a_step_that_promises_nothing_beside_the_start_is_followed_by_a_tight_one() -> None:
@@ -61,7 +77,9 @@ def etas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     solve_linear = ReferenceProblem.solve_linear
 
     def noted(self: ReferenceProblem, limits: LinearLimits) -> LinearSummary:
-        found.append(limits.forcing())
+        eta = limits.decided().eta
+        assert eta is not None
+        found.append(eta)
         return solve_linear(self, limits)
 
     monkeypatch.setattr(ReferenceProblem, "solve_linear", noted)
@@ -86,6 +104,41 @@ def test_solves_of_small_problems_are_tight(etas: list[float], monkeypatch: pyte
 def test_an_eta_that_is_given_stays(etas: list[float]) -> None:
     assert solve(rosenbrock().problem(), eta=0.03).status.success
     assert set(etas) <= {0.03, 0.0}  # 0 where an ending is decided
+
+
+@pytest.mark.parametrize(
+    ("suited", "reduction", "passes"), [(LOOSE, 0.5, False), (LOOSE, 1e-3, True), (0.0, 0.5, True)]
+)
+def test_an_ending_waits_for_a_tight_solve_where_the_last_was_loose(
+    suited: float, reduction: float, passes: bool
+) -> None:
+    # With multigrid 0: its solves take no notice of the step, so that the next one would be as loose.
+    options = SolveOptions()
+    precise = Precision(rosenbrock().problem(), 0.0)
+    confirmation = Confirmation(options, GaussNewton(options), precise, 0.0, is_fit=False, is_small=False)
+    confirmation.made(proposal(98, 10), 100.0)
+    assert confirmation.begin_step(UNDISTURBED).suited == LOOSE
+    last = proposal(99.9, 0.1)
+    last = last._replace(linear=last.linear._replace(suited=suited, reduction=reduction), longer=False)
+    ending = Ending(Status.FUNCTION_TOLERANCE, "", hinges=True)
+    assert confirmation.damping(ending, last, 99.9) is (ending if passes else None)
+    assert confirmation.begin_step(UNDISTURBED).suited == (LOOSE if passes else TIGHT)
+
+
+@pytest.mark.parametrize(("default", "ended_by"), [(None, 0.05), (0.1, 0.0)])
+def test_a_solve_tells_whether_it_has_ended_by_what_suits_the_step(default: float | None, ended_by: float) -> None:
+    limits = LinearLimits(100, eta=None, suited=0.05).decided(default)
+    assert limits.eta == (ended_by or 0.1)
+    b = np.linspace(1, 2, 40)
+    matrix = ill_conditioned()
+    matrix.evaluate()
+    matrix.linearise()
+    matrix.damp(Damping(math.inf, 0.0, 1.0, jacobi_scaling=False))
+    _, summary = pcg(matrix, b, limits)
+    assert summary.status is LinearStatus.CONVERGED
+    assert summary.suited == ended_by
+    _, limited = pcg(matrix, b, limits._replace(max_iterations=1))
+    assert limited.suited == 0.0
 
 
 # Linear solves at their limit

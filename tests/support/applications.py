@@ -12,6 +12,7 @@ import optpy as op
 from problems import (
     blendshape_fitting,
     bundle_adjustment,
+    bundle_fusion,
     cotangent_smoothing,
     deconvolution,
     embedded_deformation,
@@ -55,6 +56,7 @@ ENERGIES: dict[str, op.Energy] = {
     "intrinsic_images": intrinsic_images.energy,
     "volumetric_deformation": volumetric_deformation.energy,
     "shape_and_shading": shape_and_shading.energy,
+    "bundle_fusion": bundle_fusion.energy,
 }
 
 
@@ -124,6 +126,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "optical_flow robust": _robust_flow,
     "intrinsic_images": lambda: intrinsic_images.painted(16)[0].data,
     "volumetric_deformation": lambda: volumetric_deformation.deformation(meshes.pebble(1), cells=4).data,
+    "bundle_fusion": lambda: bundle_fusion.turning(meshes.pebble(1), 10, 3).data,
     "shape_and_shading": lambda: shape_and_shading.with_unknown_light(shape_from_shading.relief(16)),
 }
 

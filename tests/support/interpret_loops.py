@@ -17,7 +17,7 @@ from optpy.ir import Group, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
 from optpy.kernels.codegen.program import ProgramListing
 from optpy.kernels.runtime.tables import Connectivity
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import Value, evaluate
 from optpy.symbolic.inversion import Divides
@@ -54,6 +54,10 @@ class LoopInterpreter(Interpreter):
             self._names, self._partial = {f"sum[{k}]": 0.0 for k in range(99)}, {}
             functions = {f.name: f for f in self._program.loops[n]}
             self._functions = functions
+            if isinstance(self._program, ProgramListing):
+                lists = list(self._program.symbols.lists)
+                segments = lists[self._program.program.numbers.lists[n]]
+                self._names |= {"first": 0, "last": len([*self._segments(segments.dims, segments.solved_only)])}
             self._block(self._program.loops[n][-1].body)
             for name, maximum, value in self._sums(n):
                 totals[name] = max(totals.get(name, 0.0), value) if maximum else totals.get(name, 0.0) + value
@@ -92,8 +96,9 @@ class LoopInterpreter(Interpreter):
                 return min(pair) if value.which == "min" else max(pair)
             case loops.Select():
                 return self._integer(value.then if self._all(value.conditions) else value.otherwise)
-            case loops.VectorStart():
-                return value.margin
+            case loops.WholeVectors():
+                place = self._integer(value.place) + (value.which == "up")
+                return place // 2 * 2  # vectors of two numbers: small grids have an interior, too
 
     def _atom(self, atom: Any) -> int:
         match atom:
@@ -101,6 +106,11 @@ class LoopInterpreter(Interpreter):
                 return self._bound.sizes[atom]
             case FloorDiv():
                 return self._integer(atom.numerator) // atom.denominator
+            case RowNumber():
+                counts = [self._bound.sizes[d] for d in atom.table.counted]
+                at = [self._integer(a) for a in atom.index]
+                inside = all(0 <= i < n for i, n in zip(at, counts, strict=True))
+                return int(np.ravel_multi_index(at, counts)) if inside else -1
             case TableEntry():
                 return self._entries[atom]
             case loops.Pitch():
@@ -176,7 +186,10 @@ class LoopInterpreter(Interpreter):
         names = self._names
         match s:
             case loops.FunctionCall():
-                self._block(self._functions[s.name].body)
+                whole = {name: names[name] for name in ("first", "last")}
+                part = {"first": names[str(s.first)], "last": names[str(s.last)]}
+                self._step(part, self._functions[s.name].body)
+                self._names |= whole
             case loops.Let():
                 names[s.name] = self._integer(s.value)
             case loops.LetNumber():
@@ -208,7 +221,7 @@ class LoopInterpreter(Interpreter):
             case loops.Partial():
                 before = self._partial.get(s.number, 0.0)
                 self._partial[s.number] = max(before, names[s.name]) if s.maximum else before + names[s.name]
-            case loops.Declare() | loops.OverLanes():
+            case loops.Declare() | loops.Fetch() | loops.OverLanes():
                 pass
             case loops.Skip():
                 if not self._condition(s.flag):
@@ -232,6 +245,11 @@ class LoopInterpreter(Interpreter):
                 element, channel = self._element(s.operand.access)
                 row = self.field(s.operand.access.field)[element]
                 row[channel : channel + s.width] = names[s.name][: len(row) - channel]
+            case loops.PackAdd():
+                if self._all(s.guards):
+                    element, channel = self._element(s.operand.access)
+                    for lane in s.lanes:
+                        self.field(s.operand.access.field)[element][channel + lane] += names[s.name][lane]
             case loops.RunLoad():
                 names[s.name] = np.concatenate([self._point_of_run(s, u) for u in range(s.width)])
             case loops.RunStore():
@@ -275,7 +293,7 @@ class LoopInterpreter(Interpreter):
             case loops.Segments():
                 dims = list(self._program.symbols.lists)[s.number].dims
                 only = list(self._program.symbols.lists)[s.number].solved_only
-                for row, begin, end in self._segments(dims, only):
+                for row, begin, end in [*self._segments(dims, only)][names["first"] : names["last"]]:
                     self._step(dict(row=row, begin=begin, end=end), s.body)
             case loops.Tiles() | loops.ThreadGroups() | loops.GridStride():
                 domain = (
@@ -284,11 +302,9 @@ class LoopInterpreter(Interpreter):
                 length = self._bound.sizes[domain[-1].dim] if domain else 1
                 last = str(domain[-1]) if domain else "only"
                 for at in range(math.prod(self._bound.sizes[i.dim] for i in domain)):
-                    row = at // length
-                    names |= {"lane": 0, "row": row, last: at % length}
-                    if isinstance(s, loops.Tiles):  # each strip is one row
-                        self._step({"top": row, "end": row + 1, "tiles.tall": 1}, s.strip)
-                    self._step({}, s.body)
+                    names |= {"lane": 0, "row": at // length, last: at % length}
+                    if not isinstance(s, loops.Tiles) or s.mask is None or self._solved(domain, at // length):
+                        self._step({}, s.body)
             case loops.Vectors():
                 dims = tuple(i.dim for i in s.domain)
                 solved = self.field(solved_field(dims))[:, 0] if s.mask is not None else None

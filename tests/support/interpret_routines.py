@@ -13,7 +13,7 @@ from optpy import ir
 from optpy.energy.data.binding import BoundData
 from optpy.energy.derive.routines import solved_field
 from optpy.kernels.codegen.symbol_table import segment_list
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.interpret import evaluate
 from optpy.symbolic.inversion import Divides
@@ -52,6 +52,12 @@ class Points:
                 return self.values[atom]
             case FloorDiv():
                 return self.number(atom.numerator) // atom.denominator
+            case RowNumber():
+                flat, inside = np.zeros(self.count, np.int64), np.ones(self.count, np.bool_)
+                for a, dim in zip(atom.index, atom.table.counted, strict=True):
+                    at, n = self.number(a), self.bound.sizes[dim]
+                    flat, inside = flat * n + at, inside & (at >= 0) & (at < n)
+                return np.where(inside, flat, -1)
             case TableEntry():
                 edges, row = self.bound.edges[atom.table.name], self.number(atom.row)
                 found, inside = np.full(self.count, -1, np.int64), (row >= 0) & (row < len(edges))

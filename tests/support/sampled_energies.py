@@ -116,7 +116,55 @@ def patches() -> Made:
     return energy, data
 
 
-ENERGIES = {make.__name__: make for make in (flow, turned, volume, far_away, patches)}
+def stack() -> Made:
+    """Pictures of a stack, chosen by the slots of an edge and by a loop variable, beyond its end, too; cubic along one
+    axis only; given slopes along the axes that have some."""
+    e, k, i, j = op.indices(E, D, H, W)
+    a, b = op.Graph("pairs", E, (D, D))[e]
+    pose, Stack = op.Unknown("pose", (D,), 2), op.Array("Stack", (D, H, W), 2)
+    Across = op.Array("Across", (D, H, W), 2)
+    linear, cubic = op.Sampled(Stack), op.Sampled(Stack, method="cubic", boundary="constant", value=0.3)
+    given = op.Sampled(Stack, gradient=(None, None, Across))
+    there = pose[b] - pose[a]
+    energy = op.Energy(
+        pair=linear(b, op.value(j) + there[0], there[1]) - Stack[a, 0, j],
+        beside=cubic(k + 1, op.value(k) - 1, pose[k][0]),
+        given=given(k, i, pose[k][1]),
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        shape = 4, n + 4, n
+        arrays = dict(Stack=rng.normal(size=(*shape, 2)), Across=rng.normal(size=(*shape, 2)))
+        return arrays | dict(pose=2 * rng.normal(size=(4, 2)), pairs=distinct(rng, 4, n, 2))
+
+    return energy, data
+
+
+def blurred() -> Made:
+    """A Func of data: a sum, of what another one samples; with slopes that are Funcs, too; one is read elsewhere."""
+    i, j, k, v = op.indices(H, W, D, V)
+    X, image, window = op.Unknown("X", (V,), 2), op.Array("image", (H, W)), op.Array("window", (D,))
+    gain = op.params("gain")
+    half, blur = op.Func("half", (H, W)), op.Func("blur", (H, W), 2)
+    down, across = op.Func("down", (H, W), 2), op.Func("across", (H, W), 2)
+    half[i, j] = op.Sampled(image)(0.5 * op.value(i), 0.7 * op.value(j))
+    blur[i, j] = op.vector(gain * op.sum(window[k] * half[i + k, j], over=k), half[i, j] > 0)
+    down[i, j] = op.where(op.in_bounds(i + 1, j), blur[i + 1, j] - blur[i, j], 0)
+    across[i, j] = op.vector(1, op.value(i))
+    energy = op.Energy(
+        plain=op.Sampled(blur, method="cubic", boundary="mirror")(*X[v]),
+        given=op.Sampled(blur, gradient=(down, across))(X[v][1], X[v][0]),
+        near=0.1 * X[v] * blur[1, 0],
+    )
+
+    def data(rng: np.random.Generator, n: int) -> dict[str, Any]:
+        arrays = dict(image=rng.normal(size=(n, n + 1)), window=rng.normal(size=2))
+        return arrays | dict(X=2 * rng.normal(size=(2 * n, 2)), gain=0.7)
+
+    return energy, data
+
+
+ENERGIES = {make.__name__: make for make in (flow, turned, volume, far_away, patches, stack, blurred)}
 INEXACT_BLOCKS = ("patches",)
 """Those whose sums read an element of an unknown several times in a residual."""
 

@@ -9,15 +9,17 @@ import optpy as op
 from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.normal_stencil import stencil_obstacle
 from optpy.energy.derive.problem_routines import ProblemRoutines, problem_routines
 from optpy.ir import ResidualSchedule, Target
 from optpy.scheduling.funcs import schedule_funcs
-from optpy.scheduling.residuals import cheapest, gathers, scatters
+from optpy.scheduling.residuals import cheapest, gathers, scatters, stencils
 from optpy.scheduling.schedule import schedule_linearised
 from optpy.scheduling.stencils import is_stencil
 
 GATHERS = gathers("every")
 SCATTERS = scatters("every")
+STENCILS = stencils("every")
 
 Way = ResidualSchedule | Literal["scatter"] | None
 """Of each residual over a graph: this one, whatever its label; the scatter that costs least; or what costs least."""
@@ -34,9 +36,13 @@ def by_hand(energy: op.Energy, way: Way) -> tuple[ResidualSchedule, ...]:
 
 
 def stencils_by_hand(energy: op.Energy, way: ResidualSchedule) -> tuple[ResidualSchedule, ...]:
-    """The schedules of an energy's stencils, all in one way."""
-    sources = linearised_problem(energy.problem).residuals
-    return tuple(replace(way, label=s.residual.label) for s in sources if not over_edges(s.residual) and is_stencil(s))
+    """The schedules of an energy's residuals that can be in one way: J^T J wherever it is a stencil."""
+    found = []
+    for s in linearised_problem(energy.problem).residuals:
+        stencil = is_stencil(s) and not over_edges(s.residual)
+        if stencil_obstacle(s) is None if way.normal else stencil:
+            found.append(replace(way, label=s.residual.label, jacobian=way.jacobian and stencil))
+    return tuple(found)
 
 
 def routines_of(energy: op.Energy, way: Way = None, target: Target | None = None) -> ProblemRoutines:

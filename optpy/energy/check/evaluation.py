@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from operator import attrgetter
+from typing import Any, Final, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optpy import ir
-from optpy.energy.check.unrolled import unrolled
+from optpy.energy.check.unrolled import unrolled, without_sums
 from optpy.energy.data.binding import BoundData, bind
 from optpy.energy.language.manifold import Floats
+from optpy.energy.language.written_out import written_out
 from optpy.errors import InternalError
 from optpy.ir.points import Integers
 from optpy.symbolic.expr import Expr
@@ -41,7 +44,7 @@ class LeafValues:
             case ir.Access():
                 return self.read(key, self._bound.arrays[key.field.name])
             case ir.Plane():
-                plane: NDArray[Any] = self._bound.arrays[key.field.name]
+                plane = sampled_values(key.field, self._bound)
                 return plane[..., key.channel] if key.field.channel_axis else plane
             case ir.InBounds():
                 index_value = self._slab.index(key.index, self._bound)
@@ -76,6 +79,26 @@ class LeafValues:
             inside = inside & (values >= 0) & (values < n)
             index.append(np.minimum(np.maximum(values, 0), n - 1))
         return tuple(index), inside
+
+
+def sampled_values(field: ir.Field, bound: BoundData) -> NDArray[Any]:
+    """An array that is read at computed places: the data's, or an intermediate's, which is computed once."""
+    if not field.is_sampled:
+        array: NDArray[Any] = bound.arrays[field.name]
+        return array
+    known = _SAMPLED.setdefault(bound, {})
+    if field not in known:
+        assert field.definition is not None
+        components = without_sums(written_out([*field.definition.values], attrgetter("values")), bound.sizes)
+        shape = (field.channels,) if field.channel_axis else ()
+        domain = ir.canonical_domain(field.dims)
+        formula = ir.Residual(field.name, field.name, domain, tuple(components), tuple(components), shape)
+        values = residual_values(formula, bound.sizes, lambda slab: LeafValues(bound, slab))
+        known[field] = values.reshape(bound.shape(field))
+    return known[field]
+
+
+_SAMPLED: Final[WeakKeyDictionary[BoundData, dict[ir.Field, Floats]]] = WeakKeyDictionary()
 
 
 def residuals(problem: ir.Problem, data: Mapping[str, Any], linearised: bool) -> dict[str, Floats]:

@@ -88,6 +88,13 @@ def _formulas(sums: Iterable[Field], face: _Face, sizes: Mapping[Extent, int]) -
     return found
 
 
+def without_sums(roots: Iterable[Expr], sizes: Mapping[Extent, int]) -> list[Expr]:
+    """Expressions with the values of their sums written out, term by term."""
+    roots = list(roots)
+    sums = [f for f in funcs_read(roots) if f.is_sum]
+    return with_formulas(roots, _formulas(sums, attrgetter("values"), sizes)) if sums else roots
+
+
 def _definition(field: Field) -> Definition:
     assert field.definition is not None
     return field.definition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from optpy import ir
 from optpy.energy.data.casting import cast
-from optpy.energy.data.graph_binding import EdgeArray, checked_edges, graph_array
+from optpy.energy.data.graph_binding import EdgeArray, checked_edges, edges_shape_text, graph_array
 from optpy.energy.data.origin import Origin, first_true, is_rotation, to_array, to_host
 from optpy.energy.data.precision import precision_for, warn_of_lost_values, warn_of_shifted_param
 from optpy.energy.data.scales import check_scales, role_of
@@ -26,7 +27,7 @@ from optpy.symbolic.number import nearest_float
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BoundData:
     """The data of one solve. Arrays may share memory with the user's: they are read, never written.
 
@@ -93,7 +94,7 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
     sizes: dict[ir.Extent, int] = {}
     bound_by: BoundBy = {}
     arrays, origins = {}, {}
-    may_be_empty = {g.edges for g in problem.graphs}
+    may_be_empty = {d for g in problem.graphs for d in g.counted}
     as_matrices: dict[str, Manifold] = {}
     for f in problem.fields:
         raw, origins[f.name] = unknowns.pop(f.name) if f.name in unknowns else _read(f, data[f.name], xp)
@@ -102,7 +103,7 @@ def bind(problem: ir.Problem, data: Mapping[str, Any], dtype: DTypeLike | None =
         as_matrices |= _manifold_of_matrices(f, raw)
     graphs = {g: graph_array(g, data[g.name], xp) for g in problem.graphs}
     for g, raw in graphs.items():
-        _bind_edges(g, len(raw), sizes, bound_by)
+        _bind_edges(g, raw.shape[:-1], sizes, bound_by)
     _check_sampled(problem, sizes)
     edges = {g.name: checked_edges(g, raw, sizes, xp) for g, raw in graphs.items()}
     params = {p.name: _number(p, data[p.name], solver, role_of(p, problem.scales)) for p in problem.params}
@@ -133,7 +134,7 @@ def bind_update(problem: ir.Problem, bound: BoundData, changes: Mapping[str, Any
     edges = {
         g.name: checked_edges(g, graphs.get(g, bound.edges[g.name]), sizes, bound.xp)
         for g in problem.graphs
-        if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.columns)
+        if g in graphs or any(sizes[d] < bound.sizes[d] for d in g.given)
     }
     params = {
         p.name: _number(p, changes[p.name], solver, role_of(p, problem.scales))
@@ -178,11 +179,12 @@ def _sizes_after(
     """All sizes after a change; what stays comes first, so that messages are about what changes."""
     sizes: dict[ir.Extent, int] = {}
     bound_by: BoundBy = {}
-    may_be_empty = {g.edges for g in problem.graphs}
+    may_be_empty = {d for g in problem.graphs for d in g.counted}
     for f in sorted(problem.fields, key=lambda f: f in arrays):
         _bind_sizes(f, arrays[f].shape if f in arrays else bound.shapes[f.name], sizes, bound_by, may_be_empty)
     for g in sorted(problem.graphs, key=lambda g: g in graphs):
-        _bind_edges(g, len(graphs.get(g, bound.edges[g.name])), sizes, bound_by)
+        counts = graphs[g].shape[:-1] if g in graphs else tuple(bound.sizes[d] for d in g.counted)
+        _bind_edges(g, counts, sizes, bound_by)
     return sizes
 
 
@@ -209,8 +211,9 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
     known = _names(problem)
     unknown = [k for k in data if k not in known]
     for func in problem.funcs if unknown else ():
-        if func.name in unknown:
-            what = f"{func.name!r} is a Func: it is computed by its formula, and not bound"
+        name = func.name.removeprefix(ir.SAMPLED)
+        if name in unknown:
+            what = f"{name!r} is a Func: it is computed by its formula, and not bound"
             raise DataError(f"{what}; numbers that are given are an op.Array", func.location)
     if unknown:
         lower = {name.lower(): name for name in known}
@@ -221,7 +224,7 @@ def _check_known(problem: ir.Problem, data: Mapping[str, Any]) -> None:
 
 def _wanted(s: Source) -> str:
     if isinstance(s, ir.Hypergraph):
-        return f"{s.name!r} (an integer array of shape ({s.edges}, {len(s.columns)}))"
+        return f"{s.name!r} (an integer array of shape {edges_shape_text(s)})"
     return (
         f"{s.name!r} (a number)" if isinstance(s, ir.Scalar) else f"{s.name!r} (an array of shape {accepted_text(s)})"
     )
@@ -234,14 +237,16 @@ BoundBy = dict[ir.Extent, ir.Field | ir.Hypergraph]
 """The array or graph that gave each size."""
 
 
-def _bind_edges(g: ir.Hypergraph, edges: int, sizes: dict[ir.Extent, int], bound_by: BoundBy) -> None:
-    if sizes.setdefault(g.edges, edges) != edges:
-        raise DataError(
-            f"the graph {g.name!r} has {edges} edges, but {g.edges} is {sizes[g.edges]} from "
-            f"{bound_by[g.edges].name!r}",
-            g.location,
-        )
-    bound_by.setdefault(g.edges, g)
+def _bind_edges(g: ir.Hypergraph, counts: tuple[int, ...], sizes: dict[ir.Extent, int], bound_by: BoundBy) -> None:
+    for dim, edges in zip(g.counted, counts, strict=True):
+        if sizes.setdefault(dim, edges) != edges:
+            along = f" along {dim}" if g.grid else ""
+            raise DataError(
+                f"the graph {g.name!r} has {edges} edges{along}, but {dim} is {sizes[dim]} from {bound_by[dim].name!r}",
+                g.location,
+            )
+        bound_by.setdefault(dim, g)
+    sizes[g.edges] = math.prod(counts)
 
 
 def _bind_sizes(
@@ -278,7 +283,9 @@ def _check_sampled(problem: ir.Problem, sizes: Mapping[ir.Extent, int]) -> None:
     for f in problem.sampled:
         for dim in f.dims:
             if not 1 <= sizes[dim] <= LONGEST_SAMPLED:
-                message = f"{f.name!r} is read by op.Sampled, and the size {dim} is {sizes[dim]}"
+                message = (
+                    f"{f.name.removeprefix(ir.SAMPLED)!r} is read by op.Sampled, and the size {dim} is {sizes[dim]}"
+                )
                 raise DataError(f"{message}: it must be from 1 to {LONGEST_SAMPLED}", f.location)
 
 

@@ -17,6 +17,7 @@ from optpy.energy.derive.stopped import reads_unknown
 from optpy.energy.derive.sums import DerivedSum, derived_sum, read_from, summing
 from optpy.energy.language.written_out import Formulas, with_formulas
 from optpy.ir import (
+    Access,
     Assignment,
     Definition,
     Field,
@@ -28,8 +29,10 @@ from optpy.ir import (
     canonical_domain,
     declared_in,
     graphs_in,
+    point,
 )
 from optpy.symbolic.expr import Expr
+from optpy.symbolic.factor import factor
 
 
 @final
@@ -68,12 +71,15 @@ def _reading(residuals: Iterable[Residual], formulas: Formulas) -> list[Residual
 
 
 def derive_funcs(problem: Problem, schedules: Sequence[FuncSchedule]) -> DerivedFuncs:
-    """All intermediates of a problem, by their schedules; those without one are inlined. Sums are always stored."""
+    """All intermediates of a problem, by their schedules; those without one are inlined. Sums are always stored,
+    and so is what is sampled."""
     by_name = {s.name: s for s in schedules}
     state = _Deriving()
     for func in problem.funcs:
         if func.is_sum:
             state.add_sum(func)
+        elif func.is_sampled:
+            state.add_sampled(func)
         else:
             state.add(func, by_name.get(func.name, FuncSchedule(func.name)))
     return state.derived
@@ -128,6 +134,13 @@ class _Deriving:
             self._in_cost.append(summing(f"func{len(self._in_cost)}", memory, own.loops, summands))
         self._formulas[func] = read_from(memory, moves=False).values
 
+    def add_sampled(self, memory: Field) -> None:
+        """The memory of one that is sampled: all of it is stored, and reads no unknown."""
+        values = factor(value_formulas(memory, self._formulas))
+        domain = canonical_domain(memory.dims)
+        stores = [Assignment(Access(memory, point(domain), c), v) for c, v in enumerate(values)]
+        self._store(self._at_binding, memory, stores)
+
     def _moves(self, func: Field) -> bool:
         moves = depends_on_unknowns(func, self._moving)
         if moves:
@@ -179,7 +192,8 @@ def data_of_stored(problem: Problem, memory: Iterable[Field]) -> frozenset[str]:
         reads[func] = _data_of(func.definition).union(*(reads[f] for f in func.definition.funcs))
         if depends_on_unknowns(func, moving):
             moving.add(func)
-    return frozenset().union(*(reads[f] for f in reads if f not in moving and func_memory(f.name) in stored))
+    kept = {f: f.name if f.is_sampled else func_memory(f.name) for f in reads}
+    return frozenset().union(*(reads[f] for f in reads if f not in moving and kept[f] in stored))
 
 
 def _data_of(definition: Definition) -> frozenset[str]:

@@ -32,13 +32,17 @@ class GatheredSum:
         """Add expressions, by the keys of their outputs, in the coordinates of a view, times its guard."""
         names = {k: e for k, e in contributions.items() if e is not ZERO}
         if not view.loops:
-            for key, e in names.items():
-                self._outputs.setdefault(key, []).append(mul(view.guard, e))
+            self.add_here({key: mul(view.guard, e) for key, e in names.items()})
             return
         outer, inner = split_guard(view.guard, view.loops)
         sums = self._looped.setdefault((view.loops, outer), {})
         for key, e in names.items():
             sums.setdefault(key, []).append(mul(inner, e))
+
+    def add_here(self, contributions: Mapping[Hashable, Expr]) -> None:
+        """Add expressions in the element's own coordinates."""
+        for key, e in contributions.items():
+            self._outputs.setdefault(key, []).append(e)
 
     def total(self, key: Hashable) -> Expr:
         """The expression of an output, once everything has been added."""

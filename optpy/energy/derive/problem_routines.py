@@ -11,16 +11,20 @@ from optpy.energy.derive.funcs import DerivedFuncs
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.normal_matrix import matrix_obstacle, normal_matrix
+from optpy.energy.derive.normal_stencil import normal_stencils
 from optpy.energy.derive.routines import (
     Fixed,
+    ResidualSchedules,
+    apply_jtj,
     cost,
     cost_of_step,
     eval_f,
+    eval_jtf,
     fixed_masks,
     model_cost,
     stored_jacobians,
 )
-from optpy.energy.derive.scatter import apply_jtj, eval_jtf, free_masks
+from optpy.energy.derive.scatter import couples_channels, with_edges
 from optpy.energy.derive.sums import tangent_passes, under_names
 from optpy.energy.derive.updates import assembled_routines, pcg_routines, smoothed_routines, step
 from optpy.energy.language.written_out import func_accesses
@@ -65,37 +69,50 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
     Args:
         problem: what is minimised.
         linear: with its derivatives.
-        schedule: of intermediates, by which it was linearised; of residuals, whether J and J p are stored and whether
-            their edges add to what they read (those without one are gathered, and nothing of them is stored); and the
-            form of J^T J.
+        schedule: of intermediates, by which it was linearised; of residuals, whether J, J p or J^T J is stored and
+            whether their edges add to what they read (those without one are gathered, and nothing of them is stored);
+            and the form of J^T J.
     """
     funcs, coordinates = linear.funcs, linear.unknowns
     by_label = {s.label: s for s in schedule.residuals}
     labels = {label for label, s in by_label.items() if s.scatter}
     sources, jacobians = stored_jacobians(linear.residuals, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
+    stencils = normal_stencils([s for s in sources if _is_stored_normal(s, by_label)])
+    visited = [s for s in gathered if not _is_stored_normal(s, by_label)]
     scattered = [s for s in sources if s.residual.label in labels]
+    separate = [term.name for term in schedule.terms if term.separate]
     fixed = {tangent(u): condition for u, condition in problem.fixed.items()}
     in_costs = funcs.in_costs(problem.with_funcs)
     groups: dict[Group, list[Routine]] = {
         Group.FUNCS: under_names(Group.FUNCS, funcs.at_binding),
-        Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs),
+        Group.COST: under_names(Group.COST, funcs.in_cost) + cost(in_costs, separate),
         Group.COST_OF_STEP: _cost_of_step(problem, funcs),
         Group.RESIDUALS: under_names(Group.RESIDUALS, funcs.in_cost) + eval_f(in_costs),
-        Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources),
+        Group.MODEL_COST: tangent_passes(Group.MODEL_COST, funcs.sums) + model_cost(sources, separate),
         Group.SOLVED: fixed_masks(coordinates, fixed),
-        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation) + jacobians + free_masks(scattered, fixed),
-        **eval_jtf(gathered, scattered, coordinates, fixed, funcs.sums),
-        **apply_jtj(gathered, scattered, coordinates, fixed, by_label, funcs.sums),
+        Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation)
+        + jacobians
+        + [r for stencil in stencils for r in stencil.stores],
+        **eval_jtf(gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums, separate),
+        **apply_jtj(visited, coordinates, fixed, by_label, funcs.sums, stencils, separate),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),
     }
+    if scattered:
+        groups |= with_edges(groups, scattered, coordinates, fixed, separate)
     if Group.GRADIENT_BLOCKS in groups:
         groups |= {Group.DAMPING_BLOCKS: damping(coordinates, blocks=True)}
         groups |= pcg_routines(coordinates, blocks=True)
     assert schedule.normal is not None
     return _with_normal(groups, sources, coordinates, fixed, linear.coupling, schedule.normal.form)
+
+
+def _is_stored_normal(source: LinearisedResidual, schedules: ResidualSchedules) -> bool:
+    """Whether what a residual adds to J^T J is stored."""
+    label = source.residual.label
+    return label in schedules and schedules[label].normal
 
 
 def _cost_of_step(problem: Problem, funcs: DerivedFuncs) -> list[Routine]:

@@ -13,9 +13,10 @@ from fractions import Fraction
 from typing import final
 
 from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
-from optpy.energy.derive.gather import GatheredSum, gather
+from optpy.energy.derive.gather import Contribution, GatheredSum, SummandContribution, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
+from optpy.energy.derive.normal_stencil import NormalStencil
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.sums import (
     DerivedSum,
@@ -34,7 +35,6 @@ from optpy.ir import (
     Domain,
     Extent,
     Field,
-    FieldChannel,
     Group,
     Reduce,
     Residual,
@@ -44,7 +44,7 @@ from optpy.ir import (
     canonical_domain,
     point,
 )
-from optpy.symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power
+from optpy.symbolic.expr import ZERO, Expr, add, const, logical_not, mul, negate, power, var
 from optpy.symbolic.factor import factor
 
 HALF = const(Fraction(1, 2))
@@ -58,12 +58,19 @@ Fixed = Mapping[Field, Expr]
 """For each unknown, where its elements keep their value."""
 
 
-def by_domain(residuals: Sequence[Residual]) -> dict[Domain, list[Residual]]:
-    """Residuals over the same domain are computed together."""
-    groups: dict[Domain, list[Residual]] = {}
+def by_domain(residuals: Sequence[Residual], separate: Collection[str] = ()) -> list[tuple[Domain, list[Residual]]]:
+    """Residuals over the same domain are computed together, but for those of separate terms."""
+    groups: dict[tuple[Domain, str | None], list[Residual]] = {}
     for r in residuals:
-        groups.setdefault(r.domain, []).append(r)
-    return groups
+        groups.setdefault((r.domain, r.term if r.term in separate else None), []).append(r)
+    return [(domain, group) for (domain, _), group in groups.items()]
+
+
+def in_passes(sources: Sequence[LinearisedResidual], separate: Collection[str] = ()) -> list[list[LinearisedResidual]]:
+    """Residuals by the passes over the unknowns that gather them: those that are merged, then each separate term."""
+    merged = [s for s in sources if s.residual.term not in separate]
+    apart = [own for term in separate if (own := [s for s in sources if s.residual.term == term])]
+    return [merged, *apart] if merged or not apart else apart
 
 
 def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Extent, ...], list[Field]]:
@@ -77,9 +84,9 @@ def by_grid(unknowns: Sequence[Field]) -> dict[tuple[Extent, ...], list[Field]]:
 # -- over residuals ----------------------------------------------------------------------------------------------
 
 
-def cost(residuals: Sequence[Residual]) -> list[Routine]:
-    """``1/2 sum r^2`` of each term."""
-    return [_cost(f"{Group.COST}_{n}", *group) for n, group in enumerate(by_domain(residuals).items())]
+def cost(residuals: Sequence[Residual], separate: Collection[str] = ()) -> list[Routine]:
+    """``1/2 sum r^2`` of each term; separate terms have passes of their own."""
+    return [_cost(f"{Group.COST}_{n}", *group) for n, group in enumerate(by_domain(residuals, separate))]
 
 
 def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
@@ -88,12 +95,15 @@ def cost_of_step(residuals: Sequence[Residual]) -> list[Routine]:
     The cost that a step is made for: only with one and the same weights can costs be compared. None, where nothing that
     is held reads an unknown, so that it is the cost.
     """
-    frozen = {r: at_candidate(r.components) for r in residuals}
-    if not any(reads_unknown(stopped(components)) for components in frozen.values()):
+    if not reads_unknown(e for r in residuals for e in stopped(r.components)):
         return []
     return [
-        _cost(f"{Group.COST_OF_STEP}_{n}", domain, [replace(r, components=tuple(frozen[r])) for r in group])
-        for n, (domain, group) in enumerate(by_domain(residuals).items())
+        _cost(
+            f"{Group.COST_OF_STEP}_{n}",
+            domain,
+            [replace(r, components=tuple(at_candidate(r.components))) for r in group],
+        )
+        for n, (domain, group) in enumerate(by_domain(residuals))
     ]
 
 
@@ -115,7 +125,7 @@ def residual_field(residual: Residual) -> Field:
 def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
     """F itself, one field for each residual."""
     routines = []
-    for n, (domain, group) in enumerate(by_domain(residuals).items()):
+    for n, (domain, group) in enumerate(by_domain(residuals)):
         stores = [
             Assignment(at(residual_field(r), domain, k), value)
             for r in group
@@ -125,11 +135,11 @@ def eval_f(residuals: Sequence[Residual]) -> list[Routine]:
     return routines
 
 
-def model_cost(sources: Sequence[LinearisedResidual]) -> list[Routine]:
+def model_cost(sources: Sequence[LinearisedResidual], separate: Collection[str] = ()) -> list[Routine]:
     """``-(J delta).(F + J delta / 2)``: expanded, so that nothing large cancels."""
     routines = []
     source_of = {s.residual.label: s for s in sources}
-    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources], separate)):
         parts = []
         for source in (source_of[r.label] for r in group):
             for value, jvp in zip(source.values, along_step(source), strict=True):
@@ -172,40 +182,82 @@ def eval_jtf(
     fixed: Fixed,
     blocks: bool = False,
     sums: Sequence[DerivedSum] = (),
+    separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
-    by its form. Passes of sums come first.
+    by its form. Passes of sums come first; separate terms add to what earlier passes have stored.
     """
     of_sums = gradient_passes(sources, sums)
     routines = {name: under_names(name, of_sums) for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS)}
     summands = gradient_summands(sums, of_sums)
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(sources, dims, GRADIENT_AND_BLOCKS, summands)
-        diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
+        totals = _totals(sources, separate, dims, GRADIENT_AND_BLOCKS, summands)
+        for total in totals:
+            diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
-            routines[name].append(_gradient_routine(f"{name}_{n}", dims, group, fixed, total, whole))
+            outputs = {key: x for u in group for key, x in gradient_outputs(u, whole).items()}
+            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m) for m in range(len(totals))]
+            routines[name] += _with_largest(_one_after_another(found), group)
     return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
+
+
+def _totals(
+    sources: Sequence[LinearisedResidual],
+    separate: Collection[str],
+    dims: tuple[Extent, ...],
+    contribution: Contribution,
+    summands: Sequence[tuple[LinearisedResidual, SummandContribution]],
+) -> list[GatheredSum]:
+    """The sums over residuals of the passes over a grid; summands of sums are in the first."""
+    own = [s for s in sources if any(a.field.dims == dims for a in s.accesses)]
+    first, *others = in_passes(own, separate)
+    return [gather(first, dims, contribution, summands), *(gather(some, dims, contribution) for some in others)]
+
+
+def _pass(
+    name: str,
+    dims: tuple[Extent, ...],
+    outputs: Mapping[Hashable, Output],
+    fixed: Fixed,
+    totals: Sequence[GatheredSum],
+    number: int,
+) -> Routine:
+    """One of the passes over a grid, with what its residuals contribute: the first to all outputs, others to some."""
+    domain, total = canonical_domain(dims), totals[number]
+    own = {x: e for key, x in outputs.items() if (e := total.total(key)) is not ZERO or not number}
+    values = factor(_free(fixed, x.unknown, e) for x, e in own.items())
+    targets = [at(x.field, domain, x.channel) for x in own]
+    stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
+    return Routine(f"{name}_term{number}" if number else name, domain, stores, locals=total.locals_of(values))
+
+
+def _one_after_another(found: Sequence[Routine]) -> list[Routine]:
+    """The passes over a grid of which those after the first add to what has been stored."""
+    first, *others = (r for r in found if r.assignments)
+    *before, last = first, *map(_adding, others)
+    return [*(replace(r, prepares=True) for r in before), last]
+
+
+def _adding(routine: Routine) -> Routine:
+    stores = (replace(s, value=add(var(s.target), s.value)) for s in routine.assignments)
+    return replace(routine, assignments=tuple(stores))
+
+
+def _with_largest(passes_of_grid: Sequence[Routine], unknowns: Sequence[Field]) -> list[Routine]:
+    """The passes over a grid; the last one has the largest |g|."""
+    *before, last = passes_of_grid
+    stored = {s.target: s.value for s in last.assignments}
+    gradient = [at(vector(G, u), last.domain, a) for u in unknowns for a in range(u.channels)]
+    largest = tuple(Reduce("gradient_max", stored.get(t, var(t)), maximum=True) for t in gradient)
+    return [*before, replace(last, reductions=largest)]
 
 
 def _block_of(total: GatheredSum, u: Field) -> dict[tuple[int, int], Expr]:
     n = range(u.channels)
     return {(a, b): total.total((C, u, a, b)) for a in n for b in n if a <= b}
-
-
-def _gradient_routine(
-    name: str, dims: tuple[Extent, ...], group: Sequence[Field], fixed: Fixed, total: GatheredSum, blocks: bool
-) -> Routine:
-    domain = canonical_domain(dims)
-    outputs = {key: x for u in group for key, x in gradient_outputs(u, blocks).items()}
-    targets = [at(x.field, domain, x.channel) for x in outputs.values()]
-    values = factor(_free(fixed, x.unknown, total.total(key)) for key, x in outputs.items())
-    gradient = [v for t, v in zip(targets, values, strict=True) if t.field in [vector(G, u) for u in group]]
-    reductions = tuple(Reduce("gradient_max", v, maximum=True) for v in gradient)
-    stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
-    return Routine(name, domain, stores, reductions, total.locals_of(values))
 
 
 @final
@@ -243,10 +295,13 @@ def apply_jtj(
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
+    stencils: Sequence[NormalStencil] = (),
+    separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
-    Passes that store the derivatives of sums, and J p of residuals over edges, come first.
+    Passes that store the derivatives of sums, and J p of residuals over edges, come first. What other residuals add to
+    J^T J is read from the stencils that hold it. Separate terms add to what earlier passes have stored.
     """
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
     routines = {}
@@ -254,23 +309,34 @@ def apply_jtj(
         routines[name] = tangent_passes(name, sums) + passes(f"{name}_Jp", stores, prepares=True)
         routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        total = gather(gathered, dims, TIMES_JVP, product_summands(sums))
-        elements = [(u, a) for u in group for a in range(u.channels)]
-        plain = factor(_free(fixed, u, total.total((AP, u, a))) for u, a in elements)
-        damping = [mul(here(vector(D, u), a), here(vector(P, u), a)) for u, a in elements]
-        damped = [add(v, d) for v, d in zip(plain, damping, strict=True)]
-        for name, values in ((Group.PRODUCT, plain), (Group.PRODUCT_DAMPED, damped)):
-            routines[name].append(_product_routine(f"{name}_{n}", dims, elements, values, total))
+        totals = _totals(gathered, separate, dims, TIMES_JVP, product_summands(sums))
+        for stencil in stencils:
+            totals[0].add_here(stencil.product if stencil.dims == dims else {})
+        outputs = {key: x for u in group for key, x in product_outputs(u).items()}
+        for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
+            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m) for m in range(len(totals))]
+            found[0] = _damped(found[0], group) if name is Group.PRODUCT_DAMPED else found[0]
+            routines[name] += _one_after_another([_with_dot(r, group) for r in found])
     return routines
 
 
-def _product_routine(
-    name: str, dims: tuple[Extent, ...], elements: Sequence[FieldChannel], values: Sequence[Expr], total: GatheredSum
-) -> Routine:
-    domain = canonical_domain(dims)
-    stores = tuple(Assignment(at(vector(AP, u), domain, a), v) for v, (u, a) in zip(values, elements, strict=True))
-    dot = add(*(mul(here(vector(P, u), a), v) for v, (u, a) in zip(values, elements, strict=True)))
-    return Routine(name, domain, stores, (Reduce("pAp", dot),), total.locals_of(values))
+def _damped(routine: Routine, unknowns: Sequence[Field]) -> Routine:
+    """A pass that stores Ap, + D p."""
+    added = {
+        at(vector(AP, u), routine.domain, a): mul(here(vector(D, u), a), here(vector(P, u), a))
+        for u in unknowns
+        for a in range(u.channels)
+    }
+    return replace(
+        routine, assignments=tuple(replace(s, value=add(s.value, added[s.target])) for s in routine.assignments)
+    )
+
+
+def _with_dot(routine: Routine, unknowns: Sequence[Field]) -> Routine:
+    """A pass with its part of p.Ap."""
+    p = {at(vector(AP, u), routine.domain, a): here(vector(P, u), a) for u in unknowns for a in range(u.channels)}
+    dot = add(*(mul(p[s.target], s.value) for s in routine.assignments))
+    return replace(routine, reductions=(Reduce("pAp", dot),))
 
 
 def fixed_masks(unknowns: Sequence[Field], fixed: Fixed) -> list[Routine]:

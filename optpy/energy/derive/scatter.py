@@ -10,25 +10,21 @@ Reference: DeVito et al., "Opt: A Domain Specific Language for Non-linear Least 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from optpy.energy.derive import routines as gathers
 from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import Contribution, contributed
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.routines import (
-    NO_SCHEDULES,
     Fixed,
     Output,
-    ResidualSchedules,
     by_domain,
     by_grid,
     gradient_outputs,
     product_outputs,
 )
-from optpy.energy.derive.sums import DerivedSum
 from optpy.energy.derive.vectors import G, at, here, vector
 from optpy.energy.derive.views import MultiIndex, View, columns_at
 from optpy.ir import Access, Assignment, AtomicAdd, Extent, Field, Group, Reduce, Role, Routine, canonical_domain
@@ -46,52 +42,54 @@ def product_of_an_edge(source: LinearisedResidual) -> tuple[list[Expr], list[Exp
 # -- groups of routines ------------------------------------------------------------------------------------------------
 
 
-def apply_jtj(
-    gathered: Sequence[LinearisedResidual],
+def with_edges(
+    groups: Mapping[Group, Sequence[Routine]],
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
-    schedules: ResidualSchedules = NO_SCHEDULES,
-    sums: Sequence[DerivedSum] = (),
+    separate: Collection[str],
 ) -> dict[Group, list[Routine]]:
-    """As ``routines.apply_jtj``, by scatters for some residuals.
+    """The groups of J^T F and of products to which edges add.
 
-    In the order of the routines: Ap = what is gathered (+ D p), or 0; then ``Ap += J^T (J p)`` from each edge. The dot
-    product p.Ap is what both add to "pAp": p.(what is gathered), and ||J p||^2.
+    In the order of the routines, Ap = what is gathered (+ D p), or 0; then ``Ap += J^T (J p)`` from each edge. The dot
+    product p.Ap is what both add to "pAp": p.(what is gathered), and ||J p||^2. Likewise g and C = what is gathered, or
+    0; then what each edge adds to them; then the largest |g| of the grids that edges add to.
+
+    Args:
+        groups: what is gathered.
+        scattered: the residuals whose edges add.
+        unknowns, fixed: of the energy.
+        separate: terms whose edges have passes of their own.
     """
+    found = {Group.JACOBIAN: [*groups[Group.JACOBIAN], *_free_masks(scattered, fixed)]}
     outputs = {key: x for u in unknowns for key, x in product_outputs(u).items()}
-    result = {}
-    for name, stores in gathers.apply_jtj(gathered, unknowns, fixed, schedules, sums).items():
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, dot=True)
-        result[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else stores
-    return result
+    for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
+        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, TIMES_JVP, True, separate)
+        stores = groups[name]
+        found[name] = [*_barrier_after(map(_without_zeros, stores)), *edges] if edges else [*stores]
+    for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS):
+        if name in groups:
+            found[name] = _gradient(name, groups[name], scattered, unknowns, fixed, separate)
+    return found
 
 
-def eval_jtf(
-    gathered: Sequence[LinearisedResidual],
+def _gradient(
+    name: Group,
+    stores: Sequence[Routine],
     scattered: Sequence[LinearisedResidual],
     unknowns: Sequence[Field],
     fixed: Fixed,
-    sums: Sequence[DerivedSum] = (),
-) -> dict[Group, list[Routine]]:
-    """As ``routines.eval_jtf``, by scatters for some residuals.
-
-    In the order of the routines: g and C = what is gathered, or 0; then what each edge adds to them; then the largest
-    |g| of the grids that edges add to.
-    """
-    blocks = any(_couples_channels(s) for s in scattered)
-    result = {}
-    for name, stores in gathers.eval_jtf(gathered, unknowns, fixed, blocks, sums).items():
-        outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
-        edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, dot=False)
-        result[name] = [*_barrier_after(stores), *_barrier_after(edges)] if edges else stores
-        reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
-        result[name] = [_without_reductions(r) if _dims(r) in reached else r for r in result[name]]
-        result[name] += _largest_gradient(f"{name}_max", [u for u in unknowns if u.dims in reached])
-    return result
+    separate: Collection[str],
+) -> list[Routine]:
+    outputs = {key: x for u in unknowns for key, x in gradient_outputs(u, name is Group.GRADIENT_BLOCKS).items()}
+    edges = _over_edges(f"{name}_scatter", scattered, fixed, outputs, GRADIENT_AND_BLOCKS, False, separate)
+    result = [*_barrier_after(stores), *_barrier_after(edges)] if edges else [*stores]
+    reached = {x.target.field.dims for r in edges for x in r.atomic_adds}
+    result = [_without_reductions(r) if _dims(r) in reached else r for r in result]
+    return result + _largest_gradient(f"{name}_max", [u for u in unknowns if u.dims in reached])
 
 
-def _couples_channels(source: LinearisedResidual) -> bool:
+def couples_channels(source: LinearisedResidual) -> bool:
     """Whether some entry off the diagonal of an element's block is not zero by its form."""
     beside: dict[Hashable, Output] = {}
     for u in _unknowns(source):
@@ -100,7 +98,7 @@ def _couples_channels(source: LinearisedResidual) -> bool:
     return bool(_additions([source], beside, GRADIENT_AND_BLOCKS))
 
 
-def free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
+def _free_masks(scattered: Sequence[LinearisedResidual], fixed: Fixed) -> list[Routine]:
     """Masks that edges read: 1 where an element of an unknown is solved for, and may be added to."""
     masked = dict.fromkeys(u for s in scattered for u in _unknowns(s) if u in fixed)
     routines = []
@@ -156,11 +154,15 @@ def _over_edges(
     outputs: Mapping[Hashable, Output],
     contribution: Contribution,
     dot: bool,
+    separate: Collection[str],
 ) -> list[Routine]:
-    """One routine for each domain: its points add to each element that they read once, and up to p.(J^T J p)."""
+    """One routine for each domain, and each separate term there.
+
+    Its points add to each element that they read once, and up to p.(J^T J p).
+    """
     source_of = {s.residual.label: s for s in sources}
     result = []
-    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources]).items()):
+    for n, (domain, group) in enumerate(by_domain([s.residual for s in sources], separate)):
         own = [source_of[r.label] for r in group]
         added = {
             Access(x.field, index, x.channel): _free(fixed, x.unknown, index, e)

@@ -28,6 +28,7 @@ from optpy.ir import (
     LoopVariable,
     SumLoop,
     canonical_domain,
+    entry_dim,
     extremes,
     index_value,
     indices_of,
@@ -35,7 +36,7 @@ from optpy.ir import (
     point,
     slot_read,
 )
-from optpy.symbolic.affine import Affine, Atom, FloorDiv
+from optpy.symbolic.affine import Affine, Atom, FloorDiv, TableEntry
 from optpy.symbolic.expr import ONE, ZERO, Expr, Product, mul, var
 from optpy.symbolic.inversion import Below, Inverse, IsZero, Quotient, Remainder, SolutionCondition, invert
 from optpy.symbolic.traverse import map_variables, variables
@@ -65,7 +66,8 @@ class View:
 @final
 @dataclass(slots=True)
 class LoopNames:
-    """Names for the loops of one gather. Views that look along the same edges share their loops."""
+    """Names for the loops of one gather. Views that look along the same edges share their loops, views from one point
+    those over the same rows."""
 
     count: int = 0
     shared: dict[Hashable, tuple[SumLoop, ...]] = field(default_factory=dict)
@@ -116,7 +118,8 @@ def _views_at(
         # What this slot points at is known: it needs no load.
         known = {a.atoms[0]: y for a, y in zip(read.graph.at(read.slot, read.edge), at, strict=True)}
         equations = [e for n, e in enumerate(equations) if n not in read.axes]
-        equations.append((read.edge.substitute(rename), Affine.of(edges.edge)))
+        own_index = read.graph.index_of(read.edge), read.graph.index_of(Affine.of(edges.edge))
+        equations += [(a.substitute(rename), y) for a, y in zip(*own_index, strict=True)]
     inverse = invert([a for a, _ in equations], [y for _, y in equations], list(own.values()))
     back: dict[Atom, Affine] = {r: Affine.of(i) for i, r in own.items()}
     solution: dict[Atom, Affine] = {i: inverse.solution.get(r, Affine.of(r)) for i, r in own.items()} | known
@@ -155,6 +158,8 @@ def _view(
     dims = [dim for _, dim in ranges.values()]
     if edges is None and not any(isinstance(f, Quotient | Remainder) for f in ranges):
         loops = _loops(names.next(), None, dims)
+        if not index and loops:  # all that is added up at one point is met in the same rows
+            loops = (*names.shared.setdefault(("rows", dims[0]), loops[:1]), *loops[1:])
     else:
         # Names follow from what stands before the loops: what two of them add up under other conditions stays apart.
         loops = _loops("any", edges, dims)
@@ -216,7 +221,8 @@ def _range(free: Atom) -> tuple[Affine, Extent]:
 def in_bounds(index: Affine, dim: Extent) -> Expr:
     """The bounds check, 1 where it holds by construction: a loop variable over the same dim, a number below another."""
     for atom in index.atoms:
-        if isinstance(atom, LoopVariable) and atom.dim == dim and index.offset_from(atom) == 0:
+        own = isinstance(atom, TableEntry) and atom.column in atom.table.own_columns and entry_dim(atom) == dim
+        if (own or (isinstance(atom, LoopVariable) and atom.dim == dim)) and index.offset_from(atom) == 0:
             return ONE
     if index.is_constant and dim.length.is_constant:
         return ONE if 0 <= index.constant < dim.length.constant else ZERO

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optpy import ir
-from optpy.energy.language.expression import Expression
+from optpy.energy.language.expression import Expression, Source
 from optpy.energy.language.graph import Slots, slots_text
 from optpy.energy.language.index import DeclaredIndex, Dim, as_affine, check_name, describe, is_outside, one_or_more
 from optpy.energy.language.manifold import Element, Manifold, as_manifold, zeros
@@ -72,6 +72,17 @@ class GridArray(Symbol):
         components = tuple(var(ir.Access(f, index, c)) for c in range(f.channels))
         return Expression((f.channels,) if f.channel_axis else (), components, (f, *ir.graphs_of(index)))
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The declarations that reading it mentions."""
+        return (self.field,)
+
+    def index_along(self, axis: int, key: Any) -> Expression:
+        """An index along one axis, checked as where the array is read, as a number."""
+        index = as_affine(key, f"axis {axis} of '{self.name}'")
+        self._check_axis(axis, index, self.field.dims[axis])
+        return Expression((), (ir.index_value(index),), ir.graphs_of([index]))
+
     def _check_axis(self, axis: int, index: Affine, dim: ir.Extent) -> None:
         if is_outside(index, dim):
             raise EnergyError(
@@ -114,18 +125,13 @@ class GridArray(Symbol):
         dims = ", ".join(d.name for d in self.field.dims)
         pointed = f"({dims})" if len(self.field.dims) > 1 else dims
         columns = len(self.field.dims)
-        if len(table.dims) == 1:
-            edges = table.dims[0].name
-            lines = f'links = op.Graph("links", {edges}, ({pointed},)); (k,) = links[{_letter(table)}]; {self.name}[k]'
-            data = f"of shape ({edges}, {columns}): the numbers in '{table.name}', as a[:, None]"
-        else:
-            source = f"({', '.join(d.name for d in table.dims)})"
-            edges = "E"
-            lines = (
-                f'E = op.dims("E"); e = op.indices(E); links = op.Graph("links", E, ({source}, {pointed})); '
-                f"p, k = links[e]; {self.name}[k], and other arrays at [p]"
-            )
-            data = f"of shape (E, {len(table.dims) + columns}): where '{table.name}' stands, and the numbers in it"
+        edges = [d.name for d in table.dims]
+        counted = edges[0] if len(edges) == 1 else f"({', '.join(edges)})"
+        at = ", ".join(e.lower() for e in edges)
+        lines = f'links = op.Graph("links", {counted}, ({pointed},)); (k,) = links[{at}]; {self.name}[k]'
+        data = (
+            f"of shape ({', '.join(edges)}, {columns}): the numbers in '{table.name}', as a[{':, ' * len(edges)}None]"
+        )
         return EnergyError(
             f"{what}: a lookup through an array is a graph. Use a Graph: {lines}. Its data is an integer array {data}",
             Location.of_caller(),
@@ -302,10 +308,6 @@ def declared_field(name: str, dims: Dim | Iterable[Dim], channels: Channels, dty
 
 _WHOLE = ("uint8", "int32")
 """Dtypes of arrays that may hold indices."""
-
-
-def _letter(field: ir.Field) -> str:
-    return field.dims[0].name.lower()
 
 
 def _displacement(field: ir.Field, stored: Expression) -> Expression:

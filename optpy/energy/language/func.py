@@ -73,13 +73,27 @@ class Func(GridArray):
         self.field = self._defined(e, axes)
         self._sources = e.sources
 
-    def stored(self, key: Any) -> Expression:
+    def defined(self) -> ir.Field:
+        """The intermediate with its formula.
+
+        Raises:
+            EnergyError: it has none yet.
+        """
         if self.field.definition is None:
             at = f"{self._example} = ..."
             cure = f"assign {at} before it is read; a Func cannot depend on itself"
             raise EnergyError(f"the Func '{self.name}' has no formula yet: {cure}", Location.of_caller())
+        return self.field
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Itself, and all that its formula mentions."""
+        return (self.field, *self._sources)
+
+    def stored(self, key: Any) -> Expression:
+        self.defined()
         read = super().stored(key)
-        return Expression(read.shape, read.components, tuple(dict.fromkeys([*read.sources, *self._sources])))
+        return Expression(read.shape, read.components, tuple(dict.fromkeys([*read.sources, *self.sources])))
 
     def _axes(self, key: Any) -> list[DeclaredIndex]:
         entries = key if isinstance(key, tuple) else (key,)

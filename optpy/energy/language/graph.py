@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from optpy import ir
 from optpy.energy.language.index import DeclaredIndex, Dim, IndexExpression, check_name, describe
 from optpy.energy.language.naming import shown, unpacked_count
 from optpy.energy.language.refusal import Refusal, Symbol
 from optpy.errors import EnergyError, Location, callers_frame
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.symbolic.affine import Affine, RowNumber, TableEntry
 
 MOST_AXES = 3
 """Of the grid that a slot points into."""
@@ -22,8 +22,9 @@ class Graph(Symbol):
 
     Args:
         name: its key in the data: an integer array of shape (edges, columns), with one column for each axis of each
-            slot.
-        edges: the dim that counts the edges; it may be 0 in the data.
+            slot; of shape (*edges, columns) where several dims count the edges.
+        edges: the dim that counts the edges, which may be 0 in the data; or a tuple of 2 or 3, for an edge at each
+            point of a grid: ``near = op.Graph("near", (V, K), (V,))``, ``(n,) = near[v, k]``.
         slots: what each slot points into: a dim, or a tuple of up to 3 for a grid: ``(V, V)``, ``((H, W), V)``.
 
     Raises:
@@ -32,19 +33,17 @@ class Graph(Symbol):
 
     __slots__ = ("graph",)
 
-    def __init__(self, name: str, edges: Dim, slots: Dim | Iterable[Dim | Iterable[Dim]]) -> None:
+    def __init__(self, name: str, edges: Dim | Iterable[Dim], slots: Dim | Iterable[Dim | Iterable[Dim]]) -> None:
         check_name(name, "a graph")
         location = Location.of_caller()
-        if not isinstance(edges, Dim):
-            raise EnergyError(
-                f"the edges of the graph {name!r} are counted by a dim, as in op.Graph({name!r}, E, (V, V)); got "
-                f"{describe(edges)}",
-                location,
-            )
+        counted = _counted(name, edges, location)
         given = (slots,) if isinstance(slots, Dim) or not isinstance(slots, Iterable) else tuple(slots)
         if not given:
             raise EnergyError(f"the graph {name!r} has no slots: op.Graph({name!r}, E, (V, V))", location)
-        self.graph = ir.Hypergraph(name, edges.size, tuple(_slot(name, s, location) for s in given), location)
+        pointed = tuple(_slot(name, s, location) for s in given)
+        single = len(counted) == 1
+        number = counted[0] if single else ir.Extent(slot_text(counted))  # named as no dim of a user's can be
+        self.graph = ir.Hypergraph(name, number, pointed, location, () if single else counted)
 
     @property
     def name(self) -> str:
@@ -55,22 +54,12 @@ class Graph(Symbol):
         """The indices that the slots of an edge point at, in their order: for a slot on a grid a tuple of indices.
 
         Args:
-            key: a loop variable over the edges, ``e = op.indices(E)``.
+            key: a loop variable over the edges, ``e = op.indices(E)``; one for each of several dims.
         """
-        edge = key.affine if isinstance(key, IndexExpression) else None
-        atom = edge.atoms[0] if edge is not None and len(edge.atoms) == 1 else None
-        if edge is None or not isinstance(atom, DeclaredIndex) or edge.offset_from(atom) != 0:
-            raise EnergyError(
-                f"the graph '{self.name}' takes a loop variable over its edges: {self._names} = {self.name}[e] with "
-                f"e = op.indices({self.graph.edges}); got {key if edge is not None else describe(key)}",
-                Location.of_caller(),
-            )
-        if atom.dim != self.graph.edges:
-            raise EnergyError(
-                f"the edges of '{self.name}' are counted by {self.graph.edges}, but the index {shown(edge)} runs over "
-                f"{atom.dim}: index it by e = op.indices({self.graph.edges})",
-                Location.of_caller(),
-            )
+        keys = key if isinstance(key, tuple) and len(key) == len(self.graph.counted) else (key,)
+        if len(keys) != len(self.graph.counted):
+            self._refuse_key(key)
+        edge = self.graph.row([self._along(k, dim) for k, dim in zip(keys, self.graph.counted, strict=True)])
         self._check_unpacked(unpacked_count(callers_frame()), edge)
         slots = []
         for slot in range(len(self.graph.slots)):
@@ -78,13 +67,44 @@ class Graph(Symbol):
             slots.append(at if len(at) > 1 else at[0])
         return Slots(slots)
 
+    def _along(self, key: Any, dim: ir.Extent) -> Affine:
+        """A loop variable over one of the dims that count the edges."""
+        edge = key.affine if isinstance(key, IndexExpression) else None
+        atom = edge.atoms[0] if edge is not None and len(edge.atoms) == 1 else None
+        if edge is None or not isinstance(atom, DeclaredIndex) or edge.offset_from(atom) != 0:
+            self._refuse_key(key)
+        if atom.dim != dim:
+            raise EnergyError(
+                f"the edges of '{self.name}' are counted by {self.graph.edges}, but the index {shown(edge)} runs over "
+                f"{atom.dim}: index it by {self._edge} = op.indices({self._dims})",
+                Location.of_caller(),
+            )
+        return edge
+
+    def _refuse_key(self, key: Any) -> NoReturn:
+        what = "a loop variable over its edges" if not self.graph.grid else "a loop variable over each of its dims"
+        raise EnergyError(
+            f"the graph '{self.name}' takes {what}: {self._names} = {self.name}[{self._edge}] with {self._edge} = "
+            f"op.indices({self._dims}); got {key if isinstance(key, IndexExpression) else describe(key)}",
+            Location.of_caller(),
+        )
+
+    @property
+    def _dims(self) -> str:
+        return ", ".join(map(str, self.graph.counted))
+
+    @property
+    def _edge(self) -> str:
+        """The names of loop variables over the edges."""
+        return ", ".join(d.name.lower() for d in self.graph.grid) or "e"
+
     def _check_unpacked(self, count: int | None, edge: Affine) -> None:
         """Python itself would only count the values, and does not know which graph they come from."""
         n = len(self.graph.slots)
         if count not in (None, n):
             raise EnergyError(
                 f"an edge of '{self.name}' has {n} {'slot' if n == 1 else 'slots'}, {slots_text(self.graph)}, but is "
-                f"unpacked into {count}: write {self._names} = {self.name}[{shown(edge)}]",
+                f"unpacked into {count}: write {self._names} = {self.name}[{row_text(edge)}]",
                 Location.of_caller(),
             )
 
@@ -97,7 +117,7 @@ class Graph(Symbol):
         """The message where the graph is used like an expression."""
         return (
             f"'{self.name}' stands for the whole graph: take what an edge's slots point at, as in "
-            f"{self._names} = {self.name}[e] with e = op.indices({self.graph.edges})"
+            f"{self._names} = {self.name}[{self._edge}] with {self._edge} = op.indices({self._dims})"
         )
 
     _unindexed = Refusal("{0.number_message}")
@@ -139,7 +159,7 @@ class Slots(tuple[Any, ...]):
     @property
     def _unpacking(self) -> str:
         entry = self._entry
-        return f"{_slot_names(entry.table)} = {entry.table}[{shown(entry.row)}]"
+        return f"{_slot_names(entry.table)} = {entry.table}[{row_text(entry.row)}]"
 
     def refused_by(self, field: ir.Field) -> EnergyError:
         """The error of a field indexed by all slots at once."""
@@ -176,6 +196,24 @@ def _slot(name: str, slot: Any, location: Location) -> tuple[ir.Extent, ...]:
             location,
         )
     return tuple(d.size for d in axes)
+
+
+def row_text(row: Affine) -> str:
+    """``e``, ``f, p``: the index of an edge."""
+    (atom,) = row.atoms
+    return ", ".join(map(shown, atom.index)) if isinstance(atom, RowNumber) else shown(row)
+
+
+def _counted(name: str, edges: Any, location: Location) -> tuple[ir.Extent, ...]:
+    dims = tuple(edges) if isinstance(edges, tuple | list) else (edges,)
+    if not all(isinstance(d, Dim) for d in dims) or not 1 <= len(dims) <= MOST_AXES:
+        raise EnergyError(
+            f"the edges of the graph {name!r} are counted by a dim, as in op.Graph({name!r}, E, (V, V)), or by up to "
+            f"{MOST_AXES}, where there is one at each point of a grid, op.Graph({name!r}, (V, K), (V,)); got "
+            f"{describe(edges) if not isinstance(edges, tuple | list) else list(edges)}",
+            location,
+        )
+    return tuple(d.size for d in dims)
 
 
 def slots_text(graph: ir.Hypergraph) -> str:

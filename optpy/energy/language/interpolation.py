@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, final
 
 from optpy import ir
 from optpy.symbolic.affine import Affine
@@ -17,8 +18,22 @@ BOUNDARIES: Final = ("nearest", "constant", "mirror", "wrap")
 """Rules for places beyond the ends of an array: SciPy's names, but that its "wrap" is "grid-wrap"."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """A place along an axis.
+
+    Attributes:
+        value: a number.
+        whole: whether it is an index: nothing is interpolated along its axis.
+    """
+
+    value: Expr
+    whole: bool
+
+
 def interpolated(
-    field: ir.Field, channel: int, coordinates: Sequence[Expr], method: str, boundary: str, beyond: Expr
+    field: ir.Field, channel: int, coordinates: Sequence[Coordinate], method: str, boundary: str, beyond: Expr
 ) -> Expr:
     """The value of a channel at real coordinates.
 
@@ -43,15 +58,20 @@ def interpolated(
 
 
 def _along(
-    coordinates: Sequence[Expr], index: tuple[Expr, ...], method: _Method, read: Callable[[tuple[Expr, ...]], Expr]
+    coordinates: Sequence[Coordinate],
+    index: tuple[Expr, ...],
+    method: _Method,
+    read: Callable[[tuple[Expr, ...]], Expr],
 ) -> Expr:
     """The value at coordinates along the axes that are left, given whole numbers along those before."""
     if not coordinates:
         return read(index)
     first, *rest = coordinates
-    whole = call(OPERATIONS["floor"], first)
+    if first.whole:
+        return _along(rest, (*index, first.value), method, read)
+    whole = call(OPERATIONS["floor"], first.value)
     taps = [_along(rest, (*index, linear(d, [(1, whole)])), method, read) for d in method.offsets]
-    return method.blend(taps, subtract(first, whole))
+    return method.blend(taps, subtract(first.value, whole))
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------

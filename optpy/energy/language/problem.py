@@ -56,7 +56,7 @@ def written_problem(terms: Mapping[str, Any], fixed: Any, location: Location) ->
     _check_fixed(canonical, unknowns, location)
     graphs = tuple(s for s in read_at_all if isinstance(s, ir.Hypergraph))
     params = tuple(s for s in read_at_all if isinstance(s, ir.Scalar))
-    known = {*read_at_all, *(d for f in fields for d in f.dims), *(g.edges for g in graphs)}
+    known = {*read_at_all, *(d for f in fields for d in f.dims), *(d for g in graphs for d in (g.edges, *g.grid))}
     reading = tuple(w if _mentions(w) <= known else r for w, r in zip(with_funcs, residuals, strict=True))
     planes = (v.key for v in variables(read_roots) if isinstance(v.key, ir.Plane))
     sampled = tuple(dict.fromkeys(p.field for p in planes))
@@ -98,7 +98,7 @@ def _check_sizes(problem: ir.Problem) -> None:
                     location,
                 )
     for g in problem.graphs:
-        for d in g.columns:
+        for d in g.given:
             if d not in dims:
                 raise EnergyError(
                     f"the size {d}, which a slot of the graph '{g}' points into, is bound by no data: no array or "
@@ -137,7 +137,7 @@ def _check_reads_unknown(residual: ir.Residual) -> None:
     declared = ir.declared_in(with_summands(residual.components))
     if any(isinstance(d, ir.Field) and d.role is ir.Role.UNKNOWN for d in declared):
         return
-    names = sorted({d.name for d in declared if not (isinstance(d, ir.Field) and d.role is ir.Role.FUNC)})
+    names = sorted({d.name for d in declared if not (isinstance(d, ir.Field) and d.definition is not None)})
     reads = f"it reads only {', '.join(names)}" if names else "it is constant"
     if all(c is ZERO for c in residual.components):
         reads = "it is 0 everywhere"
@@ -254,4 +254,6 @@ def _sizes(roots: Iterable[Expr]) -> list[ir.Extent]:
         found += [a for a in ir.atoms_of(ir.affines_of(v.key)) if isinstance(a, ir.Extent)]
         if isinstance(v.key, ir.InBounds):
             found.append(v.key.dim)
+        if isinstance(v.key, ir.Plane):
+            found += v.key.field.dims
     return found

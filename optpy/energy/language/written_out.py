@@ -17,7 +17,7 @@ Formulas = Mapping[Field, tuple[Expr, ...]]
 
 
 def written_out(roots: Iterable[Expr], face: Callable[[Definition], tuple[Expr, ...]]) -> list[Expr]:
-    """Expressions that read no intermediate but sums: 0 where one would be read outside its grid.
+    """Expressions that read no intermediate but sums and what is sampled: 0 where one would be read outside its grid.
 
     Args:
         roots: over canonical loop variables.
@@ -27,7 +27,7 @@ def written_out(roots: Iterable[Expr], face: Callable[[Definition], tuple[Expr, 
     formulas: dict[Field, tuple[Expr, ...]] = {}
     for func in funcs_read(roots):
         assert func.definition is not None
-        if func.is_sum:
+        if func.is_sum or func.is_sampled:
             continue
         formulas[func] = tuple(with_formulas(face(func.definition), formulas))
     return with_formulas(roots, formulas)
@@ -71,10 +71,11 @@ def func_accesses(roots: Iterable[Expr]) -> list[Access]:
 
 
 def with_summands(roots: Iterable[Expr]) -> list[Expr]:
-    """Expressions, and the summands of all sums that they read, by themselves or within others; without Funcs."""
+    """Expressions, and the formulas of all sums and all that is sampled that they read, by themselves or within others;
+    without Funcs."""
     found = list(roots)
-    sums = [f for f in funcs_read(found) if f.is_sum]
-    for field in sums:
+    stored = [f for f in funcs_read(found) if f.is_sum or f.is_sampled]
+    for field in stored:
         assert field.definition is not None
         found += written_out(field.definition.values, attrgetter("values"))
     return found

@@ -26,7 +26,7 @@ from optpy.ir.loops.integers import (
     Select,
     TableLoad,
     Variable,
-    VectorStart,
+    WholeVectors,
     Within,
 )
 from optpy.ir.loops.nests import (
@@ -61,6 +61,7 @@ from optpy.ir.loops.statements import (
     ChannelPointer,
     Declare,
     Evaluate,
+    Fetch,
     FunctionCall,
     Let,
     LetFlag,
@@ -80,6 +81,7 @@ from optpy.ir.loops.statements import (
     evaluate,
 )
 from optpy.ir.loops.vectors import (
+    PackAdd,
     PackLoad,
     PackStore,
     RunLoad,
@@ -99,6 +101,7 @@ __all__ = [
     "Declare",
     "Edges",
     "Evaluate",
+    "Fetch",
     "Flag",
     "Flat",
     "Fold",
@@ -125,6 +128,7 @@ __all__ = [
     "MinMax",
     "Nest",
     "OverLanes",
+    "PackAdd",
     "PackLoad",
     "PackStore",
     "Partial",
@@ -145,8 +149,8 @@ __all__ = [
     "Unravel",
     "Update",
     "Variable",
-    "VectorStart",
     "Vectors",
+    "WholeVectors",
     "Within",
     "Zeros",
     "blocks_of",

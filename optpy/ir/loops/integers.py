@@ -103,17 +103,17 @@ class Select:
 
 @final
 @dataclass(frozen=True, slots=True)
-class VectorStart:
-    """The start of full vectors of a row at or after ``margin``; ``margin`` itself where a row is short."""
+class WholeVectors:
+    """A place in a row, moved to where a full vector begins: up or down, by less than a vector."""
 
-    margin: int
-    length: Affine
+    which: Literal["up", "down"]
+    place: Affine
 
     def __str__(self) -> str:
-        return f"vector_start({self.margin}, {self.length})"
+        return f"whole_vectors_{self.which}({self.place})"
 
 
-Integer = Affine | Count | Flat | TableLoad | MinMax | Select | VectorStart
+Integer = Affine | Count | Flat | TableLoad | MinMax | Select | WholeVectors
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

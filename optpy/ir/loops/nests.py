@@ -13,6 +13,7 @@ from optpy.ir.loops.statements import (
     Alloc,
     Declare,
     Evaluate,
+    Fetch,
     FunctionCall,
     Let,
     LetFlag,
@@ -29,7 +30,7 @@ from optpy.ir.loops.statements import (
     Unravel,
     evaluate,
 )
-from optpy.ir.loops.vectors import PackLoad, PackStore, RunLoad, RunStore, Zeros
+from optpy.ir.loops.vectors import PackAdd, PackLoad, PackStore, RunLoad, RunStore, Zeros
 from optpy.ir.spaces import Domain, Extent, Incidence, LoopVariable
 from optpy.symbolic.expr import Expr
 from optpy.symbolic.traverse import transform
@@ -154,20 +155,15 @@ class Segments:
 @final
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """On a GPU: ``body`` at every ``row`` and ``column`` of a grid, in tiles down its columns (``tiles.cuh``).
-
-    Attributes:
-        domain: the grid's.
-        body: at each point.
-        strip: what each thread does where it begins a strip, from row ``top`` below ``end`` of a column.
-    """
+    """On a GPU: ``body`` at every ``row`` and column of a grid, in tiles down its columns (``tiles.cuh``); with a mask,
+    where that holds: each thread loads it for a whole strip before it begins one."""
 
     domain: Domain
+    mask: Mask | None
     body: Block
-    strip: Block = ()
 
     def __str__(self) -> str:
-        return f"for row, {self.domain[-1]} in tiles"
+        return f"for row, {self.domain[-1]} in tiles{f' where {self.mask}' if self.mask else ''}"
 
 
 @final
@@ -186,7 +182,7 @@ class GridStride:
 @final
 @dataclass(frozen=True, slots=True)
 class ThreadGroups:
-    """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lanes[number]``)."""
+    """On a GPU: ``body`` at every point, each the work of ``lanes`` threads (``Context.lane_bits[number]``)."""
 
     number: int
     domain: Domain
@@ -218,6 +214,7 @@ Statement = (
     | Accumulate
     | Accumulator
     | Alloc
+    | Fetch
     | FunctionCall
     | Declare
     | Evaluate
@@ -228,6 +225,7 @@ Statement = (
     | Lookup
     | MaskLoad
     | OverLanes
+    | PackAdd
     | PackLoad
     | PackStore
     | Partial
@@ -243,8 +241,7 @@ Statement = (
 _BLOCKS: dict[type, tuple[str, ...]] = {
     If: ("then", "otherwise"),
     Points: ("interior", "border"),
-    Tiles: ("strip", "body"),
-    **dict.fromkeys((Loop, Edges, Fold, BodyStage, Segments, GridStride, ThreadGroups, Vectors), ("body",)),
+    **dict.fromkeys((Loop, Edges, Fold, BodyStage, Segments, Tiles, GridStride, ThreadGroups, Vectors), ("body",)),
 }
 
 

@@ -8,7 +8,18 @@ from typing import Any, Literal, final
 
 from optpy.ir.fields import Field
 from optpy.ir.leaves import Access, InBounds, Leaf, Scalar
-from optpy.ir.loops.integers import Condition, Flag, Integer, Lane, Load, MemoryOperand, Pitch, TableLoad, all_of
+from optpy.ir.loops.integers import (
+    Condition,
+    Flag,
+    Integer,
+    Lane,
+    Load,
+    MemoryOperand,
+    Pitch,
+    TableLoad,
+    Variable,
+    all_of,
+)
 from optpy.ir.spaces import Domain, Extent
 from optpy.symbolic.affine import TableEntry
 from optpy.symbolic.expr import Expr
@@ -271,17 +282,12 @@ class OverLanes:
 @final
 @dataclass(frozen=True, slots=True)
 class MaskLoad:
-    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable.
-
-    Attributes:
-        again: whether the name has a value already, which is not needed any more.
-    """
+    """``name``: whether something is solved for in a ``row`` of a grid, at its last loop variable."""
 
     name: str
     mask: Mask
     domain: Domain
     row: Integer
-    again: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} = {self.mask} in row {self.row}"
@@ -300,10 +306,24 @@ class Skip:
 
 @final
 @dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """Another function of the same arguments."""
+class Fetch:
+    """The cache line of an element is fetched, for a later read or store; outside of memory, nothing happens."""
 
-    name: str
+    operand: MemoryOperand
+    stored: bool
 
     def __str__(self) -> str:
-        return f"call {self.name}"
+        return f"fetch {self.operand}{' (to be written)' if self.stored else ''}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """Another function of the same arguments, for the segments from ``first`` below ``last``."""
+
+    name: str
+    first: Variable
+    last: Variable
+
+    def __str__(self) -> str:
+        return f"call {self.name}[{self.first}:{self.last}]"

@@ -61,6 +61,26 @@ class PackStore:
 
 @final
 @dataclass(frozen=True, slots=True)
+class PackAdd:
+    """To ``width`` numbers from ``operand`` on those of ``name`` are added, by atomic additions, where no guard fails.
+
+    Attributes:
+        lanes: which of them there are; the others are 0.
+    """
+
+    name: str
+    operand: MemoryOperand
+    width: int
+    lanes: tuple[int, ...]
+    guards: tuple[InBounds, ...] = ()
+
+    def __str__(self) -> str:
+        when = f"if {all_of(self.guards)}: " if self.guards else ""
+        return f"{when}atomic {self.width} of {self.operand} += {self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class RunLoad:
     """``name``: the numbers of ``width`` points from the element ``at`` on.
 

@@ -14,8 +14,6 @@ from optpy.symbolic.traverse import map_variables
 def order_channels(routine: Routine, orders: Iterable[ChannelOrder]) -> Routine:
     """The routine with each channel of the ordered fields read, stored and added to at its position."""
     positions = {x.stored: x.positions for x in orders}  # no two stored fields have one name
-    if not positions:
-        return routine
 
     def moved(a: Access) -> Access:
         found = positions.get(a.field.name) if a.field.role is Role.STORED else None

@@ -7,7 +7,7 @@ from typing import final
 
 from optpy.ir import Field
 from optpy.kernels.codegen.dialect import Dialect
-from optpy.kernels.codegen.layout import Layout, point_stride, storage_dtype, widest_load
+from optpy.kernels.codegen.layout import Layout, point_stride, storage_dtype, widest_add, widest_load
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
 
@@ -39,3 +39,7 @@ class Conventions:
     def widest(self, field: Field) -> int:
         """Numbers of a field in the widest load."""
         return widest_load(storage_dtype(field, self.dialect.dtype).itemsize)
+
+    def widest_add(self, field: Field) -> int:
+        """Numbers of a field in the widest atomic addition."""
+        return widest_add(storage_dtype(field, self.dialect.dtype).itemsize)

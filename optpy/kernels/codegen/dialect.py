@@ -50,6 +50,9 @@ _C_NAMES = {
     "minimum": "optpy_min", "maximum": "optpy_max", "sign": "optpy_sign",
 }  # fmt: skip
 
+ONE_BY_ONE = frozenset(op for op, name in _C_NAMES.items() if not name.startswith("optpy_")) - {"abs", "floor", "sqrt"}
+"""Functions of libm: a loop that calls one computes one point after the other."""
+
 
 def c_dialect(dtype: str) -> Dialect:
     """C11 for the CPU, in float32 or float64."""

@@ -33,7 +33,7 @@ CONTEXT = Structure(
 KERNEL = Structure(
     "Kernel",
     """
-    KernelRange range;     /* 0 until optpy_complete enters it, where solves do not run it */
+    KernelRange range;     /* 0 until the kernel is compiled */
     int list;              /* of segments */
     int reduction, reductions; /* the first, and how many */
     int maximum;           /* whether its reductions take the largest, not the sum */

@@ -114,12 +114,18 @@ def widest_load(itemsize: int) -> int:
     return min(4, 16 // itemsize)
 
 
+def widest_add(itemsize: int) -> int:
+    """Elements that one instruction of a GPU adds to: 16 bytes of float32, from sm_90 on; one of float64."""
+    return 4 if itemsize == 4 else 1
+
+
 def point_stride(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> int:
     """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
     if f.dims not in symbols.interleaved:
         return 1
-    padded = f.dims in symbols.padded and f in symbols.gathered
-    return layout.point_stride(f.channels, storage_dtype(f, dtype).itemsize, padded)
+    itemsize = storage_dtype(f, dtype).itemsize
+    whole = f in symbols.gathered or (f in symbols.added and widest_add(itemsize) > 1)
+    return layout.point_stride(f.channels, itemsize, f.dims in symbols.padded and whole)
 
 
 CPU = CPULayout()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import LATE, Extent, Field, Group, Role, Routine, Vector, VectorKind
+from optpy.ir import Extent, Field, Group, Role, Routine, Task, Vector, VectorKind
 from optpy.kernels.codegen.lower import Kernel, lower
 from optpy.kernels.codegen.symbol_table import SymbolTable, gathered_fields, segment_list
 
@@ -18,24 +18,23 @@ class Numbers:
 
     Attributes:
         groups: the numbers of the kernels of each group of routines.
+        names: of the kernels.
         lists: the list of segments that each kernel visits.
         reductions: the number of each kernel's first reduction.
         sums: of each kernel's reductions, the names, each with whether it is the largest magnitude, not the sum.
+        prepares: of each kernel, whether later ones of the same group read what it stores.
         solved: of each grid on which not everything is solved for, where it is.
         symbols: the numbering of the context.
     """
 
     groups: dict[Group, tuple[int, ...]]
+    names: tuple[str, ...]
     lists: tuple[int, ...]
     reductions: tuple[int, ...]
     sums: tuple[tuple[tuple[str, bool], ...], ...]
+    prepares: tuple[bool, ...]
     solved: dict[tuple[Extent, ...], Field]
     symbols: SymbolTable
-
-    @property
-    def late(self) -> frozenset[int]:
-        """The kernels that are compiled when they are first asked for."""
-        return frozenset(n for group, members in self.groups.items() if group.task in LATE for n in members)
 
 
 @final
@@ -79,12 +78,14 @@ def numbered_kernels(
     Args:
         groups: scheduled routines.
         interleaved: grids whose fields keep the channels of a point side by side.
-        padded: those of them on which a GPU pads the points of what graphs read.
+        padded: those of them on which a GPU pads the points of what graphs read, and products add to.
     """
+    products = [r for group, found in groups.items() if group.task is Task.PRODUCT for r in found]
     symbols = SymbolTable(
         interleaved=set(interleaved),
         padded=set(padded),
         gathered=gathered_fields(r for found in groups.values() for r in found),
+        added={x.target.field for r in products for x in r.atomic_adds},
     )
     numbers: dict[Group, tuple[int, ...]] = {}
     kernels: list[Kernel] = []
@@ -100,7 +101,9 @@ def numbered_kernels(
     symbols.gathered |= {f for f in symbols.fields if _stand_in(f) in symbols.gathered}
     sums = tuple(tuple((r.name, r.maximum) for r in k.border.reductions) for k in kernels)
     solved = _solved(kernels[n] for n in numbers.get(Group.SOLVED, ()))
-    return Numbered(tuple(kernels), Numbers(numbers, tuple(lists), tuple(reductions), sums, solved, symbols))
+    names, prepares = tuple(k.name for k in kernels), tuple(k.border.prepares for k in kernels)
+    numbered = Numbers(numbers, names, tuple(lists), tuple(reductions), sums, prepares, solved, symbols)
+    return Numbered(tuple(kernels), numbered)
 
 
 def _solved(kernels: Iterable[Kernel]) -> dict[tuple[Extent, ...], Field]:

@@ -6,11 +6,6 @@ from optpy.ir import loops
 from optpy.kernels.codegen.statements import StatementPrinter, indent, uses
 
 
-def kernel_declaration(name: str) -> str:
-    """The C declarator of a function that visits the segments [first, last)."""
-    return f"void {name}(const Context *c, const double *scalar, int64_t first, int64_t last)"
-
-
 class CPrinter(StatementPrinter):
     """Prints the functions of the CPU."""
 
@@ -18,13 +13,16 @@ class CPrinter(StatementPrinter):
         """A function that visits the segments [first, last)."""
         linkage = "static __attribute__((noinline))" if f.noinline else "OPTPY_KERNEL"
         unused = indent(uses("scalar", "first", "last"))
-        return "\n".join([f"{linkage} {kernel_declaration(f.name)} {{", *self.block(f.body, 1), *unused, "}"])
+        declared = f"{linkage} void {f.name}(const Context *c, const double *scalar, int64_t first, int64_t last)"
+        return "\n".join([f"{declared} {{", *self.block(f.body, 1), *unused, "}"])
 
     def statement(self, s: loops.Statement) -> list[str]:
         """The lines of a statement."""
         match s:
             case loops.FunctionCall():
-                return [f"{s.name}(c, scalar, first, last);"]
+                return [f"{s.name}(c, scalar, {s.first}, {s.last});"]
+            case loops.Fetch():
+                return [self._fetch(s)]
             case loops.Segments():
                 return [
                     f"const Segment *segments = c->segments[{s.number}];",
@@ -37,6 +35,12 @@ class CPrinter(StatementPrinter):
             case loops.Partial():
                 return [self._partial(s)]
         return super().statement(s)
+
+    def _fetch(self, s: loops.Fetch) -> str:
+        array, address = s.operand.access, s.operand.address
+        assert address is not None
+        place = f"{self._spell.array(array.field, array.channel)}, {self._spell.integer(address)}"
+        return f"OPTPY_FETCH({place}, {int(s.stored)});"
 
     def _partial(self, s: loops.Partial) -> str:
         partial = f"c->partial[{s.number}][at]"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
-from optpy.ir import Coupling, Extent, Group, LoopVariable, NormalMatrix, Routine, Uncoupled, loops
+from optpy.ir import Coupling, Extent, Group, LoopVariable, NormalMatrix, Preconditioning, Routine, Uncoupled, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.kernels.codegen.dialect import Dialect, c_dialect
 from optpy.kernels.codegen.functions import cpu_functions
-from optpy.kernels.codegen.kernel_header import KERNEL, kernel_header
+from optpy.kernels.codegen.kernel_header import kernel_header
 from optpy.kernels.codegen.layout import CPU
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.normal_rows import row_source
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, Numbers
-from optpy.kernels.codegen.printer import CPrinter, kernel_declaration
+from optpy.kernels.codegen.printer import CPrinter
 from optpy.kernels.codegen.symbol_table import SymbolTable
 from optpy.kernels.toolchain.headers import native_header
-from optpy.kernels.toolchain.sections import ALL_SECTIONS, in_sections
+from optpy.kernels.toolchain.sections import in_sections
 
 
 @final
@@ -28,9 +28,9 @@ class Program(AbstractProgram):
 
     Attributes:
         numbers: by which the kernels are called.
-        source: the whole C source. Its last section is of the kernels that are compiled late, and enters them in the
-            table of all kernels.
-        sections: the lengths of the others, see `toolchain.sections`.
+        source: the whole C source: a section for each kernel, see `toolchain.sections`, and a last one that adds up the
+            rows of the assembled J^T J, where there is one.
+        sections: their lengths.
         dtype: the solver's precision.
         coupling: of the unknowns where they stand on one grid; else why there is none.
         normal: the assembled J^T J, where there is one; else why there is none.
@@ -45,6 +45,23 @@ class Program(AbstractProgram):
     coupling: Coupling | Uncoupled
     normal: NormalMatrix | Uncoupled
     traffic: tuple[tuple[int, tuple[tuple[Extent, ...], ...]], ...]
+
+    def begun_with(self, damped: bool | None) -> list[Group]:
+        """The groups that solves begin with, as long as no preconditioner is asked for by name.
+
+        Args:
+            damped: whether steps are damped; None: not known.
+        """
+        on_grid = isinstance(self.coupling, Coupling) or Group.GRADIENT_BLOCKS not in self.groups
+        first = Preconditioning.DIAGONAL if on_grid else Preconditioning.BLOCKS
+        return [group for group in self.groups if group.begins(first, damped)]
+
+    def sections_of(self, groups: Iterable[Group]) -> list[int]:
+        """The numbers of the sections with some groups; with that of J^T J, also that which adds up its rows."""
+        groups = set(groups)
+        rows = Group.NORMAL in groups and isinstance(self.normal, NormalMatrix)
+        found = sorted({n for group in groups for n in self.groups.get(group, ())})
+        return [*found, len(self.numbers.names)] if rows else found
 
 
 @final
@@ -112,11 +129,9 @@ def c_program(
         conventions = Conventions(numbers.symbols, _dialect(k, dialect), CPU, solver_scalars)
         found.append(cpu_functions(k, conventions, n, r))
         functions.append("\n\n".join(map(CPrinter(conventions).function, found[-1])))
-    late = numbers.late
-    solving = [n for n in range(len(functions)) if n not in late]
-    sections = [*(functions[n] for n in solving), _tables(numbered, solving, normal)]
-    last = "\n\n".join([*(functions[n] for n in sorted(late)), _completion(numbered, late)])
-    source = f"{_head(dialect)}\n\n{in_sections([*sections, last])}\n"
+    rows = [row_source(normal, numbers.symbols)] if isinstance(normal, NormalMatrix) else []
+    sections = [*functions, *rows]
+    source = f"{_head(dialect)}\n\n{in_sections(sections)}\n"
     traffic = tuple(_traffic(k.border) for k in numbered.kernels)
     program = Program(numbers, source, tuple(map(len, sections)), dtype, coupling, normal, traffic)
     return ProgramListing(program, numbered.kernels, tuple(found), tuple(functions))
@@ -135,42 +150,10 @@ def _head(dialect: Dialect) -> str:
             native_header("kernels/c/prelude.h"),
             native_header("kernels/c/vecmath.h"),
             kernel_header(),
-            f"#define OPTPY_WIDTH {dialect.lanes}",
+            f"#ifndef OPTPY_WIDTH\n#define OPTPY_WIDTH {dialect.lanes}\n#endif",
             native_header("kernels/c/loops.h"),
-            ALL_SECTIONS,
         ]
     )
-
-
-def _tables(numbered: Numbered, solving: Sequence[int], normal: NormalMatrix | Uncoupled) -> str:
-    """The description of all kernels, in which those that solves do not run are still missing."""
-    here, numbers = set(solving), numbered.numbers
-    table = []
-    for m, (k, n, r) in enumerate(zip(numbered.kernels, numbers.lists, numbers.reductions, strict=True)):
-        kernel = KERNEL.initialiser(
-            range=k.name if m in here else 0,
-            list=n,
-            reduction=r,
-            reductions=len(k.border.reductions),
-            maximum=_maximum(k.border),
-            prepares=int(k.border.prepares),
-        )
-        table.append(f"    {kernel},")
-    kernels = "\n".join(f"OPTPY_KERNEL {kernel_declaration(numbered.kernels[m].name)};" for m in solving)
-    tables = [kernels, "OPTPY_EXPORT Kernel optpy_kernels[] = {\n" + "\n".join(table) + "\n};"]
-    if isinstance(normal, NormalMatrix):
-        tables.append(row_source(normal, numbers.symbols))
-    return "\n\n".join(tables)
-
-
-def _completion(numbered: Numbered, late: Set[int]) -> str:
-    """The function that enters late kernels in the table."""
-    entered = "\n".join(f"    kernels[{n}].range = {numbered.kernels[n].name};" for n in sorted(late))
-    return f"OPTPY_EXPORT void optpy_complete(Kernel *kernels) {{\n{entered}\n}}"
-
-
-def _maximum(routine: Routine) -> int:
-    return int(any(r.maximum for r in routine.reductions))
 
 
 def _traffic(routine: Routine) -> tuple[int, tuple[tuple[Extent, ...], ...]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from optpy.ir import Extent, Field, InBounds, LoopVariable, Scalar, loops
 from optpy.kernels.codegen.conventions import Conventions
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.kernels.codegen.tables import index_is_inside
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 from optpy.symbolic.expr import Expr
 
 
@@ -70,8 +71,8 @@ class Spelling:
             case loops.Select():
                 then, otherwise = self.integer(value.then), self.integer(value.otherwise)
                 return f"{self.all_of(value.conditions)} ? {then} : {otherwise}"
-            case loops.VectorStart():
-                return f"optpy_whole_vectors({value.margin}, {self._affine(value.length)})"
+            case loops.WholeVectors():
+                return f"optpy_vectors_{value.which}({self._affine(value.place)})"
 
     def _affine(self, a: Affine) -> str:
         text = ""
@@ -89,12 +90,21 @@ class Spelling:
                 return f"optpy_floordiv({self._affine(atom.numerator)}, {atom.denominator})"
             case TableEntry():
                 return self.entries[atom]
+            case RowNumber():
+                return self._row(atom)
             case Extent():
                 return self.size(atom)
             case loops.Pitch():
                 return self.pitch(atom.dims)
         assert isinstance(atom, LoopVariable | loops.Variable)
         return atom.name
+
+    def _row(self, number: RowNumber) -> str:
+        counted: tuple[Extent, ...] = number.table.counted
+        flat = self._flat(loops.Flat(number.index, tuple(map(Affine.of, counted[1:]))))
+        if index_is_inside(number):
+            return f"({flat})"
+        return f"({self.all_of(map(InBounds, number.index, counted))} ? {flat} : -1)"
 
     def _flat(self, value: loops.Flat) -> str:
         text = self.integer(value.index[0])

@@ -62,8 +62,8 @@ class StatementPrinter:
             case loops.Loop():
                 return self._loop(s)
             case loops.If():
-                otherwise = ["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []
-                return [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1), *otherwise, "}"]
+                then = [f"if ({spell.all_of(s.conditions)}) {{", *self.block(s.then, 1)]
+                return [*then, *(["} else {", *self.block(s.otherwise, 1)] if s.otherwise else []), "}"]
             case loops.BodyStage():
                 return ["{", *indent(["OPTPY_ANEW;", *self.block(s.body)]), "}"]
             case loops.Alloc():
@@ -178,7 +178,7 @@ class StatementPrinter:
         value, target = self._spell.values[s.value], self.element(s.operand)
         guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
         if s.atomic:
-            return f"{guard}atomicAdd(&{target}, {value});"
+            return f"{guard}optpy_add(&{target}, {value});"
         if s.update == "max=":
             return f"{guard}{target} = {self._dialect.functions['maximum']}({target}, {value});"
         ctype = self._spell.ctype(s.operand.field)

@@ -52,17 +52,6 @@ class Structure:
         """The members for ctypes."""
         return list(self._fields())
 
-    def initialiser(self, **values: object) -> str:
-        """Of one of them in C.
-
-        Args:
-            values: of all members, as C spells them.
-        """
-        names = [name for name, _ in self.fields]
-        if values.keys() != set(names):
-            raise InternalError(f"the structure {self.name} has the members {names}, not {list(values)}")
-        return f"{{{', '.join(str(values[name]) for name in names)}}}"
-
     def _fields(self) -> Iterator[tuple[str, Any]]:
         code = re.sub(r"/\*.*?\*/", "", self.members, flags=re.DOTALL)
         for declaration in filter(None, (" ".join(part.split()) for part in code.split(";"))):

@@ -60,6 +60,8 @@ class SymbolTable:
     """Those of them on which a GPU pads the points of gathered fields."""
     gathered: set[Field] = field(default_factory=set)
     """Fields that are read through graphs, and those that exchange their memory with them."""
+    added: set[Field] = field(default_factory=set)
+    """Fields to which products add through graphs."""
 
     def add(self, routine: Routine, solved_only: bool) -> None:
         """Number whatever the routine uses."""

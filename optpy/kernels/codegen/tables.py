@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from optpy.ir import Hypergraph, Incidence, LoopVariable, Routine, affines_of, entries_of, entry_dim
-from optpy.symbolic.affine import Affine, TableEntry
+from optpy.ir import Extent, Hypergraph, Incidence, LoopVariable, Routine, affines_of, entries_of, entry_dim
+from optpy.symbolic.affine import Affine, RowNumber, TableEntry, inside
 
 
 @final
@@ -85,14 +85,25 @@ def row_is_inside(entry: TableEntry) -> bool:
 
     Any other row may lie outside, and is checked wherever the entry is read.
     """
-    if loop_row(entry) is not None:
-        return True
-    (first, *_) = entry.row.atoms or (None,)
-    return (
-        isinstance(first, TableEntry)
-        and entry.row.offset_from(first) == 0
-        and entry_dim(first) == entry.table.edges  # checked when the graph was bound
-        and row_is_inside(first)
+    return loop_row(entry) is not None or _points_inside(entry.row, entry.table.edges)
+
+
+def _points_inside(index: Affine, dim: Extent) -> bool:
+    (first, *_) = index.atoms or (None,)
+    if first is None or index.offset_from(first) != 0:
+        return False
+    if isinstance(first, RowNumber):
+        return first.table.edges == dim and index_is_inside(first)
+    # What a slot points at was checked when the graph was bound.
+    return isinstance(first, TableEntry) and entry_dim(first) == dim and row_is_inside(first)
+
+
+def index_is_inside(number: RowNumber) -> bool:
+    """Whether the index of an edge lies within the graph's axes by construction."""
+    return all(
+        any(isinstance(x, LoopVariable) and x.dim == dim and a.offset_from(x) == 0 for x in a.atoms)
+        or _points_inside(a, dim)
+        for a, dim in zip(number.index, number.table.counted, strict=True)
     )
 
 
@@ -118,6 +129,6 @@ def _mentions(affine: Affine, loop: Incidence) -> bool:
         if atom == loop.edge:
             return True
         own = isinstance(atom, TableEntry) and atom.table == loop.graph and loop_row(atom) == loop.edge
-        if not own and hasattr(atom, "inner") and _mentions(atom.inner, loop):
+        if not own and any(_mentions(a, loop) for a in inside(atom)):
             return True
     return False

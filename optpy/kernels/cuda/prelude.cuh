@@ -46,10 +46,14 @@ OPTPY_FN void optpy_fence() {
 #endif
 }
 
-/* Launch bounds of conjugate gradients, which most time goes into: memory is waited for less where a multiprocessor has
- * more blocks to go on with. */
+/* Launch bounds of conjugate gradients, which most time goes into: OPTPY_OCCUPANCY, and OPTPY_OCCUPANCY_OF_ALL where one
+ * kernel has all iterations in it, and more to remember. Memory is waited for less where a multiprocessor has more blocks
+ * to go on with. Who compiles says how many, and loosens the bounds of kernels that would spill registers. */
 #ifndef OPTPY_OCCUPANCY
-#define OPTPY_OCCUPANCY OPTPY_THREADS, 4
+#define OPTPY_OCCUPANCY OPTPY_THREADS
+#endif
+#ifndef OPTPY_OCCUPANCY_OF_ALL
+#define OPTPY_OCCUPANCY_OF_ALL OPTPY_THREADS
 #endif
 
 /* The type of indices: of 32 bits where all fields are small enough, which takes fewer registers and instructions. */

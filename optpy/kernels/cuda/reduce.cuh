@@ -28,6 +28,43 @@ template <int W, typename T> OPTPY_FN Pack<T, W> optpy_get(const T *from, bool i
 
 template <int W, typename T> OPTPY_FN void optpy_put(T *to, const Pack<T, W> &pack) { *(Pack<T, W> *)to = pack; }
 
+/* Adds to a number that other threads add to, too. Beside a fence the compiler makes of an atomicAdd() whose result nobody
+ * takes an instruction that brings it nevertheless. */
+#ifdef OPTPY_EMULATED
+OPTPY_FN void optpy_add(float *to, float x) { atomicAdd(to, x); }
+OPTPY_FN void optpy_add(double *to, double x) { atomicAdd(to, x); }
+#else
+OPTPY_FN void optpy_add(float *to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "f"(x) : "memory");
+}
+OPTPY_FN void optpy_add(double *to, double x) {
+    asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "d"(x) : "memory");
+}
+#endif
+
+/* The same for the channels of a point, of which `lanes` has a bit for each that there is; the others are 0. */
+template <unsigned lanes, typename T, int W> OPTPY_FN void optpy_add(T *to, const Pack<T, W> &x) {
+#ifdef OPTPY_EMULATED
+    T *const aligned = ((Pack<T, W> *)to)->value;
+#else
+    T *const aligned = to;
+#endif
+#pragma unroll
+    for (int u = 0; u < W; ++u)
+        if (lanes >> u & 1) optpy_add(aligned + u, x.value[u]);
+}
+
+#if !defined(OPTPY_EMULATED) && __CUDA_ARCH__ >= 900
+template <unsigned lanes> OPTPY_FN void optpy_add(float *to, const Pack<float, 2> &x) {
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x.value[0]), "f"(x.value[1]) : "memory");
+}
+template <unsigned lanes> OPTPY_FN void optpy_add(float *to, const Pack<float, 4> &x) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x.value[0]), "f"(x.value[1]), "f"(x.value[2]), "f"(x.value[3]) : "memory");
+}
+#endif
+
 OPTPY_FN double optpy_combine(double a, double b, bool maximum) { return maximum ? optpy_max(a, b) : a + b; }
 
 /* The sum, or the maximum, over a warp, in every lane. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from optpy.kernels.codegen.kernel_header import CONTEXT, SEGMENT
+from optpy.kernels.codegen.kernel_header import CONTEXT, KERNEL, SEGMENT
 
 
 class Segment(ctypes.Structure):
@@ -17,3 +17,9 @@ class Context(ctypes.Structure):
     """The addresses of all arrays."""
 
     _fields_ = CONTEXT.fields
+
+
+class KernelEntry(ctypes.Structure):
+    """A kernel, as native code that runs it knows it."""
+
+    _fields_ = KERNEL.fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Collection, Mapping
-from ctypes import Array, c_char, c_double
+from ctypes import Array, c_double
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -85,7 +85,7 @@ class CpuExecutor:
             self._size, self._pitch, self._segments, self._count, self._param, self._partial,
             self._table,
         )  # fmt: skip
-        kernels = ctypes.addressof(c_char.in_dll(library.kernels, "optpy_kernels"))
+        kernels = ctypes.addressof(library.kernels)
         self._context = Context(None, None, *(t.ctypes.data for t in context), kernels, len(symbols.fields))
         self._accesses = [self._accesses_of(k) for k in range(len(program.numbers.lists))]
         self._addresses: list[_FieldAddresses] = []
@@ -208,9 +208,8 @@ class CpuExecutor:
         return call.found()
 
     def _call(self, group: Group) -> GroupCall:
+        self.library.need([group])
         kernels = self.program.groups.get(group, ())
-        if not self.program.numbers.late.isdisjoint(kernels):
-            self.library.complete()
         threads = [self._threads_for(kernel) for kernel in kernels]
         call = GroupCall.of(kernels, threads, [self.program.numbers.sums[kernel] for kernel in kernels])
         self._calls[group] = call

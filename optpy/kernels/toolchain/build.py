@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import final
 
 from optpy.kernels.toolchain.compiler_process import run_compiler, run_compilers
+from optpy.kernels.toolchain.sections import section_flags
 
 _COMMON_FLAGS = (
     "-std=c11",
@@ -56,7 +57,12 @@ _LINKER_FLAGS = (
 )  # fmt: skip
 # Strength reduction of loops takes a sixth of the time of a compilation, and kernels, whose addresses are sums already,
 # are no faster by it (python -m bench --parts compile throughput).
-_ZIG_FLAGS = ("-mllvm", "-disable-lsr")
+_LESS_REDUCTION = ("-mllvm", "-disable-lsr")
+# The allocator of registers looks where it is best to split a value's life, in time that grows as the square of a
+# function's length: seven of the ten seconds of a cost of a thousand reads. The code of kernels of usual length is the
+# same with this budget, bit for bit (python -m bench.compile_growth products_of_pairs).
+_BOUNDED_SPLITTING = ("-mllvm", "-grow-region-complexity-budget=300")
+_ZIG_FLAGS = (*_LESS_REDUCTION, *_BOUNDED_SPLITTING)
 _LIBC = re.compile(r"(libc|libm|libpthread|ld-linux[\w-]*|ld-musl[\w-]*)(-[\d.]+)?\.so[.\d]*")
 
 
@@ -85,7 +91,7 @@ class Recipe:
         source: Path,
         library: Path,
         *,
-        parts: Sequence[range] = (),
+        parts: Sequence[Sequence[int]] = (),
         werror: bool = False,
         seconds: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -102,7 +108,7 @@ class Recipe:
         if not parts and not self.linker:
             return run_compiler(self.whole(source.name, library.name, werror=werror), root, folder, seconds)
         flags = [*self.command, *compile_flags(werror=werror), *self.flags, "-c", source.name]
-        taken = [[f"-DOPTPY_FIRST={p.start}", f"-DOPTPY_END={p.stop}"] for p in parts] or [[]]
+        taken = [section_flags(part) for part in parts] or [[]]
         objects = [f"{source.stem}{n}.o" for n in range(len(taken))]
         commands = [[*flags, *sections, "-o", made] for sections, made in zip(taken, objects, strict=True)]
         try:

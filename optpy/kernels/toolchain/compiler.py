@@ -43,7 +43,7 @@ def compile_c(
     source: str,
     *,
     name: str,
-    parts: Sequence[range] = (),
+    parts: Sequence[Sequence[int]] = (),
     werror: bool = False,
     what: str = "1 kernel",
 ) -> Compiled:
@@ -92,12 +92,12 @@ def describe_toolchain() -> dict[str, str]:
     }
 
 
-def _key(source: str, name: str, parts: Sequence[range], toolchain: Toolchain, werror: bool) -> str:
+def _key(source: str, name: str, parts: Sequence[Sequence[int]], toolchain: Toolchain, werror: bool) -> str:
     return make_key(
         name,
         str(NATIVE_VERSION),
         source,
-        *(f"{parts[0].start} {parts[-1].stop}" for _ in parts[:1]),  # however many compilers share them
+        " ".join(str(n) for part in parts for n in part),  # however many compilers share them
         *toolchain.command,
         toolchain.version,
         *compile_flags(werror=werror),
@@ -126,7 +126,7 @@ def load_library(entry: CacheEntry) -> tuple[CacheEntry, ctypes.CDLL]:
 
 
 def _build(
-    cache: Cache, key: str, toolchain: Toolchain, source: str, parts: Sequence[range], werror: bool
+    cache: Cache, key: str, toolchain: Toolchain, source: str, parts: Sequence[Sequence[int]], werror: bool
 ) -> CacheEntry:
     with cache.workspace(key) as built:
         built.source.write_text(source, encoding="utf-8")

@@ -120,11 +120,18 @@ def supported_architectures() -> tuple[int, ...]:
 BOUNDS = "OPTPY_BOUNDS_"
 """With a kernel's name behind it, the macro that a source may have in its ``__launch_bounds__``."""
 
-_LOOSER = ("OPTPY_THREADS,3", "OPTPY_THREADS", "OPTPY_THREADS,1")
-"""Bounds for a kernel that spills registers: OPTPY_OCCUPANCY asks for 4 blocks on a multiprocessor, which leaves each
-thread 64 registers; with 3 it has 80, then what the compiler thinks best, then all that there are."""
-_FEW = 96
-"""Bytes: who spills more than this will not fit into 80 registers either."""
+_RUNGS = (
+    ("OPTPY_THREADS,6", 40),
+    ("OPTPY_THREADS,5", 48),
+    ("OPTPY_THREADS,4", 64),
+    ("OPTPY_THREADS,3", 80),
+    ("OPTPY_THREADS", 255),
+    ("OPTPY_THREADS,1", 255),
+)
+"""Launch bounds, each looser than the one before, with the registers that they leave a thread: a kernel has the first
+by which it spills none, from its own on. The last but one is what the compiler thinks best, the last all that there
+are."""
+_SIX, _FOUR, _USUAL = 0, 2, 4
 
 
 def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werror: bool = False) -> CompiledCuda:
@@ -145,9 +152,9 @@ def compile_cuda(source: str, architecture: str, *, name: str = "kernels", werro
     started = time.perf_counter()
     nvrtc, version = loaded_nvrtc()
     found = choose_architecture(architecture, nvrtc.getSupportedArchs())
-    # Of what the driver makes of PTX no spills are seen here, and none are asked for.
-    bounds = ("-DOPTPY_OCCUPANCY=OPTPY_THREADS",) if found.form == "ptx" else ()
-    compiler = _Compiler(nvrtc, version, (found.option, *_OPTIONS, *bounds), found.form, werror)
+    own = _bounds(found)
+    options = tuple(f"-D{name}={_RUNGS[rung][0]}" for name, rung in own.items())
+    compiler = _Compiler(nvrtc, version, (found.option, *_OPTIONS, *options), found.form, own, werror)
     cache = replace(open_cache(), source_suffix=".cu", library_suffix=f".{found.form}")
     key = make_key(name, str(CUDA_VERSION), source, *compiler.options, f"NVRTC {version}", f"werror {werror}")
 
@@ -172,6 +179,7 @@ class _Compiler:
     version: tuple[int, int]
     options: tuple[str, ...]
     form: Form
+    bounds: dict[str, int]
     werror: bool
 
     def build(self, cache: Cache, key: str, source: str) -> CacheEntry:
@@ -192,16 +200,16 @@ class _Compiler:
 
     def _without_spilling(self, source: str, file_name: str) -> tuple[bytes | None, str]:
         """As `compile`, and again with looser bounds for kernels that keep registers in local memory."""
-        high_occupancy = set(re.findall(rf"#define {BOUNDS}(\w+) OPTPY_OCCUPANCY\b", source))
+        own = dict(re.findall(rf"#define {BOUNDS}(\w+) (\w+)$", source, re.M))
         rungs: dict[str, int] = {}
         while True:
-            bounds = tuple(f"-D{BOUNDS}{kernel}={_LOOSER[rung]}" for kernel, rung in rungs.items())
+            bounds = tuple(f"-D{BOUNDS}{kernel}={_RUNGS[rung][0]}" for kernel, rung in rungs.items())
             image, log = self.compile(source, file_name, bounds)
             moved = False
             for name, spilled in self._spilled(image).items():
-                tried = rungs.get(name, -1 if name in high_occupancy else 1)
-                if tried + 1 < len(_LOOSER):
-                    rungs[name] = 1 if tried < 0 and spilled > _FEW else tried + 1
+                tried = rungs.get(name, self.bounds.get(own.get(name, ""), _USUAL))
+                if tried + 1 < len(_RUNGS):
+                    rungs[name] = _looser(tried, spilled)
                     moved = True
             if not moved:
                 return image, log
@@ -226,6 +234,22 @@ class _Compiler:
             return bytes(self.nvrtc.getCUBIN(program)) + b"\0", self.nvrtc.getProgramLog(program)
         finally:
             self.nvrtc.destroyProgram(program)
+
+
+def _bounds(architecture: Architecture) -> dict[str, int]:
+    """The bounds with which kernels begin, by the names that their sources have for them."""
+    if architecture.form == "ptx":  # no spills are seen here, and none are asked for
+        return {}
+    four_at_most = architecture.number == 75  # its multiprocessors hold 1024 threads
+    return {"OPTPY_OCCUPANCY": _FOUR if four_at_most else _SIX, "OPTPY_OCCUPANCY_OF_ALL": _FOUR}
+
+
+def _looser(tried: int, spilled: int) -> int:
+    """The first bounds, looser than those tried, that leave registers for half of the bytes that were spilled: most
+    kernels that spill lack fewer registers than they spill."""
+    enough = _RUNGS[tried][1] + spilled // 8
+    looser = range(tried + 1, len(_RUNGS))
+    return next((rung for rung in looser if _RUNGS[rung][1] >= enough), looser[-1])
 
 
 def import_cupy() -> Any:

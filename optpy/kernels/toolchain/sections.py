@@ -1,6 +1,6 @@
-"""A C source in sections, which compilers that run side by side share.
+"""A C source in sections: what is needed of it is compiled, by compilers that run side by side.
 
-Each compiler reads the whole source, with OPTPY_FIRST and OPTPY_END as macros, and compiles the sections in between.
+Each compiler reads the whole source, with a macro for each section that it is to compile; without any, it compiles all.
 """
 
 from __future__ import annotations
@@ -12,37 +12,39 @@ _WORTH = 8_000
 """Characters of C for which it is worth starting a compiler: those of image warping take 0.1 s, twice as long as the
 head of the source (`python -m bench --parts compile` measures whole compilations)."""
 
-ALL_SECTIONS = """#ifndef OPTPY_FIRST
-#define OPTPY_FIRST 0
-#define OPTPY_END 0x7fffffff
-#endif"""
-"""The text before the sections, by which all are compiled where none are chosen."""
-
 
 def in_sections(texts: Sequence[str]) -> str:
     """The C text of sections; the first number is 0."""
     return "\n\n".join(
-        f"#if OPTPY_FIRST <= {n} && {n} < OPTPY_END\n{text.rstrip()}\n#endif" for n, text in enumerate(texts)
+        f"#if !defined OPTPY_SECTIONS || defined OPTPY_SECTION_{n}\n{text.rstrip()}\n#endif"
+        for n, text in enumerate(texts)
     )
 
 
-def shares(lengths: Sequence[int], processes: int) -> list[range]:
-    """Consecutive sections for each compiler, such that the longest share is as short as can be.
+def section_flags(sections: Sequence[int]) -> list[str]:
+    """The compiler's flags by which it compiles some sections only."""
+    return ["-DOPTPY_SECTIONS", *(f"-DOPTPY_SECTION_{n}" for n in sections)]
+
+
+def shares(sections: Sequence[int], lengths: Sequence[int], processes: int) -> list[Sequence[int]]:
+    """Consecutive ones of some sections for each compiler, such that the longest share is as short as can be.
 
     Args:
-        lengths: of the sections.
+        sections: to be compiled.
+        lengths: of all sections.
         processes: compilers, at most.
     """
-    count = min(processes, max(sum(lengths) // _WORTH, 1))
+    chosen = [lengths[n] for n in sections]
+    count = min(processes, max(sum(chosen) // _WORTH, 1))
     # The longest share is the length of some consecutive sections; the least that will do is found by bisection.
-    low, high = max(lengths, default=0), sum(lengths)
+    low, high = max(chosen, default=0), sum(chosen)
     while low < high:
         middle = (low + high) // 2
-        if len(_filled(lengths, middle)) <= count:
+        if len(_filled(chosen, middle)) <= count:
             high = middle
         else:
             low = middle + 1
-    return _filled(lengths, high)
+    return [[sections[n] for n in share] for share in _filled(chosen, high)]
 
 
 def _filled(lengths: Sequence[int], most: int) -> list[range]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
-from optpy.ir import Uncoupled
+from optpy.ir import Group, Uncoupled
 from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.assembled.native import matrix_solvers
 from optpy.linear.system import System
@@ -27,11 +28,11 @@ def matrix_applicability(system: System) -> str | None:
     return f"J^T J has up to {blocks:,} blocks, too many to assemble" if blocks > MOST_BLOCKS else None
 
 
-def compile_solvers(library: CpuLibrary) -> None:
-    """Compile what works on the matrix, if the program has one.
+def compile_matrix(system: System, groups: Iterable[Group]) -> None:
+    """Compile what assembles the matrix and works on it, and some groups of kernels besides.
 
     Raises:
         CompileError
     """
-    if not isinstance(library.program.normal, Uncoupled):
-        matrix_solvers(library)
+    library: CpuLibrary = system.executor.library
+    library.need_beside([*groups, Group.NORMAL], lambda: matrix_solvers(library))

@@ -48,7 +48,7 @@ class Assembly:
         """Compute the blocks of J^T J (+ D) as it now is."""
         executor = self.executor
         executor.run(Group.NORMAL)
-        matrix.state.add_row = address(executor.library.kernels.optpy_add_row)
+        matrix.state.add_row = address(executor.library.function("optpy_add_row", Group.NORMAL))
         for name, elements in self._normal.vectors.items():
             setattr(matrix.state, name, element_addresses(elements, executor.program.symbols))
         assemble = matrix_solvers(executor.library).optpy_assemble

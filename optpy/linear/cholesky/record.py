@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from optpy.linear.assembled.applicability import PATIENCE, compile_solvers, matrix_applicability
+from optpy.linear.assembled.applicability import PATIENCE, compile_matrix, matrix_applicability
 from optpy.linear.cholesky.solve import CholeskySolve
 from optpy.linear.jacobi.record import BLOCK_JACOBI
 from optpy.linear.record import Implementation, Record
+from optpy.linear.system import System
+
+
+def _compile(system: System, damped: bool) -> None:
+    compile_matrix(system, ())
+
 
 CHOLESKY = Record(
     "cholesky",
-    cpu=Implementation(CholeskySolve),
+    cpu=Implementation(CholeskySolve, _compile),
     gpu="nothing is factorised",
     applicability=matrix_applicability,
     takes_blocks=True,
@@ -17,5 +23,4 @@ CHOLESKY = Record(
     patience=PATIENCE,
     affordable=CholeskySolve.is_affordable,
     is_exact=True,
-    with_energy=compile_solvers,
 )

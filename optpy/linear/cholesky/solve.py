@@ -75,7 +75,7 @@ class CholeskySolve(LinearMethod):
             raise NoMemory(OptionError(f"preconditioner='cholesky' needs {needed} of memory: use 'auto'")) from None
         trace: list[PCGScalars] = []
         b = -factor.gradient()
-        delta, summary = pcg(factor, b, request.limits._replace(eta=request.limits.forcing()), trace)
+        delta, summary = pcg(factor, b, request.limits, trace)
         # In what a singular M leaves out, r.z does not see that r is as it was.
         if factor.singular and summary.status is LinearStatus.CONVERGED:
             r = factor.apply(delta) - b

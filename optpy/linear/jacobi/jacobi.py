@@ -37,8 +37,7 @@ class JacobiSolve(LinearMethod):
 
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         kernels = self._loop.kernels(request.damped, BLOCKS if self._blocks else DIAGONAL)
-        limits = request.limits._replace(eta=request.limits.forcing())
-        summary = self._loop.run(kernels, state, limits, request.patience, request.ahead)
+        summary = self._loop.run(kernels, state, request.limits.decided(), request.patience, request.ahead)
         if summary is None:
             iterations = state.k
             if self._asked_for_blocks:  # what block-Jacobi gains last says little about what is left

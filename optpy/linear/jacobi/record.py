@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from optpy.linear.jacobi.jacobi import BLOCKS, DIAGONAL, JacobiSolve
+from optpy.linear.pcg.native import solving_groups
 from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
@@ -12,6 +13,14 @@ from optpy.linear.system import System
 def _always(system: System) -> None:
     """They apply to every energy."""
     return
+
+
+def _kernels_on_cpu(blocks: bool) -> Callable[[System, bool], None]:
+    def compiled(system: System, damped: bool) -> None:
+        preconditioning = (BLOCKS if blocks and system.loop.has_blocks else DIAGONAL).preconditioning
+        system.executor.library.need(solving_groups(system.program, damped, preconditioning))
+
+    return compiled
 
 
 def _solve_in_one(blocks: bool) -> Callable[[System, bool], None]:
@@ -30,7 +39,7 @@ def _record(option: str, other_names: tuple[str, ...] = (), *, blocks: bool) -> 
         return JacobiSolve(system.loop, blocks)
 
     gpu = Implementation(make, _solve_in_one(blocks))
-    return Record(option, Implementation(make), gpu, _always, other_names, takes_blocks=blocks)
+    return Record(option, Implementation(make, _kernels_on_cpu(blocks)), gpu, _always, other_names, takes_blocks=blocks)
 
 
 JACOBI = _record("jacobi", ("diagonal",), blocks=False)

@@ -60,7 +60,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
         )
     ]
     names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
-    bounds = [line for name in names for line in launch_bounds(name, False)]
+    bounds = [line for name in names for line in launch_bounds(name, "OPTPY_THREADS")]
     structures = [CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
     head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds, *(s.text for s in structures)])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
@@ -289,5 +289,5 @@ class CudaMultigrid:
         self._queue(name, self._points(level) if points is None else points)
 
     def _queue(self, name: str, points: int, cooperative: bool = False) -> None:
-        kernel = levels_kernel(self._executor.library, name)
-        self._executor.launch(kernel, points, cooperative=cooperative, context=self.context)
+        launch = self._executor.kept((name, points), lambda: (levels_kernel(self._executor.library, name), points))
+        self._executor.launch(launch, cooperative=cooperative, context=self.context)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from optpy.errors import DeviceMemoryError
-from optpy.ir import Coupling, Extent, Uncoupled
+from optpy.ir import Coupling, Extent, Preconditioning, Uncoupled
+from optpy.kernels.runtime.cpu import CpuLibrary
 from optpy.linear.jacobi.record import JACOBI
 from optpy.linear.method import NoMemory
 from optpy.linear.multigrid.cuda_grid import ON_GRID, CudaGridMultigrid
@@ -16,6 +17,7 @@ from optpy.linear.multigrid.grid import GridMultigrid
 from optpy.linear.multigrid.levels import too_long_edge
 from optpy.linear.multigrid.native import grid_multigrid
 from optpy.linear.multigrid.solve import MultigridSolve
+from optpy.linear.pcg.native import solving_groups
 from optpy.linear.record import Implementation, Record
 from optpy.linear.system import System
 
@@ -71,7 +73,9 @@ def _full(executor: Any) -> DeviceMemoryError:
 
 
 def _compile_on_cpu(system: System, damped: bool) -> None:
-    grid_multigrid(system.executor.library)
+    library: CpuLibrary = system.executor.library
+    groups = solving_groups(system.program, damped, Preconditioning.SMOOTHED)
+    library.need_beside(groups, lambda: grid_multigrid(library))
 
 
 def _compile_on_gpu(system: System, damped: bool) -> None:

@@ -95,22 +95,22 @@ class MultigridSolve(LinearMethod):
     def solve(self, state: PcgState, request: SolveRequest) -> Solved:
         limits, damped, patience = request.limits, request.damped, request.patience
         before, reduced = state.k, _reduced(state)
-        eta = self._forcing(limits)
+        decided = self._decided(limits)
         most = limits.max_iterations
         if patience is not None and self._given_up:
             most = min(most, before + patience)
-        summary = self._run(state, limits._replace(eta=eta, max_iterations=most), damped)
+        summary = self._run(state, decided._replace(max_iterations=most), damped)
         missed = False
         if state.status == PcgStatus.MODEL and limits.eta is None:
             slow = is_slow(state, state.k - before, reduced)
             missed = self._errors_are_missed(state, slow)
-            careful = _CAREFUL if missed else self._forcing(limits, slow)
-            if careful < eta:
+            careful = limits.decided(_CAREFUL) if missed else self._decided(limits, slow)
+            assert careful.eta is not None is not decided.eta
+            if careful.eta < decided.eta:
                 # Of an iteration that leaves much, what is still to come may be many times the last gain.
                 state.status = 0
                 most = limits.max_iterations if patience is None else min(limits.max_iterations, state.k + patience)
-                careful_limits = limits._replace(eta=careful, max_iterations=most)
-                summary = self._iterate(self._levels.kernels(damped), state, careful_limits)
+                summary = self._iterate(self._levels.kernels(damped), state, careful._replace(max_iterations=most))
                 # Good levels reduce r too, only later than r.z: what they leave at first are errors of short waves.
                 missed = missed and (patience is None or is_unreduced(self._levels.residual_norms()))
             self._misses_errors |= missed
@@ -179,11 +179,11 @@ class MultigridSolve(LinearMethod):
             self._first_iterations, self._excess = iterations, 0
         self._excess += max(iterations - self._first_iterations, 0)
 
-    def _forcing(self, limits: LinearLimits, slow: bool = False) -> float:
-        """eta, or its default for multigrid as it has proved to be."""
-        if limits.eta is None and self._misses_errors:
-            return _CAREFUL
-        return limits.forcing() if slow else limits.forcing(_FORCING)
+    def _decided(self, limits: LinearLimits, slow: bool = False) -> LinearLimits:
+        """With eta, or its default for multigrid as it has proved to be."""
+        if self._misses_errors:
+            return limits.decided(_CAREFUL)
+        return limits.decided(None if slow else _FORCING)
 
     def _errors_are_missed(self, state: PcgState, slow: bool) -> bool:
         """Whether the solve has left r as it was, though r.z has fallen, or many iterations have been made.

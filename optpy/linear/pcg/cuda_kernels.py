@@ -10,7 +10,7 @@ from optpy.energy.derive.vectors import vector
 from optpy.ir import Field, Group, Task, VectorKind
 from optpy.kernels.codegen.cuda.program import Phase
 from optpy.kernels.runtime.cuda.device import LoadedKernel
-from optpy.kernels.runtime.cuda.executor import CudaExecutor
+from optpy.kernels.runtime.cuda.executor import CudaExecutor, Launch
 from optpy.linear.pcg.variant import Variant
 
 COOPERATIVE = 2**20
@@ -51,7 +51,7 @@ class CudaPcgKernels:
 
     def queue(self, name: str) -> None:
         """Queue one kernel; the names are those of pcg.cuh and of the preconditioner."""
-        self.executor.launch(self.kernel(name), self.points)
+        self.executor.launch(self.launch(name))
 
     def start(self) -> None:
         """Queue delta = 0, and the first residual."""
@@ -106,10 +106,18 @@ class CudaPcgKernels:
             self._queue_on(f"pcg_prepare_{n}", kind)
 
     def _queue_on(self, name: str, kind: VectorKind) -> None:
+        if kind is VectorKind.P:
+            self.queue(name)
+            return
         vectors = [(vector(kind, u), vector(VectorKind.P, u)) for u in self.unknowns]
-        self.executor.launch_on(self.kernel(name), self.points, vectors)
+        self.executor.launch_on(self.launch(name), vectors)
 
-    def kernel(self, name: str) -> LoadedKernel:
+    def launch(self, name: str) -> Launch:
+        """Of one kernel; kept for all solves on the same graphs."""
+        key = name, self.variant.preconditioning, self.damped
+        return self.executor.kept(key, lambda: (self._kernel(name), self._points))
+
+    def _kernel(self, name: str) -> LoadedKernel:
         return self.variant.kernel(self.executor.library, name, self.damped, self.executor.index)
 
     @property
@@ -122,6 +130,6 @@ class CudaPcgKernels:
         return self.executor.program.phases[Group.of(Task.PRODUCT, damped=self.damped)]
 
     @property
-    def points(self) -> int:
+    def _points(self) -> int:
         """Threads that a kernel could use."""
         return max(map(self.executor.points, (Group.PRODUCT, self.variant.start)))

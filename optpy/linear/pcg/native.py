@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optpy.energy.derive.vectors import vector
 from optpy.ir import VECTOR_UPDATES, Field, Group, Preconditioning, Task, VectorKind
 from optpy.kernels.codegen.pcg_structures import PCG_ITERATION, PCG_LIMITS
+from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import team_source
 from optpy.kernels.runtime.executor import CpuExecutor
@@ -59,6 +60,18 @@ def joined(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def solving_groups(program: Program, damped: bool, preconditioning: Preconditioning) -> list[Group]:
+    """The groups that conjugate gradients run, and those before them that follow from the preconditioner.
+
+    Args:
+        program: of the energy.
+        damped, preconditioning: as for ``pcg_kernels``.
+    """
+    tasks = (Task.GRADIENT, Task.DAMPING, *VECTOR_UPDATES, Task.SMOOTH, Task.POWER, Task.NORMS)
+    made = [g for g in program.groups if g.task in tasks and g.preconditioning is preconditioning]
+    return [Group.of(Task.PRODUCT, damped=damped), *made]
+
+
 def pcg_kernels(
     executor: CpuExecutor,
     unknowns: Sequence[Field],
@@ -75,6 +88,7 @@ def pcg_kernels(
         preconditioning: the way in which z is made.
         preconditioner: further members of ``PcgKernels``: what makes z where the kernels do not.
     """
+    executor.library.need(solving_groups(executor.program, damped, preconditioning))
     groups, fields = executor.program.groups, executor.program.symbols.fields
     apply = groups[Group.of(Task.PRODUCT, damped=damped)]
     return PcgKernels(

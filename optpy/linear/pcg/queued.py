@@ -115,12 +115,12 @@ class QueuedLoop:
     ) -> bool:
         """The same with all iterations in one kernel, from delta = 0."""
         executor, c = self.executor, self.executor.context
-        kernel = kernels.kernel("pcg_solve")
+        launch = kernels.launch("pcg_solve")
         c.progress, c.fresh = None, 1
         while True:
             limits.safe_point.poll()
             c.slice = max(int(min(SLICE, limits.safe_point.seconds_left) * 1e9), 1)
-            executor.launch(kernel, kernels.points, cooperative=True)
+            executor.launch(launch, cooperative=True)
             try:
                 c.ahead = 1  # if this slice is the last: the others still need J as it is
                 ahead()

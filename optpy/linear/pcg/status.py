@@ -55,10 +55,12 @@ _SUMMARIES: dict[PcgStatus, tuple[LinearStatus, str]] = {
 
 
 def linear_summary(state: PcgState, limits: LinearLimits) -> LinearSummary:
-    """The summary of a linear solve that has ended."""
-    status, message = _SUMMARIES[PcgStatus(state.status)]
+    """The summary of a linear solve that has ended by limits whose eta was decided."""
+    ended = PcgStatus(state.status)
+    status, message = _SUMMARIES[ended]
     if status is LinearStatus.BREAKDOWN and state.k == 0:
         status = LinearStatus.FAILURE
     reduction = math.sqrt(state.rho / state.rho_0) if state.rho > 0 and state.rho_0 > 0 else 0.0
     sentence = message.format(s=state, limits=limits, reduction=reduction)
-    return LinearSummary(state.k, status, sentence, reduction, -state.Q)
+    suited = limits.suited if ended is PcgStatus.MODEL else 0.0
+    return LinearSummary(state.k, status, sentence, reduction, -state.Q, suited)

@@ -8,7 +8,7 @@ from typing import final
 
 from optpy.ir import VECTOR_UPDATES, Group, Preconditioning, Task
 from optpy.kernels.codegen.cuda.program import CudaProgram, Phase
-from optpy.kernels.codegen.cuda.source import launch_bounds
+from optpy.kernels.codegen.cuda.source import LaunchBounds, launch_bounds
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
@@ -61,7 +61,7 @@ class Variant:
         defined = [f"#define phase_{name} {p.name}" for name, p in named.items()]
         prepare = (f"prepare_{n}" for n in range(len(products) - 1))
         kernels = (f"pcg_{name}" for name in (*prepare, *_KERNELS, *self.kernels))
-        bounds = [line for kernel in kernels for line in launch_bounds(kernel, True)]
+        bounds = [line for kernel in kernels for line in launch_bounds(kernel, _bounds(kernel))]
         text = [
             "\n".join([*defined, *_passes(products), *bounds]),
             pcg_iteration_source(),
@@ -74,6 +74,10 @@ class Variant:
         """One of its kernels, compiled with the others when the first is asked for; see ``source``."""
         key = ("pcg", self.preconditioning, "damped" if damped else "", index)
         return library.kernel(key, lambda: self.source(library.program, damped, index), name)
+
+
+def _bounds(kernel: str) -> LaunchBounds:
+    return "OPTPY_OCCUPANCY_OF_ALL" if kernel == "pcg_solve" else "OPTPY_OCCUPANCY"
 
 
 def _passes(products: Sequence[Phase]) -> list[str]:

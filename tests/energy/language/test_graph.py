@@ -96,6 +96,9 @@ def test_texts() -> None:
     assert "edges" in energy._repr_latex_()
 
 
+GRIDDED = op.Graph("near", (V, H), (V,))
+
+
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: op.Graph("1st", E, (V, V)), "cannot name a graph"),
     (lambda: op.Graph("g", 7, (V, V)), r"counted by a dim.*got 7"),  # type: ignore[arg-type]
@@ -117,6 +120,12 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: X[EDGES[e][2]], r"'edges' has 2 slots, \(V, V\), but slot 2 is asked for: .*a, b = edges\[e\]"),
     (lambda: EDGES[e][-3], "slot -3 is asked for"),
     (lambda: EDGES[e, 0], r"a, b = edges\[e\] with e = op.indices\(E\); got \(e, 0\)"),
+    (lambda: GRIDDED[e], r"loop variable over each of its dims: a, = near\[v, h\] with v, h = op.indices\(V, H\); got"),
+    (lambda: GRIDDED[v, e], r"counted by \(V, H\), but the index e runs over E: .* v, h = op.indices\(V, H\)"),
+    (lambda: GRIDDED[v, 1], "a loop variable over each of its dims"),
+    (lambda: op.Graph("g", (V, 2), (V,)), r"by up to 3, .*op.Graph\('g', \(V, K\), \(V,\)\); got"),  # type: ignore[arg-type]
+    (lambda: op.Graph("g", (V, H, W, D), (V,)), "counted by a dim"),
+    (lambda: GRIDDED + 1, r"'near' stands for the whole graph: .* a, = near\[v, h\]"),
     (lambda: EDGES(e), "'edges' stands for the whole graph"),
     (lambda: X(v), r"'X' stands for the whole array: index it, as in X\[i\]"),
     (lambda: X[(MATCH[e],)], "slots of a graph are taken one by one"),

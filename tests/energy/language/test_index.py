@@ -155,7 +155,7 @@ MISTAKES: list[tuple[Callable[[], Any], list[str]]] = [
     ),
     (lambda: P[I[m] + 1], ["indexed by 1 + I[m]", "Use a Graph"]),
     (lambda: X[I[m], I[m + 1]], ["axis 0 of 'X'", 'op.Graph("links", M, ((H, W),))', "(M, 2)"]),
-    (lambda: P[J[i, j]], ["indexed by J[i, j]", 'op.Graph("links", E, ((H, W), N))', "p, k = links[e]", "(E, 3)"]),
+    (lambda: P[J[i, j]], ["indexed by J[i, j]", 'op.Graph("links", (H, W), (N,))', "(k,) = links[h, w]", "(H, W, 1)"]),
     (lambda: P[P[0]], ["indexed by P[0]", "a value, not an index", "whole numbers, affine"]),
     (lambda: X[i + 2**70, j], [str(2**70), "out of range", "op.value(i)"]),
     (lambda: X[i - 2**31, j], ["out of range"]),

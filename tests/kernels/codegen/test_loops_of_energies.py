@@ -16,6 +16,8 @@ from optpy.energy.check.evaluation import solved_elements
 from optpy.energy.data.binding import bind
 from optpy.energy.derive.vectors import vector
 from optpy.ir import Group, VectorKind
+from optpy.kernels.codegen import branch
+from optpy.kernels.codegen.passes import branch as strips
 from optpy.kernels.codegen.passes import in_stages
 from tests.integration.test_graph_operators import SIZES, possible
 from tests.support.interpret_loops import LoopInterpreter
@@ -29,10 +31,14 @@ EXAMPLES = settings(max_examples=5)
 GROUPS = (Group.COST, Group.RESIDUALS, Group.GRADIENT, Group.GRADIENT_BLOCKS, Group.PRODUCT, Group.PRODUCT_DAMPED)
 
 
-def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None) -> None:
+def check_loops(
+    energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = None, conditions: str | None = None
+) -> None:
     """Every vector and every total, after each group."""
     compiled = derive_cuda if cuda else derive
-    derived = compiled(energy.problem, "float64", by_hand(energy, way))
+    asked = {} if conditions is None else {"*": conditions}
+    given = op.Schedule(residuals=by_hand(energy, way), conditions=asked)
+    derived = compiled(energy.problem, "float64", given)
     bound = bind(energy.problem, data, np.float64)
     expected, found = Interpreter(derived.routines.groups, bound), LoopInterpreter(derived, bound)
     rng = np.random.default_rng(0)
@@ -62,6 +68,16 @@ def check_loops(energy: op.Energy, data: dict[str, Any], cuda: bool, way: Way = 
 def test_loops_in_stages(random: RandomEnergy, size: int) -> None:
     with patch.multiple(in_stages, LONGEST=0, STAGE=size, TERMS=2):
         check_loops(random.energy, random.data(random.sizes(3, 4)), cuda=False)
+
+
+@settings(EXAMPLES, max_examples=4)
+@given(random_energies(), st.booleans())
+def test_loops_with_branches(random: RandomEnergy, cuda: bool) -> None:
+    with (
+        patch.multiple(branch, LEAST=1, _SMALLEST=1, _EXTRA=0),
+        patch.object(strips, "STRIP", 2),
+    ):
+        check_loops(random.energy, random.data(random.sizes(3, 5)), cuda, conditions="branch")
 
 
 @EXAMPLES

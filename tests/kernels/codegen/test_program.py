@@ -26,6 +26,7 @@ from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, var
 from optpy.symbolic.operations import OPERATIONS
 from tests.integration.test_operators import every_function
+from tests.support.kernel_flags import BEGUN_WITH
 from tests.support.warping import arap_energy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -98,7 +99,8 @@ def test_groups_have_one_kernel_for_each_domain_or_grid() -> None:
     for group in (Group.COST, Group.RESIDUALS, Group.MODEL_COST):
         assert len(p.groups[group]) == len(domains)
     for group in (Group.GRADIENT, Group.PRODUCT, Group.PRODUCT_DAMPED, Group.DAMPING, *map(Group.of, VECTOR_UPDATES)):
-        assert len(p.groups[group]) == len(grids)
+        last = [n for n in p.groups[group] if not p.kernels[n].border.prepares]  # others store what these read
+        assert len(last) == len(grids)
     numbers = [n for group in p.groups.values() for n in group]
     assert sorted(numbers) == list(range(len(p.kernels)))
     names = [k.name for k in p.kernels]
@@ -206,14 +208,39 @@ def test_channels_stand_side_by_side_where_graphs_gather_them_but_not_where_mult
 # -- sections ----------------------------------------------------------------------------------------------------------
 
 
-def test_sections_hold_every_kernel_once_and_those_of_residuals_last() -> None:
-    made = program_of(arap_energy)
-    _, *sections = re.split(r"^#if OPTPY_FIRST <= \d+ && \d+ < OPTPY_END$", made.source, flags=re.MULTILINE)
-    assert len(sections) == len(made.program.sections) + 1
-    for n, kernel in enumerate(made.kernels):
-        defined = re.compile(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", re.MULTILINE)
-        holding = [m for m, text in enumerate(sections) if defined.search(text)]
-        late = n in made.groups[Group.RESIDUALS]
-        assert len(holding) == 1
-        assert (holding[0] == len(made.program.sections)) == late
-    assert sum("optpy_kernels[]" in text for text in sections) == 1
+def stretched() -> op.Energy:
+    N, E = op.dims("N E")
+    n, e = op.indices(N, E)
+    X, A = op.Unknown("X", (N,), 2), op.Array("A", (N,), 2)
+    a, b = op.Graph("edges", E, (N, N))[e]
+    return op.Energy(fit=X[n] - A[n], length=op.norm(X[a] - X[b]) - 1)
+
+
+def test_each_kernel_has_a_section_and_the_rows_of_a_matrix_the_last() -> None:
+    for made in (program_of(arap_energy), program_of(stretched)):
+        _, *sections = re.split(r"^#if !defined OPTPY_SECTIONS .*$", made.source, flags=re.MULTILINE)
+        assert len(sections) == len(made.program.sections)
+        for n, kernel in enumerate(made.kernels):
+            defined = re.compile(rf"^OPTPY_KERNEL void {kernel.name}\([^;]*\{{$", re.MULTILINE)
+            assert [m for m, text in enumerate(sections) if defined.search(text)] == [n]
+        rows = [n for n, text in enumerate(sections) if "void optpy_add_row(" in text]
+        assert rows == ([len(made.kernels)] if isinstance(made.program.normal, ir.NormalMatrix) else [])
+        assert made.program.sections_of([Group.NORMAL])[-1:] == rows
+
+
+def names(made: ProgramListing, damped: bool | None) -> set[str]:
+    return {str(group) for group in BEGUN_WITH(made.program, damped)}
+
+
+def test_solves_begin_with_one_product_and_one_preconditioner() -> None:
+    on_grid, on_graph = program_of(arap_energy), program_of(stretched)
+    assert "pcg_start_smoothed_0" in on_grid.program.numbers.names
+    found = names(on_grid, True)
+    assert found >= {"cost", "step", "modelcost", "evalJTF", "damp", "start", "update", "applyJTJ_damped"}
+    assert not {name for name in found if name.endswith(("_smoothed", "_block", "_assembled"))}
+    assert not found & {"applyJTJ", "evalF"}
+    assert names(on_grid, False) == found - {"applyJTJ_damped"} | {"applyJTJ"}
+    assert names(on_grid, None) == found | {"applyJTJ"}
+    found = names(on_graph, True)
+    assert found >= {"cost", "step", "evalJTF_block", "damp_block", "start_block", "applyJTJ_damped"}
+    assert not found & {"evalJTF", "damp", "start", "applyJTJ", "evalF", "normal", "start_assembled"}

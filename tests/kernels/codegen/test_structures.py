@@ -34,7 +34,7 @@ NATIVE = [
     NORMAL_MATRIX, aggregation.LEVEL, aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.CHANNEL,
     multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
 ]  # fmt: skip
-CUDA = [cuda.SYNC, PCG_LIMITS, PCG_ITERATION, cuda.context_structure(SymbolTable(), 10, 7)]
+CUDA = [cuda.SYNC, cuda.TILES, PCG_LIMITS, PCG_ITERATION, cuda.context_structure(SymbolTable(), 10, 7)]
 LEVELS = [multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]
 SETS = {"native": NATIVE, "cuda": CUDA, "multigrid on cuda": LEVELS}
 

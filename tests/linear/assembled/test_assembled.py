@@ -26,7 +26,7 @@ from optpy.solver.protocol import Damping, LinearLimits, LinearStatus
 from problems import mesh_deformation, pose_graph
 from tests.support.bound_problem import bound_problem
 
-pytestmark = [pytest.mark.applications, pytest.mark.optimised]  # its solves take longer than the compiler
+pytestmark = pytest.mark.applications
 
 V, E, H, W = op.dims("V E H W")
 v, e = op.indices(V, E)
@@ -122,7 +122,7 @@ def test_a_linear_solve_gives_the_step_of_the_dense_matrix(name: str, kind: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_step_does_not_depend_on_the_number_of_threads(kind: str) -> None:
-    data = uneven_data(800, 2000)
+    data = uneven_data(300, 750)
     steps = []
     for threads in (1, 2, 3):
         problem = prepared(uneven(), data, kind, threads)
@@ -149,6 +149,7 @@ def waves() -> tuple[op.Energy, dict[str, Any], float]:
     return energy, data, found.cost
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["auto", *KINDS])
 def test_solves_end_where_those_with_block_jacobi_end(kind: str, dtype: str) -> None:
@@ -163,9 +164,9 @@ def test_a_session_takes_other_edges_and_other_sizes(kind: str) -> None:
     """The same steps as those of a solve that begins with these edges."""
     energy = uneven()
     options: dict[str, Any] = dict(preconditioner=kind, max_iterations=30)
-    session = op.compile(energy, dtype="float64").start(uneven_data(200, 500), **options)
+    session = op.compile(energy, dtype="float64").start(uneven_data(60, 150), **options)
     session.run()
-    for data in (uneven_data(200, 350, seed=1), uneven_data(130, 400, seed=2)):
+    for data in (uneven_data(60, 105, seed=1), uneven_data(40, 120, seed=2)):
         session.update(**data)
         session.run()
         fresh = op.solve(energy, data, dtype="float64", **options)
@@ -191,6 +192,7 @@ def torus(size: int) -> dict[str, Any]:
     return mesh_deformation.deformation(ring).data("euler")
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 def test_multigrid_knows_rigid_motions() -> None:
     """As-rigid-as-possible meshes take about as many iterations at any size; without rotations they take many more."""
     iterations = {}
@@ -207,6 +209,7 @@ def test_multigrid_knows_rigid_motions() -> None:
     assert iterations[48] <= 40
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 @pytest.mark.parametrize("method", ["gn", "lm"])
 def test_a_factorisation_is_as_good_in_float32(method: str) -> None:
     """The weakest direction of so long a walk is as weak as the rounding of its matrix to float32."""
@@ -218,6 +221,7 @@ def test_a_factorisation_is_as_good_in_float32(method: str) -> None:
     np.testing.assert_allclose(found.cost, exact.cost, rtol=1e-5)
 
 
+@pytest.mark.optimised  # its solves take longer than the compiler
 def test_auto_factorises_what_is_cheap_and_builds_levels_for_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     data = torus(24)
     result = op.solve(mesh_deformation.euler, data, max_iterations=4)

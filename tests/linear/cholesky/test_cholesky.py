@@ -21,6 +21,7 @@ from optpy.linear.cholesky.factorisation import Factorisation, cholesky_source
 from optpy.linear.cholesky.structures import FactorState
 from optpy.linear.safe_work import safe_work_source
 from tests.kernels.c.test_team import COMPILERS
+from tests.support.deep import but_deep
 from tests.support.patterns import PATTERNS, Pattern, csr, grid
 
 pytestmark = [pytest.mark.native, pytest.mark.optimised]
@@ -125,7 +126,7 @@ def laplacian(pattern: Pattern, block: int) -> Real:
 # -- solutions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 6, 7, 12])
+@pytest.mark.parametrize("block", but_deep([1, 2, 3, 4, 5, 6, 7, 12], (1, 2, 3, 6, 12)))
 @pytest.mark.parametrize("name", PATTERNS)
 def test_solutions_are_those_of_a_dense_solve(name: str, block: int) -> None:
     pattern = PATTERNS[name]()
@@ -156,7 +157,7 @@ def test_b_may_be_where_x_goes() -> None:
     np.testing.assert_array_equal(x, factored.solve(b))
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", but_deep(COMPILERS, ("clang", "gcc")))  # zig's compiles all others
 def test_every_compiler_agrees(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
         pytest.skip(f"no {compiler} on this machine")

@@ -304,7 +304,9 @@ def _build(cache: Cache, key: str, toolchain: Toolchain, text: str, flags: tuple
         folder = built.source.parent
         built.source.write_text(text, encoding="utf-8")
         compiling = [*toolchain.command, *flags, "-c", built.source.name, "-o", "kernels.o"]
-        linking = [*toolchain.command, *_LINK_FLAGS, "kernels.o", "-o", built.library.name, "-lm"]
+        linked = ("kernels.o", "-o", built.library.name)
+        by_driver = [*toolchain.command, *_LINK_FLAGS, *linked, "-lm"]
+        linking = [*toolchain.recipe.linker, *linked] if toolchain.recipe.linker else by_driver
         for command in (compiling, linking):
             done = run_compiler(command, cache.root, folder)
             if done.returncode != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 from optpy.kernels.codegen.pcg_structures import PCG_ITERATION, PCG_LIMITS, PcgLimits
@@ -16,6 +17,23 @@ SYNC = Structure(
 """,
 )
 
+# How the points of a grid are shared among blocks: see tiles.cuh. The host computes it, once for each number of blocks.
+TILES = Structure(
+    "Tiles",
+    """
+    unsigned strips, across;     /* all strips, and those side by side */
+    unsigned multiplier, places; /* n / across is n * multiplier >> places, for n below 2^31 */
+    int shift;                   /* 2^shift columns of a tile */
+    int tall, height;            /* rows of a tile, and of a strip: 32 tiles at most */
+""",
+)
+
+
+class TileGeometry(ctypes.Structure):
+    """The tiles and strips of a grid, for a number of blocks."""
+
+    _fields_ = TILES.fields
+
 
 def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Structure:
     """The kernels' one argument.
@@ -29,17 +47,18 @@ def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Struc
         ("int64_t plane", len(symbols.fields)),
         ("int64_t size", len(symbols.sizes)),
         ("int64_t pitch", len(symbols.grids)),
+        ("Tiles tiles", len(symbols.grids)),
         ("double param", len(symbols.params)),
         ("const int32_t *table", len(symbols.tables)),
         ("double scalar", scalars),
     ]
     members = [f"    {declaration}[{max(count, 1)}];" for declaration, count in arrays]
     text = "\n".join(["", *members, _POINTERS_AND_LIMITS.strip("\n"), _lanes(kernels)])
-    return Structure("Context", text, {"PcgLimits": PcgLimits})
+    return Structure("Context", text, {"PcgLimits": PcgLimits, "Tiles": TileGeometry})
 
 
 def _lanes(kernels: int) -> str:
-    return f"    int lanes[{max(kernels, 1)}]; /* of each kernel with local sums: threads to a point */"
+    return f"    int lane_bits[{max(kernels, 1)}]; /* of each kernel with local sums: 2^lane_bits threads to a point */"
 
 
 _POINTERS_AND_LIMITS = """
@@ -61,5 +80,11 @@ _POINTERS_AND_LIMITS = """
 
 def structures_source(symbols: SymbolTable, scalars: Sequence[str], kernels: int) -> str:
     """All of them in CUDA, and the numbers of the run-time scalars."""
-    texts = [SYNC.text, PCG_LIMITS.text, PCG_ITERATION.text, context_structure(symbols, len(scalars), kernels).text]
+    texts = [
+        SYNC.text,
+        TILES.text,
+        PCG_LIMITS.text,
+        PCG_ITERATION.text,
+        context_structure(symbols, len(scalars), kernels).text,
+    ]
     return "\n".join([*texts, scalar_numbers(scalars)])

@@ -35,7 +35,7 @@ class CudaPrinter(StatementPrinter):
             case loops.Skip():
                 return [f"if (!{self._spell.condition(s.flag)}) continue;"]
             case loops.MaskLoad():
-                return [f"{'' if s.again else 'uint8_t '}{s.name} = {self._solved(s)};"]
+                return [f"const uint8_t {s.name} = {self._solved(s)};"]
             case loops.OverLanes():
                 return [f"{s.name} = optpy_over_lanes({s.name}, lanes);"]
             case loops.PackLoad():
@@ -45,6 +45,10 @@ class CudaPrinter(StatementPrinter):
                 return [f"const {self._pack(field, s.width)} {s.name} = {load};  /* {field.name} */"]
             case loops.PackStore():
                 return [f"optpy_put({self._begin(s.operand)}, {s.name});"]
+            case loops.PackAdd():
+                guard = f"if ({self._spell.all_of(s.guards)}) " if s.guards else ""
+                lanes = sum(1 << lane for lane in s.lanes)
+                return [f"{guard}optpy_add<{lanes}>({self._begin(s.operand)}, {s.name});"]
             case loops.Zeros(stride=None):
                 return [f"{self._pack(s.field, s.length)} {s.name} = {{}};  /* {s.field.name} */"]
             case loops.Zeros():
@@ -62,16 +66,23 @@ class CudaPrinter(StatementPrinter):
         rows, length = (
             self._spell.integer(loops.Count(tuple(i.dim for i in d))) for d in (s.domain[:-1], s.domain[-1:])
         )
+        dims = tuple(i.dim for i in s.domain)
+        each, skip = ["    for (; row < end; row += tiles->tall) {"], []
+        if s.mask is not None:
+            found = f"optpy_rows_to_solve(tiles, solved + {last}, {self._spell.pitch(dims)}, row, end)"
+            head = f"uint32_t left = {found}; left && row < end; left >>= 1, row += tiles->tall"
+            each = [f"    for ({head}) {{"]
+            skip = ["        if (!(left & 1)) continue;"]
         return [
             f"{self._int} rows = {rows};",
-            f"const Tiles tiles = optpy_tiles(rows, {length});",
-            f"for ({self._dialect.unsigned} strip = blockIdx.x; strip < tiles.strips; strip += gridDim.x) {{",
-            f"    {self._int} {last} = optpy_tile_column(&tiles, strip), top = optpy_tile_row(&tiles, strip);",
+            f"const Tiles *const tiles = &c->tiles[{self._conventions.symbols.grids[dims]}];",
+            "for (uint32_t strip = blockIdx.x; strip < tiles->strips; strip += gridDim.x) {",
+            f"    {self._int} {last} = optpy_tile_column(tiles, strip), top = optpy_tile_row(tiles, strip);",
             f"    if ({last} >= {length}) continue;",
-            f"    {self._int} end = top + tiles.height < rows ? top + tiles.height : rows;",
-            f"    {index} row = top + (threadIdx.x >> tiles.shift);",
-            *self.block(s.strip, 1),
-            "    for (; row < end; row += tiles.tall) {",
+            f"    {self._int} end = top + tiles->height < rows ? top + tiles->height : rows;",
+            f"    {index} row = top + (threadIdx.x >> tiles->shift);",
+            *each,
+            *skip,
             *indent(uses(last), 2),
             *self.block(s.body, 2),
             "    }",
@@ -97,9 +108,9 @@ class CudaPrinter(StatementPrinter):
             length = self._spell.size(s.domain[-1].dim)
             row, last = f"at / {length}", f"at % {length}"
         return [
-            f"const int lanes = c->lanes[{s.number}], lane = threadIdx.x % lanes;",
-            f"{self._int} points = {points}, groups = OPTPY_THREADS / lanes;",
-            f"for ({self._dialect.index} at = blockIdx.x * groups + threadIdx.x / lanes; at < points; "
+            f"const int bits = c->lane_bits[{s.number}], lanes = 1 << bits, lane = threadIdx.x & (lanes - 1);",
+            f"{self._int} points = {points}, groups = OPTPY_THREADS >> bits;",
+            f"for ({self._dialect.index} at = blockIdx.x * groups + (threadIdx.x >> bits); at < points; "
             "at += gridDim.x * groups) {",
             f"    {self._int} row = {row}, {s.index} = {last};",
             *indent(uses(str(s.index))),

@@ -205,7 +205,7 @@ def _launcher(phase: Phase, high_occupancy: bool) -> str:
     n = max(len(phase.sums), 1)
     maxima = sum(1 << k for k, (_, maximum) in enumerate(phase.sums) if maximum)
     lines = [
-        *launch_bounds(phase.launch, high_occupancy),
+        *launch_bounds(phase.launch, "OPTPY_OCCUPANCY" if high_occupancy else "OPTPY_THREADS"),
         f'extern "C" __global__ void __launch_bounds__({BOUNDS}{phase.launch}) {phase.launch}'
         "(const __grid_constant__ Context context) {",
         "    const Context *c = &context;",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from optpy.kernels.toolchain.headers import native_header
 from optpy.kernels.toolchain.nvrtc import BOUNDS
+
+LaunchBounds = Literal["OPTPY_THREADS", "OPTPY_OCCUPANCY", "OPTPY_OCCUPANCY_OF_ALL"]
+"""Left to the compiler, or many blocks on a multiprocessor: see prelude.cuh."""
 
 
 def cuda_text(index: str, parts: Iterable[str]) -> str:
@@ -29,7 +33,7 @@ def shared_header(path: str) -> str:
     return "\n".join(line for line in native_header(path).splitlines() if not line.startswith("#include"))
 
 
-def launch_bounds(kernel: str, high_occupancy: bool) -> list[str]:
+def launch_bounds(kernel: str, bounds: LaunchBounds) -> list[str]:
     """The launch bounds of a kernel, which the compiler of the text may replace."""
     macro = BOUNDS + kernel
-    return [f"#ifndef {macro}", f"#define {macro} {'OPTPY_OCCUPANCY' if high_occupancy else 'OPTPY_THREADS'}", "#endif"]
+    return [f"#ifndef {macro}", f"#define {macro} {bounds}", "#endif"]

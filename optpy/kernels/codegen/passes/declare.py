@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optpy.ir import Access, Extent, Field, InBounds, IndexCondition, IndexValue, Leaf, Plane, Scalar, loops
-from optpy.symbolic.affine import Affine, FloorDiv
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber
 from optpy.symbolic.inversion import Divides
 
 
@@ -25,6 +25,7 @@ def declare(function: loops.Function) -> loops.Function:
             case (
                 loops.Store(operand=loops.MemoryOperand(access=access))
                 | loops.PackStore(operand=loops.MemoryOperand(access=access))
+                | loops.PackAdd(operand=loops.MemoryOperand(access=access))
             ):
                 written.add(access.field)
             case loops.RunStore():
@@ -81,9 +82,9 @@ class _Uses:
             case loops.Store():
                 self._operand(s.operand)
                 self._conditions(s.guards)
-            case loops.LetSum() | loops.PackLoad() | loops.PackStore():
+            case loops.LetSum() | loops.Fetch() | loops.PackLoad() | loops.PackStore() | loops.PackAdd():
                 self._operand(s.operand)
-                self._conditions(s.guards if isinstance(s, loops.PackLoad) else ())
+                self._conditions(s.guards if isinstance(s, loops.PackLoad | loops.PackAdd) else ())
             case loops.RunLoad() | loops.RunStore():
                 self.arrays[s.access.field, s.access.channel] = None
             case loops.Let():
@@ -102,10 +103,10 @@ class _Uses:
                 self._integer(s.count)
             case loops.Tiles() | loops.ThreadGroups():
                 self._sizes(i.dim for i in s.domain)
+                self._mask(s.mask if isinstance(s, loops.Tiles) else None)
             case loops.Vectors():
-                dims = tuple(i.dim for i in s.domain)
-                self._sizes(dims[:-1])
-                self.found[loops.Pitch(dims)] = None
+                self._sizes(i.dim for i in s.domain[:-1])
+                self.found[loops.Pitch(tuple(i.dim for i in s.domain))] = None
                 self._mask(s.mask)
             case loops.MaskLoad():
                 self._mask(s.mask)
@@ -135,6 +136,10 @@ class _Uses:
                         self.found[atom] = None
                     elif isinstance(atom, FloorDiv):
                         self._integer(atom.numerator)
+                    elif isinstance(atom, RowNumber):
+                        self._sizes(atom.table.counted)
+                        for along in atom.index:
+                            self._integer(along)
             case loops.Flat():
                 for part in (*value.index, *value.extents):
                     self._integer(part)
@@ -150,8 +155,8 @@ class _Uses:
                 self._conditions(value.conditions)
                 self._integer(value.then)
                 self._integer(value.otherwise)
-            case loops.VectorStart():
-                self._integer(value.length)
+            case loops.WholeVectors():
+                self._integer(value.place)
 
     def _conditions(self, conditions: Iterable[loops.Condition]) -> None:
         for c in conditions:

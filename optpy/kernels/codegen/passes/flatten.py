@@ -30,7 +30,7 @@ def flatten(function: loops.Function, conventions: Conventions) -> loops.Functio
                 return (replace(s, reads=reads),)
             case loops.Store():
                 return (replace(s, operand=addressed(s.operand)),)
-            case loops.LetSum() | loops.PackLoad() | loops.PackStore():
+            case loops.LetSum() | loops.Fetch() | loops.PackLoad() | loops.PackStore() | loops.PackAdd():
                 return (replace(s, operand=replace(s.operand, address=_address(s.operand.access, local, conventions))),)
             case _:
                 return (s,)

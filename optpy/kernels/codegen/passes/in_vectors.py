@@ -34,7 +34,9 @@ def in_vectors(
     body = loops.rewrite(total_in(points.interior, sums, loops.Flag("valid")), lambda s: _in_registers(s, conventions))
     valid: loops.Block = ()
     if any(isinstance(s, loops.Total) for s in points.interior):
-        valid = (loops.LetFlag("valid", (loops.InRow(dims),)),)
+        at, u = (Affine.of(loops.Variable(name)) for name in ("at", "u"))
+        inside = loops.InRow(dims) if len(dims) > 1 else loops.Less(at + u, dims[0].length)
+        valid = (loops.LetFlag("valid", (inside,)),)
     each = loops.Loop(loops.Variable("u"), Affine(0), Affine.of(loops.Variable("W")), (*valid, *body), "unrolled")
     before, after = _moves(reads, stores, width, conventions)
     return replace(function, body=(loops.Vectors(points.domain, width, mask, (*before, each, *after)),))

@@ -14,12 +14,13 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
 
     - In thread groups, where there are local sums: each point is the work of one thread, one warp or one block,
       whichever fits the length of its loops.
-    - In tiles, down the columns of a grid, so that a stencil finds its neighbours in the cache.
+    - In tiles, down the columns of a grid, so that a stencil finds its neighbours in the cache. The mask is loaded for
+      a strip at a time: no row waits for it.
     - In a grid-stride loop, on a grid of one dim or of none.
 
     Args:
         function: one nest ``Points``.
-        number: of the kernel: what ``Context.lanes`` has for it.
+        number: of the kernel: what ``Context.lane_bits`` has for it.
         sums: for each of its reductions, which of its launch's sums it adds to.
         mask: where on its grid something is solved for, if other points are to be left out.
     """
@@ -27,12 +28,13 @@ def on_grid(function: loops.Function, number: int, sums: Sequence[int], mask: lo
     assert isinstance(points, loops.Points)
     domain, last = points.domain, points.last
     body = _at_point(points, sums)
-    skip = () if mask is None else _skip(mask, domain)
+    shared = any(isinstance(s, loops.OverLanes) for s in loops.walk(points.interior))
     nest: loops.Statement
-    if any(isinstance(s, loops.OverLanes) for s in loops.walk(points.interior)):
+    if len(domain) > 1 and not shared:
+        return replace(function, body=(loops.Tiles(domain, mask, body),))
+    skip = () if mask is None else _skip(mask, domain)
+    if shared:
         nest = loops.ThreadGroups(number, domain, last, (*skip, *body))
-    elif len(domain) > 1:
-        nest = loops.Tiles(domain, (*skip, *body))
     else:
         nest = loops.GridStride(last, loops.Count(tuple(i.dim for i in domain)), (*skip, *body))
     return replace(function, body=(nest,))

@@ -1,7 +1,8 @@
 """The nest of the CPU: segments of rows, in each a plain loop over the interior that compilers vectorise.
 
 The points of a segment that are no interior are visited by a function of their own: what a function sets up costs more
-than a border point. Sums are kept in double, one for each segment, so that they do not depend on the number of threads.
+than a border point. They are up to a vector's points at each end of a row: the others are whole vectors. Sums are kept
+in double, one for each segment, so that they do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from optpy.errors import InternalError
 from optpy.ir import loops
 from optpy.symbolic.affine import Affine
 
+BLOCK = 8
+"""Segments of which border and interior are visited before those of the next: rows of a volume are short, and what its
+border has brought from memory is still in the cache for its interior."""
+
 _V = loops.Variable
 
 
 def over_segments(function: loops.Function, segments: int, reduction: int) -> tuple[loops.Function, ...]:
-    """The functions that visit a range of segments: the border's, where there is one, and the one that calls it.
+    """The functions that visit a range of segments: those of border and interior, where there is one, and that which
+    calls them.
 
     Args:
         function: one nest ``Points``.
@@ -42,11 +48,18 @@ def over_segments(function: loops.Function, segments: int, reduction: int) -> tu
 
     if not points.border:
         return (replace(function, body=(visit(_row(points, points.interior, "begin", "end"), join=False),)),)
-    border = loops.Function(
-        f"{function.name}_border", (visit(*_limits(points), _ends(points), join=False),), noinline=True
-    )
-    interior = visit(*_limits(points), _row(points, points.interior, "low", "high"), join=True)
-    return border, replace(function, body=(loops.FunctionCall(border.name), interior))
+    row = _row(points, points.interior, "low", "high")
+    border = loops.Function(f"{function.name}_border", (visit(*_limits(points), _ends(points), join=False),), True)
+    interior = loops.Function(f"{function.name}_interior", (visit(*_limits(points), row, join=True),), True)
+    return border, interior, replace(function, body=(_in_blocks(border, interior),))
+
+
+def _in_blocks(*functions: loops.Function) -> loops.Loop:
+    """Calls of functions, all of them for a few segments before the next ones."""
+    block, stop, last = _V("block"), _V("block_end"), Affine.of(_V("last"))
+    end = loops.Let(str(stop), loops.MinMax("min", Affine.of(block) + BLOCK, last))
+    calls = (loops.FunctionCall(f.name, block, stop) for f in functions)
+    return loops.Loop(block, Affine.of(_V("first")), last, (end, *calls), step=BLOCK)
 
 
 def _summed(block: loops.Block) -> loops.Block:
@@ -91,10 +104,12 @@ def _limits(points: loops.Points) -> loops.Block:
     some = (loops.Flag("inside"), loops.Less(start, stop))
     return (
         loops.LetFlag("inside", tuple(loops.Within(i, *m) for i, m in outer if m != (0, 0))),
-        # Rows and segments begin on cache lines: from there, few loads straddle two of them.
-        loops.Let("first_inside", loops.VectorStart(low, length)),
+        # Rows and segments begin on cache lines: from there, few loads straddle two of them, and no point of the
+        # interior is left over, which would take as long as a vector.
+        loops.Let("first_inside", loops.WholeVectors("up", Affine(low))),
+        loops.Let("last_inside", loops.WholeVectors("down", length + -high)),
         loops.Let("from", loops.MinMax("max", begin, Affine.of(_V("first_inside")))),
-        loops.Let("to", loops.MinMax("min", end, length + -high)),
+        loops.Let("to", loops.MinMax("min", end, Affine.of(_V("last_inside")))),
         loops.Let("low", loops.Select(some, start, end)),
         loops.Let("high", loops.Select(some, stop, end)),
     )

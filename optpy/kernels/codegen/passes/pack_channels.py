@@ -1,4 +1,4 @@
-"""Interleaved channels of a point, side by side in memory, loaded and stored by vector instructions.
+"""Interleaved channels of a point, side by side in memory, loaded, stored and added to by vector instructions.
 
 What a gather costs a GPU is its load instructions, since each lane of a warp reads another line: three
 numbers that one instruction of 16 bytes brings is a third of the work of three numbers, one at a time.
@@ -7,7 +7,7 @@ numbers that one instruction of 16 bytes brings is a third of the work of three 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -28,6 +28,10 @@ class Window:
     def channels(self) -> range:
         """The channels from the first on, the padding counted."""
         return range(self.first, self.first + self.width)
+
+
+_Pack = tuple[loops.PackStore | loops.PackAdd, dict[Access, loops.Lane]]
+"""A vector instruction that ends a block, and where what it stores is meanwhile."""
 
 
 def windows(channels: Collection[int], stride: int, widest: int) -> list[Window]:
@@ -63,7 +67,7 @@ def _narrowest(used: Collection[int], window: Window) -> Window:
 
 
 def pack_channels(function: loops.Function, conventions: Conventions) -> loops.Function:
-    """Load and store interleaved channels in as few instructions as can be.
+    """Load, store and add to interleaved channels in as few instructions as can be.
 
     They are loaded before anything is computed, so that no load waits for what another one brings. A point, or a half
     of one, of which every channel is stored is stored as a whole.
@@ -72,17 +76,12 @@ def pack_channels(function: loops.Function, conventions: Conventions) -> loops.F
 
 
 def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
+    ended: list[loops.PackStore | loops.PackAdd] = []
     stored: dict[Access, loops.Lane] = {}
-    begun: list[loops.Statement] = []
-    ended: list[loops.Statement] = []
-    plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
-    targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
-    for n, (window, members) in enumerate(_windows(targets, conventions)):
-        field, name = members[0].field, f"out{n}"
-        if len(members) == sum(c < field.channels for c in window.channels):
-            begun.append(loops.Zeros(name, field, window.width))
-            ended.append(loops.PackStore(name, _operand(members[0], window), window.width))
-            stored |= _lanes(name, window, members)
+    for pack, lanes in (*_stores(block, conventions), *_additions(block, conventions)):
+        ended.append(pack)
+        stored |= lanes
+    begun = [loops.Zeros(pack.name, pack.operand.field, pack.width) for pack in ended]
     found: list[loops.Statement] = []
     last = max((n for n, s in enumerate(block) if isinstance(s, loops.Evaluate)), default=-1)
     for n, s in enumerate(block):
@@ -91,11 +90,31 @@ def _packed(block: loops.Block, conventions: Conventions) -> loops.Block:
             case loops.Evaluate():
                 found += _loaded(s, conventions)
             case loops.Store(operand=loops.MemoryOperand(access=access)) if access in stored:
-                found.append(replace(s, operand=stored[access]))
+                found.append(loops.Store(stored[access], s.value))
             case _:
                 inner = {name: _packed(b, conventions) for name, b in loops.blocks_of(s).items()}
                 found.append(loops.with_blocks(s, inner))
     return (*found, *ended)
+
+
+def _stores(block: loops.Block, conventions: Conventions) -> Iterator[_Pack]:
+    """The vector stores of a block, and where their numbers are meanwhile."""
+    plain = (s.operand for s in block if isinstance(s, loops.Store) and not s.atomic)
+    targets = [p.access for p in plain if isinstance(p, loops.MemoryOperand)]
+    for n, (window, members) in enumerate(_windows(targets, conventions, conventions.widest)):
+        if len(members) == sum(c < members[0].field.channels for c in window.channels):
+            pack = loops.PackStore(f"out{n}", _operand(members[0], window), window.width)
+            yield pack, _lanes(pack.name, window, members)
+
+
+def _additions(block: loops.Block, conventions: Conventions) -> Iterator[_Pack]:
+    """The same of atomic additions; what is not there is no part of them."""
+    atomic = (s for s in block if isinstance(s, loops.Store) and s.atomic)
+    guards = {s.operand.access: s.guards for s in atomic if isinstance(s.operand, loops.MemoryOperand)}
+    for n, (window, members) in enumerate(_windows(guards, conventions, conventions.widest_add)):
+        lanes = _lanes(f"add{n}", window, members)
+        used = tuple(lane.lane for lane in lanes.values())
+        yield loops.PackAdd(f"add{n}", _operand(members[0], window), window.width, used, guards[members[0]]), lanes
 
 
 def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
@@ -103,7 +122,7 @@ def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
     guards = {a: load.guards for a, load in s.reads}
     loads: list[loops.Statement] = []
     loaded: dict[Access, loops.Lane] = {}
-    for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], conventions)):
+    for n, (window, members) in enumerate(_windows([a for a, _ in s.reads], conventions, conventions.widest)):
         name = f"{s.prefix}r{n}"
         loads.append(loops.PackLoad(name, _operand(members[0], window), window.width, guards[members[0]]))
         loaded |= _lanes(name, window, members)
@@ -111,8 +130,10 @@ def _loaded(s: loops.Evaluate, conventions: Conventions) -> loops.Block:
     return (*loads, replace(s, reads=reads))
 
 
-def _windows(accesses: Iterable[Access], conventions: Conventions) -> list[tuple[Window, list[Access]]]:
-    """The vector loads or stores for some accesses, and which of them each serves."""
+def _windows(
+    accesses: Iterable[Access], conventions: Conventions, widest: Callable[[Field], int]
+) -> list[tuple[Window, list[Access]]]:
+    """The vector instructions for some accesses, and which of them each serves."""
     points: dict[tuple[Field, tuple[Affine, ...]], list[Access]] = {}
     for a in accesses:
         if conventions.interleaved(a.field):
@@ -120,7 +141,7 @@ def _windows(accesses: Iterable[Access], conventions: Conventions) -> list[tuple
     return [
         (window, [a for a in members if a.channel in window.channels])
         for (field, _), members in points.items()
-        for window in windows({a.channel for a in members}, conventions.point_stride(field), conventions.widest(field))
+        for window in windows({a.channel for a in members}, conventions.point_stride(field), widest(field))
     ]
 
 

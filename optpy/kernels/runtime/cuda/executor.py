@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -16,9 +17,10 @@ from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import SYNC, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
+from optpy.kernels.runtime.cuda.tiles import tiles
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import header_constant
-from optpy.symbolic.affine import Affine, FloorDiv, TableEntry
+from optpy.symbolic.affine import Affine, FloorDiv, RowNumber, TableEntry
 
 THREADS = header_constant("kernels/cuda/prelude.cuh", "OPTPY_THREADS")
 """Of every block."""
@@ -88,6 +90,22 @@ class CudaLibrary:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel with all that the host has to know to queue it: computed once for its data, and kept.
+
+    Attributes:
+        kernel: which.
+        blocks: of its launches.
+        tiles: of each grid, for so many blocks: ``Context.tiles``.
+    """
+
+    kernel: LoadedKernel
+    blocks: int
+    tiles: Any
+
+
+@final
 class CudaExecutor:
     """A program with its memory on a device.
 
@@ -105,7 +123,9 @@ class CudaExecutor:
         self.buffers = buffers
         self._scalar_numbers = {name: n for n, name in enumerate(self.program.scalars)}
         self.index = "int" if largest_index(self.program, buffers) < SHORT_INDICES else "long long"
-        self._blocks: dict[tuple[LoadedKernel, int], int] = {}
+        self._launches: dict[Hashable, Launch] = {}
+        self._queues: dict[Group, tuple[Launch, ...]] = {}
+        self._tiles: dict[int, Any] = {}
         xp = self.device.xp
         most = max((len(p.sums) for phases in self.program.phases.values() for p in phases), default=1)
         self._most_blocks = self.device.multiprocessors * _BLOCKS
@@ -116,6 +136,7 @@ class CudaExecutor:
         self._tables: dict[int, Any] = {}
         self._host: NDArray[np.uint8] | None = None
         self.context = self._new_context()
+        self._tiled: Any = None
         self._located: dict[Field, Any] | None = None
 
     def _new_context(self) -> Any:
@@ -124,7 +145,6 @@ class CudaExecutor:
         c.pitch[: len(symbols.grids)] = [self.buffers.pitch[g] for g in symbols.grids]
         c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
         c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
-        c.lanes[:] = [1] * len(c.lanes)
         return c
 
     @property
@@ -158,10 +178,11 @@ class CudaExecutor:
         for key, n in self.program.symbols.tables.items():
             self._tables[n] = graphs[key.graph].table(key)
             self.context.table[n] = self.device.address(self._tables[n])
-        self._blocks.clear()
+        self._launches.clear()
+        self._queues.clear()
         for number, kernel in enumerate(self.program.kernels):
-            if kernel.border.locals:
-                self.context.lanes[number] = self._lanes(number, graphs)
+            if any(x.loops for x in kernel.border.locals):
+                self.context.lane_bits[number] = (self._lanes(number, graphs) - 1).bit_length()
 
     def set_points(self, graphs: Mapping[Hypergraph, Connectivity]) -> None:
         """Evaluate where something is solved for."""
@@ -170,7 +191,7 @@ class CudaExecutor:
     def _lanes(self, kernel: int, graphs: Mapping[Hypergraph, Connectivity]) -> int:
         routine = self.program.routine(kernel)
         lengths = []
-        for x in routine.locals:
+        for x in (x for x in routine.locals if x.loops):
             outer = math.prod(i.dim.at(self.buffers.sizes) for i in x.loops[:-1] if isinstance(i, LoopVariable))
             last = x.loops[-1]
             if isinstance(last, Incidence):
@@ -191,47 +212,78 @@ class CudaExecutor:
             group: of the program; one that it does not have does nothing.
             scalars: run-time scalars by name; the others are 0.
         """
-        phases = self.program.phases.get(group, ())
-        if not phases:
+        if group not in self._queues:
+            phases = self.program.phases.get(group, ())
+            routine = self.library.routine
+            self._queues[group] = tuple(self._launch(routine(p.launch, self.index), self._points(p)) for p in phases)
+        launches = self._queues[group]
+        if not launches:
             return
         self._set_scalars(scalars or {})
-        kernels = [(self.library.routine(p.launch, self.index), self._points(p)) for p in phases]
         for _ in range(repeat):
-            for kernel, work in kernels:
-                self.launch(kernel, work)
+            for launch in launches:
+                self.launch(launch)
 
-    def launch(self, kernel: LoadedKernel, work: int, *, cooperative: bool = False, context: Any = None) -> None:
-        """Queue a kernel with as many blocks as its work takes, or as the device holds.
+    def kept(self, key: Hashable, kernel: Callable[[], tuple[LoadedKernel, int]]) -> Launch:
+        """The launch of a kernel with as many blocks as its work takes, or as the device holds.
 
         Args:
-            kernel: which.
-            work: threads that it could use.
+            key: what it is kept under, until other graphs are bound.
+            kernel: finds the kernel, and the threads that it could use.
+        """
+        found = self._launches.get(key)
+        if found is None:
+            found = self._launches[key] = self._launch(*kernel())
+        return found
+
+    def _launch(self, kernel: LoadedKernel, work: int) -> Launch:
+        room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
+        blocks = max(1, min(room, -(-work // THREADS)))
+        if blocks not in self._tiles:
+            self._tiles[blocks] = self._tiles_for(blocks)
+        return Launch(kernel, blocks, self._tiles[blocks])
+
+    def _tiles_for(self, blocks: int) -> Any:
+        """Of all grids of several dims, by their numbers."""
+        found = type(self.context.tiles)()
+        for dims, number in self.program.symbols.grids.items():
+            if len(dims) > 1:
+                *rows, columns = (d.at(self.buffers.sizes) for d in dims)
+                found[number] = tiles(math.prod(rows), columns, blocks, THREADS)
+        return found
+
+    def launch(self, launch: Launch, *, cooperative: bool = False, context: Any = None) -> None:
+        """Queue a kernel.
+
+        Args:
+            launch: of which.
             cooperative: see ``Device.launch``.
             context: its argument; None: that of the program.
         """
         self._host = None
         self.locate()
-        blocks = self._blocks.get((kernel, work))
-        if blocks is None:
-            room = min(self.device.resident_blocks(kernel, THREADS), self._most_blocks)
-            blocks = self._blocks[kernel, work] = max(1, min(room, -(-work // THREADS)))
-        self.device.launch(kernel, blocks, THREADS, self.context if context is None else context, cooperative)
+        if context is None:
+            context = self.context
+            if self._tiled is not launch.tiles:
+                context.tiles = self._tiled = launch.tiles
+        self.device.launch(launch.kernel, launch.blocks, THREADS, context, cooperative)
 
-    def launch_on(self, kernel: LoadedKernel, work: int, vectors: Sequence[tuple[Field, Field]]) -> None:
+    def launch_on(self, launch: Launch, vectors: Sequence[tuple[Field, Field]]) -> None:
         """Queue a kernel that finds other vectors in the place of its own.
 
         Args:
-            kernel, work: as for ``launch``.
+            launch: of the kernel.
             vectors: each with the one whose place it takes, and whose layout it has.
         """
         self.locate()
         symbols = self.program.symbols.fields
         context = type(self.context).from_buffer_copy(self.context)  # Ctrl-C could cut in two what puts things back
+        context.tiles = launch.tiles
         for other, field in vectors:
             assert self.buffers.point_stride(other) == self.buffers.point_stride(field)
             context.field[symbols[field]] = self.context.field[symbols[other]]
             context.plane[symbols[field]] = self.context.plane[symbols[other]]
-        self.launch(kernel, work, context=context)
+        self.launch(launch, context=context)
 
     def address_of(self, field: Field, channel: int) -> int:
         """The address of a channel of a field, now."""
@@ -263,7 +315,7 @@ class CudaExecutor:
 
     def _points_of(self, kernel: int) -> int:
         domain = self.program.kernels[kernel].domain
-        return math.prod(self.buffers.sizes[i.dim] for i in domain) * int(self.context.lanes[kernel])
+        return math.prod(self.buffers.sizes[i.dim] for i in domain) << int(self.context.lane_bits[kernel])
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -321,6 +373,9 @@ def _reach(affine: Affine, sizes: Mapping[Extent, int]) -> int:
         elif isinstance(atom, TableEntry):
             largest = sizes[entry_dim(atom)]
             inner = max(inner, _reach(atom.row, sizes))
+        elif isinstance(atom, RowNumber):
+            largest = sizes[atom.table.edges]
+            inner = max(inner, *(_reach(a, sizes) for a in atom.index))
         else:
             assert isinstance(atom, LoopVariable | Extent)
             largest = (atom.dim if isinstance(atom, LoopVariable) else atom).at(sizes)

@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import optpy as op
+from optpy.kernels.codegen.cuda.context import TILES, TileGeometry
 from optpy.kernels.runtime.cuda.device import Device
+from optpy.kernels.runtime.cuda.executor import THREADS
+from optpy.kernels.runtime.cuda.tiles import tiles
 from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.warping import arap_data, arap_energy
 
@@ -18,19 +23,20 @@ pytestmark = [pytest.mark.emulated, pytest.mark.whole_blocks]
 
 NATIVE = Path(op.__file__).parent / "kernels/cuda"
 
-# Every point counts who visits it; `seen` has the rows of the strip that the block takes at a time.
+# Every point that is solved for counts who visits it.
 SOURCE = r"""
-struct Context { int *visits; int *seen; int rows, columns; };
+struct Context { Tiles tiles; int *visits; const uint8_t *solved; int rows, columns; };
 extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) visit(const __grid_constant__ Context c) {
+    const Tiles *const tiles = &c.tiles;
     const optpy_index rows = c.rows, columns = c.columns;
-    const Tiles tiles = optpy_tiles(rows, columns);
-    if (blockIdx.x == 0 && threadIdx.x == 0) c.seen[0] = (int)tiles.height, c.seen[1] = (int)tiles.tall;
-    for (optpy_uindex strip = blockIdx.x; strip < tiles.strips; strip += gridDim.x) {
-        const optpy_index column = optpy_tile_column(&tiles, strip), top = optpy_tile_row(&tiles, strip);
+    for (uint32_t strip = blockIdx.x; strip < tiles->strips; strip += gridDim.x) {
+        const optpy_index column = optpy_tile_column(tiles, strip), top = optpy_tile_row(tiles, strip);
         if (column >= columns) continue;
-        const optpy_index end = top + tiles.height < rows ? top + tiles.height : rows;
-        for (optpy_index row = top + (threadIdx.x >> tiles.shift); row < end; row += tiles.tall)
-            atomicAdd((unsigned *)&c.visits[row * columns + column], 1u);
+        const optpy_index end = top + tiles->height < rows ? top + tiles->height : rows;
+        optpy_index row = top + (threadIdx.x >> tiles->shift);
+        uint32_t left = optpy_rows_to_solve(tiles, c.solved + column, columns, row, end);
+        for (; left && row < end; left >>= 1, row += tiles->tall)
+            if (left & 1) atomicAdd((unsigned *)&c.visits[row * columns + column], 1u);
     }
 }
 """
@@ -38,16 +44,17 @@ extern "C" __global__ void __launch_bounds__(OPTPY_THREADS) visit(const __grid_c
 
 class Context(ctypes.Structure):
     _fields_ = (
+        ("tiles", TileGeometry),
         ("visits", ctypes.c_void_p),
-        ("seen", ctypes.c_void_p),
+        ("solved", ctypes.c_void_p),
         ("rows", ctypes.c_int),
         ("columns", ctypes.c_int),
     )
 
 
 def source(index: str) -> str:
-    headers = ((NATIVE / name).read_text(encoding="utf-8") for name in ("prelude.cuh", "tiles.cuh"))
-    return "\n".join([f"#define OPTPY_INDEX {index}", *headers, SOURCE])
+    prelude, header = ((NATIVE / name).read_text(encoding="utf-8") for name in ("prelude.cuh", "tiles.cuh"))
+    return "\n".join([f"#define OPTPY_INDEX {index}", prelude, TILES.text, header, SOURCE])
 
 
 @pytest.mark.parametrize("index", ["int", "long long"])
@@ -58,21 +65,55 @@ def source(index: str) -> str:
         (7, 5, 3, 32, 32),
         (33, 64, 4, 4, 4),
         (33, 65, 4, 4, 4),
-        (300, 130, 2, 56, 4),  # three strips side by side; 225 tiles, of which 14 below one another
-        (129, 64, 1, 16, 4),
-        (5000, 3, 2, 256, 64),
-        (9000, 2, 1, 1024, 128),
+        (300, 130, 2, 52, 4),  # three strips side by side; 225 tiles, of which 13 below one another
+        (129, 64, 1, 20, 4),
+        (5000, 3, 2, 320, 64),
+        (9000, 2, 1, 1152, 128),
         (2000, 200, 1, 128, 4),  # not taller than 32 tiles
     ],
 )
-def test_every_point_is_visited_once(
+def test_every_point_that_is_solved_for_is_visited_once(
     gpu: Device, index: str, rows: int, columns: int, blocks: int, strip_rows: int, tile_rows: int
 ) -> None:
-    visits, seen = gpu.xp.zeros((rows, columns), np.int32), gpu.xp.zeros(2, np.int32)
-    kernel = gpu.load(source(index)).kernel("visit")
-    gpu.launch(kernel, blocks, 256, Context(gpu.address(visits), gpu.address(seen), rows, columns))
-    np.testing.assert_array_equal(gpu.to_host(visits), 1)
-    assert gpu.to_host(seen).tolist() == [strip_rows, tile_rows]
+    found = tiles(rows, columns, blocks, THREADS)
+    assert (found.height, found.tall) == (strip_rows, tile_rows)
+    visits = gpu.xp.zeros((rows, columns), np.int32)
+    mask = np.random.default_rng(rows).random((rows, columns)) < 0.7
+    solved = gpu.xp.asarray(mask.astype(np.uint8), blocking=True)
+    context = Context(found, gpu.address(visits), gpu.address(solved), rows, columns)
+    gpu.launch(gpu.load(source(index)).kernel("visit"), blocks, THREADS, context)
+    np.testing.assert_array_equal(gpu.to_host(visits), mask)
+
+
+@given(st.integers(1, 2**20), st.integers(1, 2**12), st.integers(1, 1056))
+def test_strips_cover_a_grid_without_dividing(rows: int, columns: int, blocks: int) -> None:
+    t = tiles(rows, columns, blocks, THREADS)
+    assert t.tall << t.shift == THREADS
+    assert t.height % t.tall == 0 < t.height <= 32 * t.tall
+    assert (t.across - 1) << t.shift < columns <= t.across << t.shift
+    above = t.strips // t.across
+    assert above * t.across == t.strips
+    assert (above - 1) * t.height < rows <= above * t.height
+    for n in {0, 1, t.across - 1, t.across, t.strips // 2, t.strips - 1, 2**31 - 1}:
+        assert n * t.multiplier >> t.places == n // t.across
+
+
+def balance(rows: int, columns: int, blocks: int) -> float:
+    """The share of its time that a block works on average, if each tile takes as long."""
+    t = tiles(rows, columns, blocks, THREADS)
+    of_block = [0] * blocks
+    for strip in range(t.strips):
+        top = strip // t.across * t.height
+        of_block[strip % blocks] += -(-(min(top + t.height, rows) - top) // t.tall)
+    return sum(of_block) / (blocks * max(of_block))
+
+
+@pytest.mark.parametrize("multiprocessors", [40, 84, 108, 132, 148])
+@pytest.mark.parametrize("to_each", [3, 4, 5, 6, 8])
+def test_blocks_end_at_nearly_the_same_time(multiprocessors: int, to_each: int) -> None:
+    blocks = multiprocessors * to_each
+    assert balance(4096, 4096, blocks) > 0.965
+    assert balance(2048, 2048, blocks) > 0.93
 
 
 @pytest.mark.parametrize("preconditioner", ["jacobi", "block_jacobi"])

@@ -59,10 +59,10 @@ def arrays_on_device(routine: ir.Routine) -> dict[str, loops.ChannelPointer]:
     return {a.field.name: a for a in found}
 
 
-def test_on_a_gpu_p_gives_way_to_delta_and_channels_are_adjacent_unless_they_are_added_to() -> None:
+def test_on_a_gpu_p_gives_way_to_delta_and_channels_are_adjacent() -> None:
     found = arrays_on_device(gather())
     assert found[P.name].instead == DELTA
     assert found[P.name].adjacent
     added = arrays_on_device(scatter())[G.name]
-    assert not added.adjacent
+    assert added.adjacent
     assert added.writable

@@ -13,9 +13,15 @@ from tests.kernels.codegen.passes.routines import elementwise, scatter, statemen
 
 
 def test_border_and_interior_are_functions_of_their_own() -> None:
-    border, interior = over_segments(build_loops(lower(stencil())), segments=3, reduction=5)
+    border, interior, kernel = over_segments(build_loops(lower(stencil())), segments=3, reduction=5)
     assert border.noinline
-    assert interior.body[0] == loops.FunctionCall(border.name)
+    (blocks,) = statements(kernel.body, loops.Loop)
+    assert (str(blocks.low), str(blocks.high)) == ("first", "last")
+    calls = statements(blocks.body, loops.FunctionCall)
+    assert [(s.name, str(s.first), str(s.last)) for s in calls] == [
+        (border.name, "block", "block_end"),
+        (interior.name, "block", "block_end"),
+    ]
     (partial,) = statements(border.body, loops.Partial)
     (joined,) = statements(interior.body, loops.Partial)
     assert (partial.number, partial.join, joined.number, joined.join) == (5, False, 5, True)
