@@ -1,7 +1,7 @@
 """A mesh in the browser that follows its handles as rigidly as possible: `python -m problems.demos.mesh`.
 
-Click the mesh to make a handle, drag the handle's arrows; shift-click to hold a vertex where it is; click a handle to let it go.
-With ctrl (cmd) held, drag the mesh itself.
+Click the mesh to make a handle, drag the handle's arrows; shift-click to hold a vertex where it is; click a handle to
+let it go. With ctrl (cmd) held, drag the mesh itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimesh import Trimesh
 
 import optpy as op
 from problems import meshes
-from problems.demos.mesh_work import HandleAt, MeshWork, Vector3
+from problems.demos.mesh_work import Device, HandleAt, MeshWork, Vector3
 from problems.demos.page import LOCAL, Panel, served, until_interrupted
 from problems.demos.solving import Frame, SolvingThread
 from problems.mesh_deformation import default_mesh
@@ -52,6 +52,10 @@ class MeshScene:
         self._mesh = server.scene.add_mesh_simple(
             "/mesh", self._vertices.astype(np.float32), np.asarray(mesh.faces), color=(205, 200, 190), side="double"
         )
+        middle = (self._vertices.max(axis=0) + self._vertices.min(axis=0)) / 2
+        server.scene.set_up_direction("+y")
+        server.initial_camera.look_at = middle
+        server.initial_camera.position = middle + np.array([0.0, 0.0, 2.0 * self._size])
         self._listen()
         self._controls()
 
@@ -76,7 +80,7 @@ class MeshScene:
             self._slider("rigidity", "w_reg", 0.1, 10.0, 0.1, 1.0)
             self._choice("rotations", ("euler", "so3"))
         with gui.add_folder("Each frame"):
-            self._choice("method", ("gn", "lm"))
+            self._choice("method", ("lm", "gn"))
             self._slider("steps", "nonlinear", 1, 10, 1, 2)
             self._slider("linear iterations", "linear", 1, 100, 1, 10)
         undo, reset = gui.add_button("Undo"), gui.add_button("Reset")
@@ -127,7 +131,8 @@ class MeshScene:
                 self._add_handle(vertex, held)
 
     def _add_handle(self, vertex: int, held: bool) -> None:
-        place = tuple(map(float, self._vertices[vertex]))
+        x, y, z = map(float, self._vertices[vertex])
+        place = (x, y, z)
         name = f"/handles/{vertex}"
         ball = self._server.scene.add_icosphere(
             f"{name}/ball", 0.012 * self._size, _HELD if held else _HANDLE, position=place
@@ -187,7 +192,7 @@ class MeshScene:
                 self._remove(vertex)
 
 
-def serve(mesh: Trimesh, device: str, host: str, port: int) -> None:
+def serve(mesh: Trimesh, device: Device, host: str, port: int) -> None:
     """Show a mesh until Ctrl-C."""
     work = MeshWork(mesh, device)
     with served("optpy: as rigid as possible", host, port) as server:
@@ -208,7 +213,7 @@ def serve(mesh: Trimesh, device: str, host: str, port: int) -> None:
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--host", default=LOCAL, show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True)
-def main(mesh: Path | None, device: str, host: str, port: int) -> None:
+def main(mesh: Path | None, device: Device, host: str, port: int) -> None:
     """Drag a mesh in the browser: it follows as rigidly as possible."""
     try:
         found = default_mesh() if mesh is None else meshes.read_mesh(mesh)

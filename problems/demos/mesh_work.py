@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from problems.demos.solving import Step
 from problems.mesh_deformation import ENERGIES, deformation
 
 Vector3 = tuple[float, float, float]
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @final
@@ -32,7 +33,7 @@ class Settings:
     """
 
     rotations: str = "euler"
-    method: str = "gn"
+    method: str = "lm"
     nonlinear: int = 2
     linear: int = 10
     w_fit: float = 10.0
@@ -68,7 +69,7 @@ class MeshWork:
     """
 
     mesh: Trimesh
-    device: str = "cpu"
+    device: Device = "cpu"
     settings: Settings = Settings()
     targets: dict[int, Vector3] = field(default_factory=dict)
     vertices: NDArray[np.float64] = field(init=False)

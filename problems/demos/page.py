@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, final
+from typing import Any, Final, final
 
 import click
 import numpy as np
@@ -71,9 +71,9 @@ class Panel:
         self._shown = -np.inf
         self._costs: deque[float] = deque(maxlen=_CURVE)
         with server.gui.add_folder("Solver"):
-            self._status = server.gui.add_text("status", "", disabled=True)
-            self._frame = server.gui.add_text("frame", "", disabled=True)
-            self._rate = server.gui.add_text("rate", "", disabled=True)
+            self._status: Any = server.gui.add_text("status", "", disabled=True)
+            self._frame: Any = server.gui.add_text("frame", "", disabled=True)
+            self._rate: Any = server.gui.add_text("rate", "", disabled=True)
             server.gui.add_text("device", device, disabled=True)
             self._curve = server.gui.add_uplot(
                 (np.zeros(1), np.zeros(1)),
