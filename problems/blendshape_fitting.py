@@ -20,9 +20,10 @@ from scipy.spatial.transform import Rotation
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes
-from problems.command import solve
-from problems.mesh_command import MeshSettings, leave, mesh_command
+
+from . import meshes
+from .command import solve
+from .mesh_command import MeshSettings, leave, mesh_command
 
 Floats = NDArray[np.float64]
 

@@ -19,11 +19,12 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from problems import pictures, scatter
-from problems.bundle_files import Bundle, camera_centres, read_bundle, write_ply
-from problems.command import SolveSettings, choice, command, result_option, solve
-from problems.number_files import Numbers
-from problems.pictures import Picture
+
+from . import pictures, scatter
+from .bundle_files import Bundle, camera_centres, read_bundle, write_ply
+from .command import SolveSettings, choice, command, result_option, solve
+from .number_files import Numbers
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from scipy.spatial.transform import Rotation
 
 import optpy as op
 from optpy.cli.output_file import whole_file
-from problems.number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
+
+from .number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
 
 CAMERA = 9
 """Numbers of a camera: rotation vector, translation, focal length, k1, k2."""

@@ -23,12 +23,13 @@ from scipy.spatial.transform import Rotation
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes, pictures
-from problems.command import SolveSettings, choice, command, solve
-from problems.depth_frames import Camera, Frames, around, real_room, rendered
-from problems.number_files import Indices, Numbers
-from problems.pictures import Picture
-from problems.poses import matrices, stored
+
+from . import meshes, pictures
+from .command import SolveSettings, choice, command, solve
+from .depth_frames import Camera, Frames, around, real_room, rendered
+from .number_files import Indices, Numbers
+from .pictures import Picture
+from .poses import matrices, stored
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ import click
 
 import optpy as op
 from optpy.cli.output_file import OutputFile
-from problems import pictures
+
+from . import pictures
 
 
 @dataclass(frozen=True, slots=True)

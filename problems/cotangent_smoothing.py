@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes
-from problems.command import solve
-from problems.mesh_command import MeshSettings, leave, mesh_command
+
+from . import meshes
+from .command import solve
+from .mesh_command import MeshSettings, leave, mesh_command
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

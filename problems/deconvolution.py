@@ -19,9 +19,10 @@ from scipy.ndimage import gaussian_filter
 from scipy.signal import fftconvolve
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, problem_command, solve
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, problem_command, solve
+from .pictures import Picture
 
 Floats = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from trimesh import Trimesh
 
-from problems import pictures
-from problems.number_files import Indices, Numbers
-from problems.surface import face_normals
+from . import pictures
+from .number_files import Indices, Numbers
+from .surface import face_normals
 
 
 @dataclass(frozen=True, slots=True)

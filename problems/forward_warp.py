@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.pictures import Picture
+from .pictures import Picture
 
 Corners = NDArray[np.int64]
 CHUNK = 1 << 18

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, problem_command, solve
-from problems.forward_warp import forward_warp
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, problem_command, solve
+from .forward_warp import forward_warp
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

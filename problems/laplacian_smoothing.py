@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, problem_command, solve
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, problem_command, solve
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 import click
 from trimesh import Trimesh
 
-from problems import mesh_picture, meshes, pictures
-from problems.command import SolveSettings, command, result_option
-from problems.mesh_picture import Colours
+from . import mesh_picture, meshes, pictures
+from .command import SolveSettings, command, result_option
+from .mesh_picture import Colours
 
 
 @dataclass(frozen=True, slots=True)

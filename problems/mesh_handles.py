@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 from trimesh import Trimesh
 
-from problems.mesh_picture import PLAIN, Colours
+from .mesh_picture import PLAIN, Colours
 
 HELD_COLOUR = (0.35, 0.50, 0.75)
 MOVED_COLOUR = (0.90, 0.55, 0.25)

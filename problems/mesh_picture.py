@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from trimesh import Trimesh
 
-from problems.pictures import Picture
+from .pictures import Picture
 
 Colours = NDArray[np.float64]
 """(F, 3): red, green and blue of each face, 0 to 1."""

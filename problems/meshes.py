@@ -12,7 +12,8 @@ from trimesh import Trimesh
 
 import optpy as op
 from optpy.cli.output_file import whole_file
-from problems import pictures
+
+from . import pictures
 
 FORMATS = (".obj", ".off", ".ply", ".stl")
 """Of the mesh files that are written."""

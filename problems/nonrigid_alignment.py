@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes, pictures
-from problems.mesh_command import MeshSettings, leave, mesh_command
-from problems.surface import Surface, vertex_normals
+
+from . import meshes, pictures
+from .mesh_command import MeshSettings, leave, mesh_command
+from .surface import Surface, vertex_normals
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

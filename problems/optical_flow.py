@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates, median_filter, zoom
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, choice, command, size_option
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, choice, command, size_option
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

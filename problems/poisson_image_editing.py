@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, problem_command, solve
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, problem_command, solve
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

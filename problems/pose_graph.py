@@ -24,12 +24,13 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import optpy as op
-from problems import pictures, scatter
-from problems.command import SolveSettings, choice, command, solve
-from problems.number_files import Numbers
-from problems.pictures import Picture
-from problems.pose_graph_files import INDEFINITE, Indefinite, PoseGraph, read_pose_graph
-from problems.poses import stored
+
+from . import pictures, scatter
+from .command import SolveSettings, choice, command, solve
+from .number_files import Numbers
+from .pictures import Picture
+from .pose_graph_files import INDEFINITE, Indefinite, PoseGraph, read_pose_graph
+from .poses import stored
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from problems.number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
-from problems.poses import chained, stored
+
+from .number_files import Indices, Numbers, Row, indices, numbers, read_rows, refuse
+from .poses import chained, stored
 
 Indefinite = Literal["error", "clip", "drop"]
 """What becomes of an information matrix with negative eigenvalues: it is refused; or replaced by the nearest one

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from problems.number_files import Indices, Numbers
+from .number_files import Indices, Numbers
 
 
 def stored(T: Numbers) -> Numbers:

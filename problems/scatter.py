@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from problems.pictures import Picture
+from .pictures import Picture
 
 Places = NDArray[np.float64]
 

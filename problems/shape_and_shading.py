@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from problems import pictures
-from problems import shape_from_shading as known_light
-from problems.command import Settings, problem_command, solve
-from problems.pictures import Picture
-from problems.shape_from_shading import (
+
+from . import pictures
+from . import shape_from_shading as known_light
+from .command import Settings, problem_command, solve
+from .pictures import Picture
+from .shape_from_shading import (
     H,
     Scan,
     W,

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import optpy as op
-from problems import pictures
-from problems.command import Settings, problem_command, solve
-from problems.pictures import Picture
+
+from . import pictures
+from .command import Settings, problem_command, solve
+from .pictures import Picture
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import optpy as op
-from problems import image_warping, pictures
-from problems.command import Settings, problem_command, solve
-from problems.image_warping import ASTRONAUT_HANDLES, Angle, H, Handle, Offset, W, Warp, active, arap, w_fit
+
+from . import image_warping, pictures
+from .command import Settings, problem_command, solve
+from .image_warping import ASTRONAUT_HANDLES, Angle, H, Handle, Offset, W, Warp, active, arap, w_fit
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

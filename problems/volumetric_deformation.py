@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes
-from problems.command import solve
-from problems.mesh_command import MeshSettings, leave, mesh_command
-from problems.mesh_handles import Handles, top_and_foot
+
+from . import meshes
+from .command import solve
+from .mesh_command import MeshSettings, leave, mesh_command
+from .mesh_handles import Handles, top_and_foot
 
 # ---- the energy --------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ RULES = {
     "api": rule("own_code symbolic ir energy kernels scheduling linear solver", "numpy"),
     "__init__": rule("own_code ir energy solver api drawing"),
     "__main__": rule("cli"),
+    "examples": rule(),
     "cli": rule("symbolic ir energy kernels api", "numpy click rich"),
 }
 """The rules of the rooms, those of outer ones for what stands in them beside inner ones."""

@@ -1,4 +1,4 @@
-"""The command line: `optpy solve`, `optpy inspect`, `optpy doctor`."""
+"""The command line: `optpy solve`, `optpy inspect`, `optpy doctor`, `optpy example`, `optpy demo`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 import optpy
 from optpy.cli.doctor import doctor
+from optpy.cli.examples import demo, example
 from optpy.cli.inspect import inspect
 from optpy.cli.solve import solve
 
@@ -22,3 +23,5 @@ def main() -> None:
 main.add_command(solve)
 main.add_command(inspect)
 main.add_command(doctor)
+main.add_command(example)
+main.add_command(demo)

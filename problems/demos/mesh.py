@@ -1,4 +1,4 @@
-"""A mesh in the browser that follows its handles as rigidly as possible: `python -m problems.demos.mesh`.
+"""A mesh in the browser that follows its handles as rigidly as possible: `optpy demo mesh`.
 
 Click the mesh to make a handle, drag the handle's arrows; shift-click to hold a vertex where it is; click a handle to
 let it go. With ctrl (cmd) held, drag the mesh itself.
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
-from problems import meshes
-from problems.demos.mesh_work import Device, HandleAt, MeshWork, Vector3
-from problems.demos.page import LOCAL, Panel, served, until_interrupted
-from problems.demos.solving import Frame, SolvingThread
-from problems.mesh_deformation import default_mesh
+
+from .. import meshes
+from ..mesh_deformation import default_mesh
+from .mesh_work import Device, HandleAt, MeshWork, Vector3
+from .page import LOCAL, Panel, served, until_interrupted
+from .solving import Frame, SolvingThread
 
 Put = Callable[[Mapping[Hashable, Any]], None]
 

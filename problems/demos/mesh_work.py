@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 import optpy as op
-from problems.demos.solving import Step
-from problems.mesh_deformation import ENERGIES, deformation
+
+from ..mesh_deformation import ENERGIES, deformation
+from .solving import Step
 
 Vector3 = tuple[float, float, float]
 Device = Literal["auto", "cpu", "cuda"]

@@ -12,7 +12,7 @@ import click
 import numpy as np
 import viser
 
-from problems.demos.solving import Frame
+from .solving import Frame
 
 LOCAL: Final = "127.0.0.1"
 """Nobody on another machine reaches it."""
