@@ -17,11 +17,10 @@ from optpy.cli.energy_file import clear_errors, energy_file_argument, load_energ
 from optpy.cli.schedule_file import schedule_file_option
 from optpy.cli.screen import new_console, plain_table
 from optpy.energy.check.jacobian import Partials
-from optpy.energy.language.declarations import shape_text
-from optpy.energy.language.graph import slots_text
+from optpy.energy.describe import declared
 from optpy.energy.stencils import places_read
-from optpy.ir import REAL, Group, Problem, Role, Routine, Schedule, at_zero
-from optpy.symbolic.count import OperationCount, count, count_unshared
+from optpy.ir import REAL, Group, Problem, Routine, Schedule, at_zero
+from optpy.symbolic.count import KINDS, OperationCount, count, count_unshared
 from optpy.symbolic.factor import factor
 
 FROM_THE_RESIDUALS = (
@@ -103,19 +102,9 @@ def _print_hint(console: Console, listing: Listing) -> None:
 def _declarations(problem: Problem, real: str) -> Table:
     title = "Unknowns, arrays, graphs, params" + (", Funcs" if problem.funcs else "")
     table = plain_table(title, "name", "kind", "shape", "dtype", "keeps its value where")
-    for field in sorted(problem.fields, key=lambda f: f.role is not Role.UNKNOWN):
-        kind = "unknown" if field.role is Role.UNKNOWN else "array"
-        kind += f" {field.manifold}" if field.manifold is not None else ""
-        fixed = problem.fixed_as_written.get(field, "")
-        dtype = real if field.dtype == REAL else field.dtype
-        table.add_row(*map(Text, (field.name, kind, shape_text(field), dtype, fixed)))
-    for graph in problem.graphs:
-        table.add_row(*map(Text, (graph.name, "graph", f"{graph.edges} of {slots_text(graph)}", "integers", "")))
-    for param in problem.params:
-        table.add_row(*map(Text, (param.name, "param", "", "", "")))
-    for func in problem.funcs:
-        dtype = real if func.dtype == REAL else func.dtype
-        table.add_row(*map(Text, (func.name, "Func", shape_text(func), dtype, "")))
+    for d in declared(problem):
+        dtype = real if d.dtype == REAL else d.dtype
+        table.add_row(*map(Text, (d.name, d.kind, d.shape, dtype, d.fixed)))
     return table
 
 
@@ -136,12 +125,9 @@ def _stencils(problem: Problem) -> Table:
     return table
 
 
-_KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load")
-
-
 def _simplification(problem: Problem) -> Table:
     """Each residual with its partials: as differentiation gives them, and factored with each subexpression once."""
-    table = plain_table("Operations of residuals and their partials", "residual", "stage", *_KINDS)
+    table = plain_table("Operations of residuals and their partials", "residual", "stage", *KINDS)
     for residual in problem.residuals:
         roots = [*at_zero(residual.linearised), *Partials(residual).expressions]
         table.add_section()
@@ -151,7 +137,7 @@ def _simplification(problem: Problem) -> Table:
 
 
 def _operations(derived: dict[Group, list[Routine]], listing: Listing) -> Table:
-    table = plain_table("Operations for each point", "routine", "stage", *_KINDS)
+    table = plain_table("Operations for each point", "routine", "stage", *KINDS)
     for group in FROM_THE_RESIDUALS:
         if group not in listing.groups:
             continue
@@ -177,4 +163,4 @@ def _stage_rows(group: str, stages: dict[str, Iterable[Routine]]) -> Iterator[li
 
 
 def _cells(total: OperationCount) -> list[str]:
-    return [str(getattr(total, kind)) for kind in _KINDS]
+    return [str(getattr(total, kind)) for kind in KINDS]

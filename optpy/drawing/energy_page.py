@@ -19,11 +19,9 @@ from optpy.drawing.markup import Markup, page, section, table
 from optpy.energy.check.evaluation import residuals
 from optpy.energy.check.jacobian import Partials, jacobian
 from optpy.energy.data.binding import bind
-from optpy.energy.describe import reads
-from optpy.energy.language.declarations import shape_text
-from optpy.energy.language.graph import slots_text
+from optpy.energy.describe import declared, reads
 from optpy.energy.stencils import offsets_read, places_read
-from optpy.symbolic.count import OperationCount, count
+from optpy.symbolic.count import KINDS, OperationCount, count
 from optpy.symbolic.factor import factor
 
 LARGEST_PATTERN: Final = 2_000_000
@@ -31,8 +29,6 @@ LARGEST_PATTERN: Final = 2_000_000
 
 _CELLS: Final = 400
 """Cells of the picture of J along a side, at most."""
-
-_KINDS: Final = ("add", "multiply", "divide", "function", "boolean", "select", "load")
 
 
 @final
@@ -72,13 +68,14 @@ class EnergyPage:
 def energy_page(problem: ir.Problem, data: Mapping[str, Any]) -> EnergyPage:
     """See ``Energy.show``."""
     sizes = bind(problem, data, np.dtype(np.float64)).sizes
+    rows = ((d.name, d.kind, d.shape, d.fixed) for d in declared(problem, sizes))
     parts = (
         section("Terms", table(("residual", "points", "values", "cost", "reads", "written at"), _terms(problem, data))),
         section("Formulas", cost_formula(problem), *map(residual_formula, problem.residuals)),
-        section("Declared", table(("name", "kind", "shape", "fixed where"), _declared(problem, sizes))),
+        section("Declared", table(("name", "kind", "shape", "fixed where"), rows)),
         section("Stencils", *_stencils(problem)),
         section("Pattern of J", *_pattern(problem, data, sizes)),
-        section("Operations of residuals and partials at a point", table(("residual", *_KINDS), _operations(problem))),
+        section("Operations of residuals and partials at a point", table(("residual", *KINDS), _operations(problem))),
     )
     return EnergyPage(page(f"Energy: {', '.join(problem.terms)}", *parts))
 
@@ -89,19 +86,6 @@ def _terms(problem: ir.Problem, data: Mapping[str, Any]) -> Iterator[tuple[objec
         over = " x ".join(v.dim.name for v in r.domain) or "one"
         cost = 0.5 * float(np.square(values[r.label]).sum())
         yield r.label, over, len(r.components), cost, ", ".join(reads(r)), str(r.location or "")
-
-
-def _declared(problem: ir.Problem, sizes: dict[ir.Extent, int]) -> Iterator[tuple[object, ...]]:
-    for f in sorted(problem.fields, key=lambda f: f.role is not ir.Role.UNKNOWN):
-        kind = "unknown" if f.role is ir.Role.UNKNOWN else "array"
-        kind += f" on {f.manifold}" if f.manifold is not None else ""
-        yield f.name, kind, shape_text(f, sizes), problem.fixed_as_written.get(f, "")
-    for g in problem.graphs:
-        yield g.name, "graph", f"{g.edges}={sizes[g.edges]} of {slots_text(g)}", ""
-    for p in problem.params:
-        yield p.name, "param", "", ""
-    for f in problem.funcs:
-        yield f.name, "Func", shape_text(f, sizes), ""
 
 
 def _stencils(problem: ir.Problem) -> Iterator[str]:
@@ -166,4 +150,4 @@ def _pattern(problem: ir.Problem, data: Mapping[str, Any], sizes: Mapping[ir.Ext
 def _operations(problem: ir.Problem) -> Iterator[tuple[object, ...]]:
     for r in problem.residuals:
         total: OperationCount = count(factor([*ir.at_zero(r.linearised), *Partials(r).expressions]))
-        yield r.label, *(getattr(total, kind) for kind in _KINDS)
+        yield r.label, *(getattr(total, kind) for kind in KINDS)

@@ -11,7 +11,7 @@ from optpy.errors import OptpyError
 from optpy.symbolic.count import count_nodes
 from optpy.symbolic.order import topological
 
-_LONGEST: Final = 300
+LONGEST: Final = 300
 """Nodes of a formula that one still reads."""
 
 
@@ -23,7 +23,7 @@ def cost_formula(problem: ir.Problem) -> Markup:
 def residual_formula(residual: ir.Residual) -> Markup:
     """A residual, or how long it is, where nobody would read it."""
     nodes = len(topological(residual.components))
-    if nodes > _LONGEST:
+    if nodes > LONGEST:
         operations = count_nodes(topological(residual.components)).cost
         return Markup(f"<p>{cell(residual.label)}: {operations} operations, too long to be read as a formula</p>")
     return _mathml(residual_latex(residual))

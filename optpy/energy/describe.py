@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import Any, final
 
 from optpy import ir
 from optpy.energy.language.canonical import rename
@@ -145,6 +147,46 @@ def summary(problem: ir.Problem) -> str:
         lines.append(f"funcs: {', '.join(f'{f} {shape_text(f)}' + _dtype(f) for f in problem.funcs)}")
     lines += [f"fixed: {u} where {condition}" for u, condition in problem.fixed_as_written.items()]
     return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A row about something that an energy declares.
+
+    Attributes:
+        name: as the user gave it.
+        kind: "unknown", "array", "graph", "param" or "Func", with the manifold of fields.
+        shape: with sizes where they are known; of a graph its edges and what they point to.
+        dtype: `ir.REAL` stands for that of the solve; "" for params.
+        fixed: the condition under which its elements keep their values, or "".
+    """
+
+    name: str
+    kind: str
+    shape: str
+    dtype: str
+    fixed: str = ""
+
+
+def declared(problem: ir.Problem, sizes: dict[ir.Extent, int] | None = None) -> Iterator[Declared]:
+    """All that an energy declares: unknowns, arrays, graphs, params, Funcs.
+
+    Args:
+        problem: of the energy.
+        sizes: as data gives them; None: there is no data.
+    """
+    for f in sorted(problem.fields, key=lambda f: f.role is not ir.Role.UNKNOWN):
+        kind = "unknown" if f.role is ir.Role.UNKNOWN else "array"
+        kind += f" {f.manifold}" if f.manifold is not None else ""
+        yield Declared(f.name, kind, shape_text(f, sizes), f.dtype, str(problem.fixed_as_written.get(f, "")))
+    for g in problem.graphs:
+        size = "" if sizes is None else f"={sizes[g.edges]}"
+        yield Declared(g.name, "graph", f"{g.edges}{size} of {slots_text(g)}", "integers")
+    for p in problem.params:
+        yield Declared(p.name, "param", "", "")
+    for f in problem.funcs:
+        yield Declared(f.name, "Func", shape_text(f, sizes), f.dtype)
 
 
 def reads(residual: ir.Residual) -> list[str]:

@@ -31,8 +31,8 @@ from optpy.ir import (
 )
 from optpy.kernels.codegen.store import ReadPoint, read_points
 from optpy.scheduling.values import fields_read_in_conditions_only, worth_storing
-from optpy.symbolic.count import EXPENSIVE, count, count_nodes
-from optpy.symbolic.expr import Call, Expr, Var, mul, var
+from optpy.symbolic.count import count, count_nodes, is_dear
+from optpy.symbolic.expr import Expr, Var, mul, var
 from optpy.symbolic.factor import factor
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import rebuild, transform, variables
@@ -249,13 +249,9 @@ def visit(roots: Sequence[Expr], own: MultiIndex | None, domain: Domain, each: P
         if isinstance(v.key, Access) and v.key.index != own:
             reads[v.key.field, v.key.index] = reads.get((v.key.field, v.key.index), 0) + 1
     edge, number = (0, each.streamed) if own is None else (each.edge, each.scattered)
-    functions = sum(e not in free and _is_dear(e) for e in reads_at)
+    functions = sum(e not in free and is_dear(e) for e in reads_at)
     moved = sum(each.vertex if graphs_of(at) else edge + number * n for (_, at), n in reads.items())
     return count(roots, free=free).cost + each.function * functions + moved
-
-
-def _is_dear(e: Expr) -> bool:
-    return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE
 
 
 def _indices_read(roots: Iterable[Expr]) -> dict[Expr, frozenset[MultiIndex]]:

@@ -13,15 +13,15 @@ from typing import final
 from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue, ValueSchedule
 from optpy.kernels.codegen.store import Centred, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
-from optpy.symbolic.count import EXPENSIVE, count
-from optpy.symbolic.expr import Call, Expr, Product, Var, mul
+from optpy.symbolic.count import count, is_dear
+from optpy.symbolic.expr import Expr, Product, Var, mul
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import variables
 
 
 def worth_storing(e: Expr, points: Mapping[Expr, ReadPoint]) -> bool:
     """Whether an expression is a function that costs much, of a single point."""
-    return isinstance(e, Call) and not e.boolean and e.op.cost >= EXPENSIVE and e in points
+    return is_dear(e) and e in points
 
 
 def storage_candidates(routines: Iterable[Routine]) -> list[StorageCandidate]:

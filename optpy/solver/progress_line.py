@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from optpy.solver.iteration import IterationRecord
+from optpy.terminal import PATIENCE, is_terminal
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
-
-PATIENCE: Final = 2.0
-"""Seconds for which a terminal may be silent."""
 
 
 @final
@@ -30,7 +28,7 @@ class ProgressLine:
 
     def __init__(self, most: int, verbose: int) -> None:
         self._most = most
-        self._is_wanted = verbose < 2 and _is_terminal()
+        self._is_wanted = verbose < 2 and is_terminal(sys.stderr)
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -67,9 +65,3 @@ def _started() -> Live:
     live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
     live.start()
     return live
-
-
-def _is_terminal() -> bool:
-    with suppress(ValueError):  # closed
-        return sys.stderr is not None and sys.stderr.isatty()
-    return False

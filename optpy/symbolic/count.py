@@ -38,6 +38,9 @@ EXPENSIVE = 20
 additions and multiplications, and no division or root. By reasoning; ``STREAM`` of the stencils' schedule, measured, is
 about as much."""
 
+KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load")
+"""The kinds of operations that tables of them have a column for."""
+
 DIVIDE_COST = 8
 ROOT_COST = 10
 
@@ -108,7 +111,9 @@ def count_unshared(roots: Iterable[Expr]) -> OperationCount:
             for kind, n in totals[child].items():
                 total[kind] = total.get(kind, 0) + n
         totals[node] = total
-    return OperationCount(**{kind: sum(totals[r].get(kind, 0) for r in roots) for kind in _KINDS})
+    return OperationCount(**{kind: sum(totals[r].get(kind, 0) for r in roots) for kind in (*KINDS, "cost")})
 
 
-_KINDS = ("add", "multiply", "divide", "function", "boolean", "select", "load", "cost")
+def is_dear(node: Expr) -> bool:
+    """Whether an expression is a function that is worth a load rather than being computed again."""
+    return isinstance(node, Call) and not node.boolean and node.op.cost >= EXPENSIVE

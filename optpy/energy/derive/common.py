@@ -37,7 +37,7 @@ from optpy.ir import (
     funcs_read,
 )
 from optpy.symbolic.affine import Affine, Atom
-from optpy.symbolic.count import EXPENSIVE, count, count_nodes
+from optpy.symbolic.count import count, count_nodes, is_dear
 from optpy.symbolic.expr import (
     Call,
     Const,
@@ -297,12 +297,7 @@ def _operations(formula: Expr) -> int:
         read = own.union(*({index[c]} for c in node.children if c in index))
         if read:
             index[node] = read.pop() if len(read) == 1 else _SEVERAL
-        if (
-            isinstance(node, Call)
-            and not node.boolean
-            and node.op.cost >= EXPENSIVE
-            and index.get(node) is not _SEVERAL
-        ):
+        if is_dear(node) and index.get(node) is not _SEVERAL:
             by_themselves.append(node)
     return count([formula], set(topological(by_themselves))).cost
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
-PATIENCE = 2.0  # seconds for which a terminal may be silent
+from optpy import terminal
+from optpy.terminal import is_terminal
 
 _verbose: ContextVar[bool] = ContextVar("optpy_asked_for_progress", default=False)
 
@@ -35,7 +36,7 @@ def reported(work: str) -> Iterator[None]:
     if _verbose.get():
         with _StatusLine(sys.stdout, work).standing(from_the_beginning=True):
             yield
-    elif _is_terminal(sys.stderr):
+    elif is_terminal(sys.stderr):
         with _StatusLine(sys.stderr, work).standing(from_the_beginning=False):
             yield
     else:
@@ -51,7 +52,7 @@ class _StatusLine:
     @contextmanager
     def standing(self, *, from_the_beginning: bool) -> Iterator[None]:
         started = time.perf_counter()
-        patience = threading.Timer(PATIENCE, self._begin)
+        patience = threading.Timer(terminal.PATIENCE, self._begin)
         patience.daemon = True
         done = " failed after"
         try:
@@ -76,9 +77,3 @@ class _StatusLine:
         with suppress(OSError, ValueError):  # a terminal that has gone stops no compilation
             self._stream.write(text)
             self._stream.flush()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    with suppress(ValueError):  # closed
-        return stream is not None and stream.isatty()
-    return False

@@ -21,7 +21,6 @@ import pytest
 import optpy as op
 from optpy.api import compiled
 from optpy.api.backend import Backend
-from optpy.kernels.toolchain import progress
 from optpy.kernels.toolchain.compiler import compile_c
 from optpy.kernels.toolchain.progress import reported, reporting
 from optpy.linear.driver import LinearSolver
@@ -72,7 +71,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
     """Not a fixture: pytest gives each test its stderr after the fixtures."""
     made = Terminal()
     monkeypatch.setattr("sys.stderr", made)
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr("optpy.terminal.PATIENCE", patience)
     return made
 
 
@@ -136,9 +135,9 @@ from optpy.kernels.toolchain.compiler import compile_c
 compile_c("int add(int a, int b) { return a + b; }", name="add")
 """
 COMPILING_FOR_THE_GPU = """
-from optpy.kernels.toolchain import progress
+from optpy import terminal
 from optpy.kernels.toolchain.nvrtc import compile_cuda
-progress.PATIENCE = 0.0
+terminal.PATIENCE = 0.0
 compile_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }', "sm_90")
 """
 
