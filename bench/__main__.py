@@ -101,7 +101,7 @@ def _races(case: Case, settings: argparse.Namespace) -> Iterator[Race]:
     if case.famous is not None and not settings.quick:
         famous = race.race_famous(case, case.famous, settings.dtype, settings.threads, settings.budget)
         if not famous:
-            print(f"{case.famous.name}: its files are not there (see OPTPY_DATA in the README)")
+            print(f"{case.famous.name}: its files are not there (see OPTPY_DATA in docs/gallery/index.md)")
         yield from famous
         for line in report.sooner(famous):
             print(line)

@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = parser.parse_args(arguments)
     found = files(settings.files)
     if not found:
-        print("no files: name some, or see OPTPY_DATA in the README")
+        print("no files: name some, or see OPTPY_DATA in docs/gallery/index.md")
         return
     settings.output.mkdir(parents=True, exist_ok=True)
     records: list[dict[str, Any]] = []

@@ -240,7 +240,7 @@ def scene(name: str, size: int = 64, count: int = 24) -> Scene:
         nothing = Matches(np.zeros((0, 2), np.int64), np.zeros((0, 6)))
         return Scene(room, np.tile(np.eye(4), (2, 1, 1)), nothing, OF_A_ROOM)
     if name == "room" or (name == "scan" and bust is None):
-        raise FileNotFoundError(f"{name} needs the data folder: see OPTPY_DATA in the README")
+        raise FileNotFoundError(f"{name} needs the data folder: see OPTPY_DATA in docs/gallery/index.md")
     return turning(meshes.pebble() if bust is None else bust, size, count)
 
 

@@ -124,7 +124,7 @@ def cat512(size: int | None = None, pin_border: bool = True) -> Warp:
         pictures.data_file(f"image_warping/cat512{end}") for end in (".png", "_mask.png", ".constraints")
     )
     if picture_file is None or mask_file is None or handle_file is None:
-        raise FileNotFoundError("image_warping/cat512 needs the data folder: see OPTPY_DATA in the README")
+        raise FileNotFoundError("image_warping/cat512 needs the data folder: see OPTPY_DATA in docs/gallery/index.md")
     whole = pictures.flatten_on_white(pictures.read_picture(picture_file))
     picture = pictures.resize_longest_side(whole, size)
     red = np.rint(255 * pictures.read_picture(mask_file)[..., 0]).astype(np.uint8)

@@ -119,7 +119,7 @@ def film(name: str, size: int | None = None) -> Film:
         return turning(size or 256)
     found = pictures.data_file(f"optical_flow/{name}/frame_0002.png")
     if found is None:
-        raise FileNotFoundError(f"{name} needs the data folder: see OPTPY_DATA in the README")
+        raise FileNotFoundError(f"{name} needs the data folder: see OPTPY_DATA in docs/gallery/index.md")
     first, second = (pictures.read_picture(found.with_name(f"frame_000{n}.png")) for n in (2, 3))
     truth = read_flo(found.with_name("flow_0002.flo"))
     if size is None:

@@ -84,7 +84,7 @@ def portraits(size: int | None = None) -> Clone:
         pictures.data_file(f"poisson_image_editing/{name}.png") for name in ("poisson0", "poisson1", "poisson_mask")
     )
     if base_file is None or source_file is None or mask_file is None:
-        raise FileNotFoundError("poisson_image_editing needs the data folder: see OPTPY_DATA in the README")
+        raise FileNotFoundError("poisson_image_editing needs the data folder: see OPTPY_DATA in docs/gallery/index.md")
     base, source = (
         pictures.resize_longest_side(pictures.read_picture(file), size) for file in (base_file, source_file)
     )

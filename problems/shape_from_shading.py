@@ -171,7 +171,7 @@ def statue() -> Scan:
     """
     found = pictures.data_file("shape_from_shading/default.SFSSolverParameters")
     if found is None:
-        raise FileNotFoundError("shape_from_shading needs the data folder: see OPTPY_DATA in the README")
+        raise FileNotFoundError("shape_from_shading needs the data folder: see OPTPY_DATA in docs/gallery/index.md")
     start, scan, brightness, edges = (
         read_image_dump(found.with_name(f"default_{name}.imagedump"))
         for name in ("initialUnknown", "targetDepth", "targetIntensity", "maskEdgeMap")
