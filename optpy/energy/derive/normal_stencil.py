@@ -3,12 +3,14 @@
 Where a residual reads unknowns of one grid at constant distances from one another, what it adds to J^T J is a stencil,
 whether it is read once at each element, along a loop, or over the edges there. The stencils of all such residuals are
 added up once for each linearisation, and a product with J^T J is one pass that reads the sum: no residual is visited.
+Where it reads several slots of edges, each of these is a stencil, and what couples them is kept at the edge
+(``normal_edges``).
 J^T J is symmetric, so that one half is stored: an element's entry with the neighbour at d is the neighbour's with -d.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -95,22 +97,34 @@ class NormalStencil:
         return var(Access(vector(P, unknown), self._at(offset), channel))
 
 
-def normal_stencils(sources: Sequence[LinearisedResidual]) -> list[NormalStencil]:
-    """The stencils that residuals without a ``stencil_obstacle`` add to J^T J, one for each grid.
+def normal_stencils(
+    sources: Sequence[LinearisedResidual], implied: Collection[tuple[Access, Access]] = ()
+) -> list[NormalStencil]:
+    """The stencils that residuals add to J^T J, one for each grid: the entries of elements at constant distances.
 
     An entry that reads nothing at a point, but numbers alone and bounds, is not stored.
+
+    Args:
+        sources: without a ``stencil_obstacle``; or what they couple besides is kept elsewhere.
+        implied: pairs of accesses whose entries follow from what is kept elsewhere.
     """
     by_grid: dict[tuple[Extent, ...], list[LinearisedResidual]] = {}
     for source in sources:
-        by_grid.setdefault(source.accesses[0].field.dims, []).append(source)
-    return [_stencil(n, dims, group) for n, (dims, group) in enumerate(by_grid.items())]
+        for dims in dict.fromkeys(a.field.dims for a in source.accesses):
+            by_grid.setdefault(dims, []).append(source)
+    return [_stencil(n, dims, group, implied) for n, (dims, group) in enumerate(by_grid.items())]
 
 
-def _stencil(number: int, dims: tuple[Extent, ...], sources: Sequence[LinearisedResidual]) -> NormalStencil:
+def _stencil(
+    number: int,
+    dims: tuple[Extent, ...],
+    sources: Sequence[LinearisedResidual],
+    implied: Collection[tuple[Access, Access]],
+) -> NormalStencil:
     total, names = GatheredSum(), LoopNames()
     found: dict[Entry, None] = {}
     for view in (v for s in sources for v in views(s, dims, names)):
-        added = _added(view)
+        added = _added(view, dims, implied)
         found |= dict.fromkeys(added)
         total.add(view, {entry: add(*es) for entry, es in added.items()})
     entries = {entry: total.total(entry) for entry in found}
@@ -122,14 +136,20 @@ def _stencil(number: int, dims: tuple[Extent, ...], sources: Sequence[Linearised
     return NormalStencil(dims, {entry: _read(e, places) for entry, e in entries.items()}, tuple(stores))
 
 
-def _added(view: View) -> dict[Entry, list[Expr]]:
+def _added(
+    view: View, dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]]
+) -> dict[Entry, list[Expr]]:
     """The products of two entries of J that a residual adds, seen from the row's element, in one half."""
     added: dict[Entry, list[Expr]] = {}
-    for column, partials in zip(view.columns, view.source.partials, strict=True):
+    moving = moving_part(view.index)
+    for column, whole in zip(view.columns, view.source.partials, strict=True):
+        partials = {a: d for a, d in whole.items() if a.field.dims == dims and moving_part(a.index) == moving}
         own = dict(zip(column, view.seen(column.values()), strict=True))
         others = dict(zip(partials, view.seen(partials.values()), strict=True) if column else ())
         for row, d in own.items():
             for a, e in others.items():
+                if (Access(row[0], view.index, row[1]), a) in implied:
+                    continue
                 offset = tuple((x - y).constant for x, y in zip(a.index, view.index, strict=True))
                 if (offset, *_place((a.field, a.channel))) >= ((0,) * len(offset), *_place(row)):
                     added.setdefault((row, (a.field, a.channel), offset), []).append(mul(d, e))

@@ -16,6 +16,7 @@ from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import Contribution, GatheredSum, SummandContribution, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
+from optpy.energy.derive.normal_edges import NormalEdges
 from optpy.energy.derive.normal_stencil import NormalStencil
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.sums import (
@@ -295,21 +296,23 @@ def apply_jtj(
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
-    stencils: Sequence[NormalStencil] = (),
+    kept: tuple[Sequence[NormalStencil], Sequence[NormalEdges]] = ((), ()),
     separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
     Passes that store the derivatives of sums, and J p of residuals over edges, come first. What other residuals add to
-    J^T J is read from the stencils that hold it. Separate terms add to what earlier passes have stored.
+    J^T J is read from the stencils and the edges that hold it. Separate terms add to what earlier passes have stored.
     """
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
+    stencils, edges = kept
+    summands = [*product_summands(sums), *(x.summand for x in edges)]
     routines = {}
     for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
         routines[name] = tangent_passes(name, sums) + passes(f"{name}_Jp", stores, prepares=True)
         routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        totals = _totals(gathered, separate, dims, TIMES_JVP, product_summands(sums))
+        totals = _totals(gathered, separate, dims, TIMES_JVP, summands)
         for stencil in stencils:
             totals[0].add_here(stencil.product if stencil.dims == dims else {})
         outputs = {key: x for u in group for key, x in product_outputs(u).items()}
