@@ -22,8 +22,9 @@ from optpy.energy.derive.linearised import LinearisedResidual, along
 from optpy.energy.derive.materialised import in_memory, passes
 from optpy.energy.derive.vectors import AP, P
 from optpy.energy.derive.views import View
-from optpy.ir import Access, Assignment, Domain, Group, Role, Routine
-from optpy.symbolic.expr import ZERO, Expr, add, mul, negate, var
+from optpy.ir import Access, Assignment, Domain, Group, Role, Routine, Scalar
+from optpy.symbolic.expr import ZERO, Expr, Product, Var, add, mul, negate, split_content, var
+from optpy.symbolic.traverse import variables
 
 MOST_ACCESSES: Final = 64
 """Numbers of unknowns that a residual over edges reads at most: each pair of them is a product, with code of its own.
@@ -57,12 +58,14 @@ class NormalEdges:
         source: what the residuals read together, and where: to be seen from the elements that it reads.
         entries: each in memory, both halves.
         implied: entries of one slot that follow from the others of their row, as those cancel: they are kept nowhere.
-        stores: what puts them into memory.
+        beside: the other entries that each edge adds to a stencil, one half.
+        stores: what puts the entries into memory.
     """
 
     source: LinearisedResidual
     entries: Mapping[Pair, Expr]
     implied: Collection[Pair]
+    beside: Mapping[Pair, Expr]
     stores: Sequence[Assignment]
 
     @property
@@ -89,15 +92,14 @@ class NormalEdges:
 
 
 def normal_edges(sources: Sequence[LinearisedResidual]) -> list[NormalEdges]:
-    """The entries of residuals without an ``edges_obstacle`` that are no stencil, for each domain that has any.
+    """The entries of residuals without an ``edges_obstacle`` that are no stencil, for each domain.
 
     An entry that reads nothing but numbers is not stored.
     """
     by_domain: dict[Domain, list[LinearisedResidual]] = {}
     for source in sources:
         by_domain.setdefault(source.residual.domain, []).append(source)
-    found = (_normal_edges(domain, group) for domain, group in by_domain.items())
-    return [x for x in found if x.entries]
+    return [together(domain, group) for domain, group in by_domain.items()]
 
 
 def stores_of_edges(found: Iterable[NormalEdges]) -> list[Routine]:
@@ -105,15 +107,28 @@ def stores_of_edges(found: Iterable[NormalEdges]) -> list[Routine]:
     return passes(f"{Group.JACOBIAN}_edges", [(x.source.residual, x.stores) for x in found], prepares=True)
 
 
-def _normal_edges(domain: Domain, sources: Sequence[LinearisedResidual]) -> NormalEdges:
+def together(domain: Domain, sources: Sequence[LinearisedResidual]) -> NormalEdges:
+    """The entries of all residuals over one domain."""
     whole = _products(sources)
     apart = {pair: e for pair, e in whole.items() if not at_constant_distance(*pair)}
     name = f"JTJ.edges.{'.'.join(str(i.dim) for i in domain)}"
-    read, stores = in_memory(name, domain, apart.values())
+    read, stores = in_memory(name, domain, (e for e in apart.values() if not _is_there(e)))
     accesses = dict.fromkeys(a for s in sources for a in s.accesses)
     source = replace(sources[0], partials=(dict.fromkeys(accesses, ZERO),), values=(), jvps=())
     implied = _implied(whole, list(accesses))
-    return NormalEdges(source, {pair: read(e) for pair, e in apart.items()}, implied, stores)
+    place = {a: n for n, a in enumerate(accesses)}
+    left = [(a, b) for a, b in whole if (a, b) not in apart and (a, b) not in implied]
+    beside = {(a, b): whole[a, b] for a, b in left if place[a] <= place[b]}
+    return NormalEdges(source, {pair: read(e) for pair, e in apart.items()}, implied, beside, stores)
+
+
+def _is_there(e: Expr) -> bool:
+    """Whether an entry is numbers of the energy times one that is kept at the edge already."""
+    factors = [v.key for v in variables([e])]
+    stored = [k for k in factors if isinstance(k, Access) and k.field.role is Role.STORED]
+    flat = split_content(e)[1]
+    plain = isinstance(flat, Var) or (isinstance(flat, Product) and all(isinstance(b, Var) for b in flat.children))
+    return plain and len(stored) == 1 and all(isinstance(k, Scalar) for k in factors if k not in stored)
 
 
 def _products(sources: Iterable[LinearisedResidual]) -> dict[Pair, Expr]:

@@ -184,23 +184,27 @@ def eval_jtf(
     blocks: bool = False,
     sums: Sequence[DerivedSum] = (),
     separate: Collection[str] = (),
+    stencils: Sequence[NormalStencil] = (),
 ) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
-    by its form. Passes of sums come first; separate terms add to what earlier passes have stored.
+    by its form. Passes of sums come first; separate terms add to what earlier passes have stored. The first pass over a
+    grid stores the stencils of J^T J that have summands.
     """
     of_sums = gradient_passes(sources, sums)
     routines = {name: under_names(name, of_sums) for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS)}
     summands = gradient_summands(sums, of_sums)
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        totals = _totals(sources, separate, dims, GRADIENT_AND_BLOCKS, summands)
+        kept = [s for s in stencils if s.dims == dims]
+        added = [*summands, *(x for s in kept for x in s.summands)]
+        totals = _totals(sources, separate, dims, GRADIENT_AND_BLOCKS, added)
         for total in totals:
             diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
             outputs = {key: x for u in group for key, x in gradient_outputs(u, whole).items()}
-            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m) for m in range(len(totals))]
+            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m, kept) for m in range(len(totals))]
             routines[name] += _with_largest(_one_after_another(found), group)
     return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
@@ -225,13 +229,18 @@ def _pass(
     fixed: Fixed,
     totals: Sequence[GatheredSum],
     number: int,
+    kept: Sequence[NormalStencil] = (),
 ) -> Routine:
-    """One of the passes over a grid, with what its residuals contribute: the first to all outputs, others to some."""
+    """One of the passes over a grid, with what its residuals contribute: the first to all outputs, others to some.
+
+    The first one stores stencils, too.
+    """
     domain, total = canonical_domain(dims), totals[number]
     own = {x: e for key, x in outputs.items() if (e := total.total(key)) is not ZERO or not number}
-    values = factor(_free(fixed, x.unknown, e) for x, e in own.items())
-    targets = [at(x.field, domain, x.channel) for x in own]
-    stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
+    found = {at(x.field, domain, x.channel): _free(fixed, x.unknown, e) for x, e in own.items()}
+    found |= {place: e for s in kept if not number for place, e in s.stored_with(total).items()}
+    values = factor(found.values())
+    stores = tuple(Assignment(t, v) for t, v in zip(found, values, strict=True))
     return Routine(f"{name}_term{number}" if number else name, domain, stores, locals=total.locals_of(values))
 
 
