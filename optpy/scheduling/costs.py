@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.derive.materialised import store_product
+from optpy.energy.derive.materialised import store_jacobian, store_product
+from optpy.energy.derive.normal_edges import NormalEdges, together
 from optpy.energy.derive.scatter import product_of_an_edge
 from optpy.energy.derive.views import MultiIndex
 from optpy.ir import (
@@ -75,6 +76,10 @@ ATOMIC = 8
 """Additions that take as long as adding one number to memory that others add to: as much as moving one number out of
 order (``SCATTERED_ON_GPU``), as the sum is made where the memory is and nothing waits for it (an estimate, which no
 benchmark has set)."""
+
+EDGES_OF_A_VERTEX = 3
+"""Edges for each vertex, as meshes of triangles have them: what is done at vertices counts for so many. How many there
+are is known with the data."""
 
 IN_ROW, FUNCTION_IN_ROW = 48, 100
 """Additions in vectors that take as long as moving one number of an edge, and as evaluating a function, where edges
@@ -211,6 +216,43 @@ def gather_cost(source: LinearisedResidual, stores_product: bool, *, gpu: bool) 
     stored, _ = store_product(source)
     first = visit(source.jvps, None, domain, each) + each.streamed * len(source.jvps)
     return first + sum(visit([*_column(stored, at), *stored.jvps], at, domain, each) for at in _views(stored))
+
+
+def kept_cost(sources: Sequence[LinearisedResidual]) -> float:
+    """Of one product with J^T J that is kept at the edges of some residuals, in additions for each edge.
+
+    Args:
+        sources: all residuals over one domain whose part of J^T J is kept.
+    """
+    kept, each = _together(sources)
+    domain = sources[0].residual.domain
+    edges = sum(visit([*kept.products(at).values()], at, domain, each) for at in _views(kept.source))
+    beside = {(a.field, a.channel, b.field, b.channel) for a, b in kept.beside}
+    at_vertex = sum(each.streamed + (2 if x[:2] == x[2:] else 4) for x in beside)
+    return edges + at_vertex / EDGES_OF_A_VERTEX
+
+
+def keeping_cost(sources: Sequence[LinearisedResidual], jacobian: bool) -> float:
+    """Of putting J^T J, or first J, then J^T J, of some residuals into memory, in additions for each edge.
+
+    Args:
+        sources: all residuals over one domain whose part of J^T J is kept.
+        jacobian: whether J is stored, too.
+    """
+    domain, first = sources[0].residual.domain, 0
+    if jacobian:
+        stores = [x.value for s in sources for x in store_jacobian(s)[1]]
+        first = visit(stores, None, domain, _together(sources)[1]) + STREAMED * len(stores)
+        sources = [store_jacobian(s)[0] for s in sources]
+    kept, each = _together(sources)
+    between = [x.value for x in kept.stores]
+    at = {index: [e for (a, _), e in kept.beside.items() if a.index == index] for index in _views(kept.source)}
+    gathered = sum(visit(es, index, domain, each) for index, es in at.items())
+    return first + visit(between, None, domain, each) + each.streamed * len(between) + gathered
+
+
+def _together(sources: Sequence[LinearisedResidual]) -> tuple[NormalEdges, Prices]:
+    return together(sources[0].residual.domain, sources), prices(sources[0].residual, gpu=False)
 
 
 def scatter_cost(source: LinearisedResidual) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
 from optpy.energy.derive.materialised import over_edges
+from optpy.energy.derive.normal_edges import edges_obstacle
 from optpy.energy.derive.normal_stencil import stencil_obstacle
 from optpy.energy.derive.problem_routines import ProblemRoutines
 from optpy.ir import (
@@ -85,6 +86,9 @@ _NO_CHOICE = (
 )
 
 
+_KEPT_OF_EDGES = "of its edges J, Jp or both can be"
+
+
 def _no_stencil(source: LinearisedResidual) -> str:
     return f"what it adds to J^T J is no stencil: {stencil_obstacle(source)}"
 
@@ -115,6 +119,9 @@ def _refused_way(way: ResidualSchedule, source: LinearisedResidual, target: Targ
     """
     if way.scatter:
         return _why_no_scatter(source, target)
+    if way.normal and over_edges(source.residual):
+        obstacle = edges_obstacle(source)
+        return None if obstacle is None else f"what it adds to J^T J cannot be kept: {obstacle}; {_KEPT_OF_EDGES}"
     if way.normal and stencil_obstacle(source) is not None:
         return _no_stencil(source)
     if (way.jacobian or way.product) and not over_edges(source.residual) and not is_stencil(source):

@@ -27,6 +27,7 @@ class GatheredSum:
     _outputs: dict[Hashable, list[Expr]] = field(default_factory=dict)
     _looped: dict[tuple[tuple[SumLoop, ...], Expr], dict[Hashable, list[Expr]]] = field(default_factory=dict)
     _locals: list[LocalSum] = field(default_factory=list)
+    _summands: list[dict[Hashable, Expr]] = field(default_factory=list)
 
     def add(self, view: View, contributions: Mapping[Hashable, Expr]) -> None:
         """Add expressions, by the keys of their outputs, in the coordinates of a view, times its guard."""
@@ -45,26 +46,29 @@ class GatheredSum:
             self._outputs.setdefault(key, []).append(e)
 
     def total(self, key: Hashable) -> Expr:
-        """The expression of an output, once everything has been added."""
+        """The expression of an output, once everything has been added: equal sums have one name."""
         looped = (
-            var(LocalName(_local_name(n, list(sums).index(key))))
-            for n, sums in enumerate(self._looped.values())
+            var(LocalName(_local_name(n, list(dict.fromkeys(sums.values())).index(sums[key]))))
+            for n, sums in enumerate(self._added_up)
             if key in sums
         )
         return add(*self._outputs.get(key, []), *looped)
 
     @property
+    def _added_up(self) -> list[dict[Hashable, Expr]]:
+        """For each nest of loops, the summand of each output, once everything has been added."""
+        if len(self._summands) != len(self._looped):
+            self._summands = [{key: add(*es) for key, es in sums.items()} for sums in self._looped.values()]
+        return self._summands
+
+    @property
     def locals(self) -> list[LocalSum]:
         """Every local sum, once everything has been added."""
         if len(self._locals) != len(self._looped):
+            apart = [list(dict.fromkeys(sums.values())) for sums in self._added_up]
             self._locals = [
-                LocalSum(
-                    tuple(_local_name(n, m) for m in range(len(sums))),
-                    loops,
-                    outer,
-                    tuple(factor(add(*parts) for parts in sums.values())),
-                )
-                for n, ((loops, outer), sums) in enumerate(self._looped.items())
+                LocalSum(tuple(_local_name(n, m) for m in range(len(sums))), loops, outer, tuple(factor(sums)))
+                for n, ((loops, outer), sums) in enumerate(zip(self._looped, apart, strict=True))
             ]
         return self._locals
 

@@ -3,18 +3,22 @@
 Where a residual reads unknowns of one grid at constant distances from one another, what it adds to J^T J is a stencil,
 whether it is read once at each element, along a loop, or over the edges there. The stencils of all such residuals are
 added up once for each linearisation, and a product with J^T J is one pass that reads the sum: no residual is visited.
+Where it reads several slots of edges, each of these is a stencil, and what couples them is kept at the edge
+(``normal_edges``).
 J^T J is symmetric, so that one half is stored: an element's entry with the neighbour at d is the neighbour's with -d.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
 from typing import Final, final
 
-from optpy.energy.derive.gather import GatheredSum, moving_part
+from optpy.energy.derive.gather import GatheredSum, SummandContribution, moving_part
 from optpy.energy.derive.linearised import LinearisedResidual
-from optpy.energy.derive.materialised import MOST_STORES
+from optpy.energy.derive.materialised import MOST_STORES, over_edges
 from optpy.energy.derive.vectors import AP, P, vector
 from optpy.energy.derive.views import LoopNames, View, shift, views
 from optpy.ir import (
@@ -69,11 +73,20 @@ class NormalStencil:
         dims: of the unknowns' grid.
         entries: one half of the stencil, at the row's point ``canonical_domain(dims)``.
         stores: the routines that put it into memory, at each linearisation.
+        summands: where the pass that gathers J^T F there puts it into memory instead, since it visits the same edges:
+            what residuals add to each entry, to be gathered.
+        places: the entries that this pass stores, each divided by a number.
     """
 
     dims: tuple[Extent, ...]
     entries: Mapping[Entry, Expr]
     stores: tuple[Routine, ...]
+    summands: tuple[tuple[LinearisedResidual, SummandContribution], ...] = ()
+    places: Mapping[Access, tuple[Entry, Fraction]] = field(default_factory=dict)
+
+    def stored_with(self, total: GatheredSum) -> dict[Access, Expr]:
+        """What is stored at each place, once its summands have been added up."""
+        return {place: mul(const(1 / c), total.total(entry)) for place, (entry, c) in self.places.items()}
 
     @property
     def product(self) -> dict[Hashable, Expr]:
@@ -95,41 +108,80 @@ class NormalStencil:
         return var(Access(vector(P, unknown), self._at(offset), channel))
 
 
-def normal_stencils(sources: Sequence[LinearisedResidual]) -> list[NormalStencil]:
-    """The stencils that residuals without a ``stencil_obstacle`` add to J^T J, one for each grid.
+def normal_stencils(
+    sources: Sequence[LinearisedResidual], implied: Collection[tuple[Access, Access]] = ()
+) -> list[NormalStencil]:
+    """The stencils that residuals add to J^T J, one for each grid: the entries of elements at constant distances.
 
     An entry that reads nothing at a point, but numbers alone and bounds, is not stored.
+
+    Args:
+        sources: without a ``stencil_obstacle``; or what they couple besides is kept elsewhere.
+        implied: pairs of accesses whose entries follow from what is kept elsewhere.
     """
     by_grid: dict[tuple[Extent, ...], list[LinearisedResidual]] = {}
     for source in sources:
-        by_grid.setdefault(source.accesses[0].field.dims, []).append(source)
-    return [_stencil(n, dims, group) for n, (dims, group) in enumerate(by_grid.items())]
+        for dims in dict.fromkeys(a.field.dims for a in source.accesses):
+            by_grid.setdefault(dims, []).append(source)
+    return [_stencil(n, dims, group, implied) for n, (dims, group) in enumerate(by_grid.items())]
 
 
-def _stencil(number: int, dims: tuple[Extent, ...], sources: Sequence[LinearisedResidual]) -> NormalStencil:
+def _stencil(
+    number: int,
+    dims: tuple[Extent, ...],
+    sources: Sequence[LinearisedResidual],
+    implied: Collection[tuple[Access, Access]],
+) -> NormalStencil:
     total, names = GatheredSum(), LoopNames()
     found: dict[Entry, None] = {}
     for view in (v for s in sources for v in views(s, dims, names)):
-        added = _added(view)
-        found |= dict.fromkeys(added)
-        total.add(view, {entry: add(*es) for entry, es in added.items()})
+        added = _summand(dims, implied, view)
+        found |= dict.fromkeys(added)  # type: ignore[arg-type]
+        total.add(view, added)
     entries = {entry: total.total(entry) for entry in found}
     kept = list(dict.fromkeys(split_content(e)[1] for e in entries.values() if _reads_points(e)))
     domain, finite = canonical_domain(dims), all(e.finite for e in kept)
     memory = Field(f"JTJ.{'.'.join(map(str, dims))}", dims, len(kept), REAL, Role.STORED, finite=finite)
     places = {e: Access(memory, point(domain), n) for n, e in enumerate(kept)}
-    stores = _stores(f"{Group.JACOBIAN}_stencil{number}", dims, total, places)
-    return NormalStencil(dims, {entry: _read(e, places) for entry, e in entries.items()}, tuple(stores))
+    read = {entry: _read(e, places) for entry, e in entries.items()}
+    if _is_gathered_with_gradient(sources, entries, len(kept)):
+        own = partial(_summand, dims, implied)
+        stored = {places[rest]: (entry, Fraction(c)) for entry, c, rest in _split(entries) if rest in places}
+        return NormalStencil(dims, read, (), tuple((s, own) for s in sources), stored)
+    return NormalStencil(dims, read, tuple(_stores(f"{Group.JACOBIAN}_stencil{number}", dims, total, places)))
 
 
-def _added(view: View) -> dict[Entry, list[Expr]]:
+def _is_gathered_with_gradient(sources: Iterable[LinearisedResidual], found: Iterable[Entry], numbers: int) -> bool:
+    """Whether a pass over the points that are solved for may store it: products read each number at its own point."""
+    at_points = all(not any(offset) for _, _, offset in found)
+    return at_points and numbers <= MOST_STORES // 2 and any(over_edges(s.residual) for s in sources)
+
+
+def _split(entries: Mapping[Entry, Expr]) -> Iterator[tuple[Entry, Fraction, Expr]]:
+    for entry, e in entries.items():
+        yield entry, *split_content(e)
+
+
+def _summand(
+    dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]], view: View
+) -> dict[Hashable, Expr]:
+    return {entry: add(*es) for entry, es in _added(view, dims, implied).items()}
+
+
+def _added(
+    view: View, dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]]
+) -> dict[Entry, list[Expr]]:
     """The products of two entries of J that a residual adds, seen from the row's element, in one half."""
     added: dict[Entry, list[Expr]] = {}
-    for column, partials in zip(view.columns, view.source.partials, strict=True):
+    moving = moving_part(view.index)
+    for column, whole in zip(view.columns, view.source.partials, strict=True):
+        partials = {a: d for a, d in whole.items() if a.field.dims == dims and moving_part(a.index) == moving}
         own = dict(zip(column, view.seen(column.values()), strict=True))
         others = dict(zip(partials, view.seen(partials.values()), strict=True) if column else ())
         for row, d in own.items():
             for a, e in others.items():
+                if (Access(row[0], view.index, row[1]), a) in implied:
+                    continue
                 offset = tuple((x - y).constant for x, y in zip(a.index, view.index, strict=True))
                 if (offset, *_place((a.field, a.channel))) >= ((0,) * len(offset), *_place(row)):
                     added.setdefault((row, (a.field, a.channel), offset), []).append(mul(d, e))

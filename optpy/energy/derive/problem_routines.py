@@ -10,6 +10,7 @@ from optpy.energy.derive.damping import damping
 from optpy.energy.derive.funcs import DerivedFuncs
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import LinearisedProblem
+from optpy.energy.derive.normal_edges import normal_edges, stores_of_edges
 from optpy.energy.derive.normal_matrix import matrix_obstacle, normal_matrix
 from optpy.energy.derive.normal_stencil import normal_stencils
 from optpy.energy.derive.routines import (
@@ -78,7 +79,9 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
     labels = {label for label, s in by_label.items() if s.scatter}
     sources, jacobians = stored_jacobians(linear.residuals, by_label)
     gathered = [s for s in sources if s.residual.label not in labels]
-    stencils = normal_stencils([s for s in sources if _is_stored_normal(s, by_label)])
+    kept = [s for s in sources if _is_stored_normal(s, by_label)]
+    edges = normal_edges(kept)
+    stencils = normal_stencils(kept, {pair for x in edges for pair in x.implied})
     visited = [s for s in gathered if not _is_stored_normal(s, by_label)]
     scattered = [s for s in sources if s.residual.label in labels]
     separate = [term.name for term in schedule.terms if term.separate]
@@ -93,9 +96,12 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
         Group.SOLVED: fixed_masks(coordinates, fixed),
         Group.JACOBIAN: under_names(Group.JACOBIAN, funcs.at_linearisation)
         + jacobians
-        + [r for stencil in stencils for r in stencil.stores],
-        **eval_jtf(gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums, separate),
-        **apply_jtj(visited, coordinates, fixed, by_label, funcs.sums, stencils, separate),
+        + [r for stencil in stencils for r in stencil.stores]
+        + stores_of_edges(edges),
+        **eval_jtf(
+            gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums, separate, stencils
+        ),
+        **apply_jtj(visited, coordinates, fixed, by_label, funcs.sums, (stencils, edges), separate),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),
         **pcg_routines(coordinates, blocks=False),

@@ -16,6 +16,7 @@ from optpy.energy.derive.contributions import GRADIENT_AND_BLOCKS, TIMES_JVP
 from optpy.energy.derive.gather import Contribution, GatheredSum, SummandContribution, gather
 from optpy.energy.derive.linearised import LinearisedResidual, along_step
 from optpy.energy.derive.materialised import passes, store_jacobian, store_product
+from optpy.energy.derive.normal_edges import NormalEdges
 from optpy.energy.derive.normal_stencil import NormalStencil
 from optpy.energy.derive.stopped import at_candidate, reads_unknown, stopped
 from optpy.energy.derive.sums import (
@@ -183,23 +184,27 @@ def eval_jtf(
     blocks: bool = False,
     sums: Sequence[DerivedSum] = (),
     separate: Collection[str] = (),
+    stencils: Sequence[NormalStencil] = (),
 ) -> dict[Group, list[Routine]]:
     """g = J^T F, and C: the diagonal of J^T J ("evalJTF"), or the upper triangle of each element's block.
 
     The variant with blocks, "evalJTF_block", is there only if ``blocks``, or if some entry off the diagonal is not zero
-    by its form. Passes of sums come first; separate terms add to what earlier passes have stored.
+    by its form. Passes of sums come first; separate terms add to what earlier passes have stored. The first pass over a
+    grid stores the stencils of J^T J that have summands.
     """
     of_sums = gradient_passes(sources, sums)
     routines = {name: under_names(name, of_sums) for name in (Group.GRADIENT, Group.GRADIENT_BLOCKS)}
     summands = gradient_summands(sums, of_sums)
     diagonal = not blocks
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        totals = _totals(sources, separate, dims, GRADIENT_AND_BLOCKS, summands)
+        kept = [s for s in stencils if s.dims == dims]
+        added = [*summands, *(x for s in kept for x in s.summands)]
+        totals = _totals(sources, separate, dims, GRADIENT_AND_BLOCKS, added)
         for total in totals:
             diagonal &= all(a == b or e is ZERO for u in group for (a, b), e in _block_of(total, u).items())
         for name, whole in ((Group.GRADIENT, False), (Group.GRADIENT_BLOCKS, True)):
             outputs = {key: x for u in group for key, x in gradient_outputs(u, whole).items()}
-            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m) for m in range(len(totals))]
+            found = [_pass(f"{name}_{n}", dims, outputs, fixed, totals, m, kept) for m in range(len(totals))]
             routines[name] += _with_largest(_one_after_another(found), group)
     return {Group.GRADIENT: routines[Group.GRADIENT]} if diagonal else routines
 
@@ -224,13 +229,18 @@ def _pass(
     fixed: Fixed,
     totals: Sequence[GatheredSum],
     number: int,
+    kept: Sequence[NormalStencil] = (),
 ) -> Routine:
-    """One of the passes over a grid, with what its residuals contribute: the first to all outputs, others to some."""
+    """One of the passes over a grid, with what its residuals contribute: the first to all outputs, others to some.
+
+    The first one stores stencils, too.
+    """
     domain, total = canonical_domain(dims), totals[number]
     own = {x: e for key, x in outputs.items() if (e := total.total(key)) is not ZERO or not number}
-    values = factor(_free(fixed, x.unknown, e) for x, e in own.items())
-    targets = [at(x.field, domain, x.channel) for x in own]
-    stores = tuple(Assignment(t, v) for t, v in zip(targets, values, strict=True))
+    found = {at(x.field, domain, x.channel): _free(fixed, x.unknown, e) for x, e in own.items()}
+    found |= {place: e for s in kept if not number for place, e in s.stored_with(total).items()}
+    values = factor(found.values())
+    stores = tuple(Assignment(t, v) for t, v in zip(found, values, strict=True))
     return Routine(f"{name}_term{number}" if number else name, domain, stores, locals=total.locals_of(values))
 
 
@@ -295,21 +305,23 @@ def apply_jtj(
     fixed: Fixed,
     schedules: ResidualSchedules = NO_SCHEDULES,
     sums: Sequence[DerivedSum] = (),
-    stencils: Sequence[NormalStencil] = (),
+    kept: tuple[Sequence[NormalStencil], Sequence[NormalEdges]] = ((), ()),
     separate: Collection[str] = (),
 ) -> dict[Group, list[Routine]]:
     """Ap = J^T J p ("applyJTJ"), Ap = J^T J p + D p ("applyJTJ_damped"); each with the dot product p.Ap.
 
     Passes that store the derivatives of sums, and J p of residuals over edges, come first. What other residuals add to
-    J^T J is read from the stencils that hold it. Separate terms add to what earlier passes have stored.
+    J^T J is read from the stencils and the edges that hold it. Separate terms add to what earlier passes have stored.
     """
     gathered, stores = _stored(sources, {label for label, s in schedules.items() if s.product}, store_product)
+    stencils, edges = kept
+    summands = [*product_summands(sums), *(x.summand for x in edges)]
     routines = {}
     for name in (Group.PRODUCT, Group.PRODUCT_DAMPED):
         routines[name] = tangent_passes(name, sums) + passes(f"{name}_Jp", stores, prepares=True)
         routines[name] += product_passes(name, gathered, sums)
     for n, (dims, group) in enumerate(by_grid(unknowns).items()):
-        totals = _totals(gathered, separate, dims, TIMES_JVP, product_summands(sums))
+        totals = _totals(gathered, separate, dims, TIMES_JVP, summands)
         for stencil in stencils:
             totals[0].add_here(stencil.product if stencil.dims == dims else {})
         outputs = {key: x for u in group for key, x in product_outputs(u).items()}
