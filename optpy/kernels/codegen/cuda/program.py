@@ -137,6 +137,7 @@ class CudaProgram(AbstractProgram):
                 shared_header("kernels/c/vecmath.h"),
                 structures_source(self.symbols, self.scalars, len(self.kernels)),
                 native_header("kernels/cuda/reduce.cuh"),
+                native_header("kernels/cuda/divisor.cuh"),
                 native_header("kernels/cuda/tiles.cuh"),
                 *(self.functions[n] for n in numbers),
                 *(self._phase_function(p) for p in phases),
