@@ -12,6 +12,7 @@ import pytest
 
 from optpy.api.pipeline import derive_cuda
 from optpy.ir import Coupling, Group, Target
+from optpy.kernels.codegen.layout import cuda_layout
 from optpy.kernels.toolchain.cubin import KernelResources, read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
 from optpy.linear.multigrid.cuda_grid import ON_GRID
@@ -43,7 +44,8 @@ class Kernel:
 def product(name: str, architecture: str, dtype: str = "float32", scatters: bool = False) -> Kernel:
     """Of an energy of problems/, compiled alone."""
     target = Target.GPU if scatters else Target.DETERMINISTIC_GPU
-    made = derive_cuda(ENERGIES[name].problem, dtype, by_hand(ENERGIES[name], "scatter" if scatters else None), target)
+    way = by_hand(ENERGIES[name], "scatter" if scatters else None)
+    made = derive_cuda(ENERGIES[name].problem, dtype, way, target, cuda_layout(architecture))
     phases = made.listing.phases[Group.PRODUCT]
     text = replace(made.listing, phases={Group.PRODUCT: phases}).routines_source("int")
     compiled = compile_cuda(text, architecture)
