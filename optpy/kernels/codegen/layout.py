@@ -143,7 +143,10 @@ CUDA = CUDALayout()
 
 
 def cuda_layout(architecture: str) -> CUDALayout:
-    """The layout for a GPU, "sm_90". Where it adds to one number at a time, padding costs sweeps bytes, and is of no use."""
+    """The layout for a GPU, "sm_90".
+
+    Where it adds to one number at a time, padding what is added to would cost sweeps bytes, and be of no use.
+    """
     return CUDALayout(adds_vectors=int(architecture.removeprefix("sm_")) >= 90)
 
 
