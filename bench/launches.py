@@ -23,7 +23,6 @@ from bench.case import Case
 from bench.report import show
 from optpy.api.pipeline import derive_cuda
 from optpy.ir import Extent
-from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.device import LoadedKernel
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
@@ -125,7 +124,9 @@ class Queued:
 def _kernels(case: Case, device: IdleDevice) -> CudaPcgKernels:
     program = derive_cuda(case.energy.problem, "float32").listing
     sizes: dict[Extent, int] = dict.fromkeys(program.symbols.sizes, SIZE)
-    executor = CudaExecutor(CudaLibrary(program, device), Buffers(program.symbols, sizes, "float32", np, CUDA))
+    executor = CudaExecutor(
+        CudaLibrary(program, device), Buffers(program.symbols, sizes, "float32", np, program.layout)
+    )
     return CudaPcgKernels(executor, case.energy.problem.unknowns, DIAGONAL, damped=False)
 
 

@@ -24,6 +24,7 @@ from optpy.energy.derive.linearised import linearise
 from optpy.energy.derive.materialised import over_edges
 from optpy.ir import Coupling, Problem, ResidualSchedule, Target
 from optpy.kernels.codegen.cuda.program import CudaProgram
+from optpy.kernels.codegen.layout import cuda_layout
 from optpy.kernels.runtime.cuda.executor import THREADS
 from optpy.kernels.toolchain.cubin import read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda, supported_architectures
@@ -113,7 +114,8 @@ def measure(case: Case, dtype: str, form: str, architecture: str, index: str = "
         CompileError: NVRTC is not there.
     """
     target = Target.DETERMINISTIC_GPU if form == "gather" else Target.GPU
-    program = derive_cuda(case.energy.problem, dtype, _all_scattered(case.energy.problem, form), target).listing
+    scattered = _all_scattered(case.energy.problem, form)
+    program = derive_cuda(case.energy.problem, dtype, scattered, target, cuda_layout(architecture)).listing
     for name, text in sources(program, index):
         image = compile_cuda(text, architecture).image
         for kernel, r in sorted(read_cubin(image).items()):

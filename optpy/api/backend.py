@@ -15,7 +15,6 @@ from optpy.energy.derive.vectors import vector
 from optpy.errors import DeviceMemoryError
 from optpy.ir import Extent, Group, Problem, Routine, Schedule, VectorKind, loops
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.codegen.layout import CUDA
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.program import Program, ProgramListing
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
@@ -236,13 +235,13 @@ class CudaBackend:
 
         def needs(sizes: Mapping[Extent, int], dtype: str) -> int:
             tables = table_bytes(program.symbols.tables, sizes)
-            return planned_bytes(program.symbols, sizes, dtype, CUDA, later) + tables
+            return planned_bytes(program.symbols, sizes, dtype, program.layout, later) + tables
 
         free = device.free_memory()
         if needs(sizes, program.dtype) > free:  # before anything is allocated
             raise memory_error(needs, sizes, program.dtype, free, device.name)
         try:
-            buffers = Buffers(program.symbols, sizes, program.dtype, self.xp, CUDA, later)
+            buffers = Buffers(program.symbols, sizes, program.dtype, self.xp, program.layout, later)
             executor = CudaExecutor(self.library, buffers)
             return CompiledProblem(executor, problem, LinearSolver(QueuedLoop(executor, problem.unknowns)))
         except MemoryError as error:  # free memory in pieces, or another process was faster

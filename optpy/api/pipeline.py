@@ -18,6 +18,7 @@ from optpy.energy.derive.updates import SOLVER_SCALARS
 from optpy.errors import EnergyError, OptionError
 from optpy.ir import Coupling, Problem, Schedule, StoredValue, Target, Uncoupled
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
+from optpy.kernels.codegen.layout import CUDA, CUDALayout, cuda_layout
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
 from optpy.kernels.codegen.program import ProgramListing, c_program
 from optpy.kernels.codegen.scheduled import apply_schedule
@@ -117,10 +118,14 @@ def derive(problem: Problem, dtype: str, schedule: Given = ()) -> Derived[Progra
 
 
 def derive_cuda(
-    problem: Problem, dtype: str, schedule: Given = (), target: Target = Target.GPU
+    problem: Problem, dtype: str, schedule: Given = (), target: Target = Target.GPU, layout: CUDALayout = CUDA
 ) -> Derived[CudaProgram]:
-    """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``compile_problem``."""
-    return compile_problem(problem, dtype, target, schedule, _cuda)
+    """Differentiate, schedule and print an energy for GPUs; the arguments are those of ``compile_problem``.
+
+    Args:
+        layout: of fields in memory.
+    """
+    return compile_problem(problem, dtype, target, schedule, functools.partial(_cuda, layout=layout))
 
 
 def whole_schedule(problem: Problem, dtype: str, target: Target, given: Given = ()) -> Schedule:
@@ -173,7 +178,7 @@ def cuda_backend(
         EnergyError, CompileError
     """
     started = time.perf_counter()
-    derived = derive_cuda(problem, dtype, schedule, target)
+    derived = derive_cuda(problem, dtype, schedule, target, cuda_layout(device.architecture))
     seconds = time.perf_counter() - started
     library = CudaLibrary(derived.listing, device)
     library.prepare("int")  # what the compiler refuses should be told now
@@ -184,8 +189,10 @@ def _c(kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: 
     return c_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, routines.normal)
 
 
-def _cuda(kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: str) -> CudaProgram:
-    return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, schedule.sweeps)
+def _cuda(
+    kernels: Numbered, routines: ProblemRoutines, schedule: Schedule, dtype: str, layout: CUDALayout
+) -> CudaProgram:
+    return cuda_program(kernels, dtype, SOLVER_SCALARS, routines.coupling, schedule.sweeps, layout)
 
 
 @contextmanager

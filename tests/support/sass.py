@@ -41,6 +41,11 @@ class Code:
         """Instructions of some operations, given by their beginnings."""
         return sum(i.operation.startswith(operations) for i in self.instructions)
 
+    @property
+    def divisions_of_whole_numbers(self) -> int:
+        """Divisions by what is no constant: each begins with the divisor as a real number, rounded up."""
+        return sum(i.operation.startswith("I2F") and ".RP" in i.operation for i in self.instructions)
+
     def loops(self) -> Iterator[tuple[Instruction, ...]]:
         """What lies between each branch back and its label; the shortest first."""
         found = []

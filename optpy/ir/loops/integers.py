@@ -159,7 +159,7 @@ class Flag:
 @final
 @dataclass(frozen=True, slots=True)
 class InRow:
-    """Whether the element ``at + u`` of a grid is a point, no padding of a row."""
+    """Whether the element ``at + u`` of a grid is a point, no padding of a row; ``column`` is where ``at`` stands."""
 
     dims: tuple[Extent, ...]
 

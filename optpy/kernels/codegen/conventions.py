@@ -7,7 +7,7 @@ from typing import final
 
 from optpy.ir import Field
 from optpy.kernels.codegen.dialect import Dialect
-from optpy.kernels.codegen.layout import Layout, point_stride, storage_dtype, widest_add, widest_load
+from optpy.kernels.codegen.layout import Layout, point_stride, storage_dtype, widest_load
 from optpy.kernels.codegen.symbol_table import SymbolTable
 
 
@@ -42,4 +42,4 @@ class Conventions:
 
     def widest_add(self, field: Field) -> int:
         """Numbers of a field in the widest atomic addition."""
-        return widest_add(storage_dtype(field, self.dialect.dtype).itemsize)
+        return self.layout.widest_add(storage_dtype(field, self.dialect.dtype).itemsize)

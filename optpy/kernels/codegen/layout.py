@@ -51,6 +51,9 @@ class Layout(Protocol):
             padded: whether points are padded to whole vector loads, if the processor has those.
         """
 
+    def widest_add(self, itemsize: int) -> int:
+        """Elements that one atomic addition adds to."""
+
     def lead(self, number: int) -> int:
         """Bytes left free before a field: a multiple of the alignment."""
 
@@ -76,6 +79,9 @@ class CPULayout:
     def point_stride(self, channels: int, itemsize: int, padded: bool) -> int:
         return channels
 
+    def widest_add(self, itemsize: int) -> int:
+        return 1
+
     def lead(self, number: int) -> int:
         return _CACHE_LINE * (number % 61)
 
@@ -86,9 +92,14 @@ class CPULayout:
 @final
 @dataclass(frozen=True, slots=True)
 class CUDALayout:
-    """A warp's 32 elements of a row lie in as few sectors as they can, and planes begin where vector loads may."""
+    """A warp's 32 elements of a row lie in as few sectors as they can, and planes begin where vector loads may.
+
+    Attributes:
+        adds_vectors: whether the GPU adds to 16 bytes of float32 at a time: from sm_90 on.
+    """
 
     alignment: int = 256
+    adds_vectors: bool = True
 
     def pitch(self, rows: int, length: int) -> int:
         return -(-length // 32) * 32 if rows > 1 else length
@@ -102,6 +113,9 @@ class CUDALayout:
         width = min(widest_load(itemsize), 1 << (channels - 1).bit_length())
         return -(-channels // width) * width
 
+    def widest_add(self, itemsize: int) -> int:
+        return 4 if self.adds_vectors and itemsize == 4 else 1
+
     def lead(self, number: int) -> int:
         return 0
 
@@ -114,22 +128,26 @@ def widest_load(itemsize: int) -> int:
     return min(4, 16 // itemsize)
 
 
-def widest_add(itemsize: int) -> int:
-    """Elements that one instruction of a GPU adds to: 16 bytes of float32, from sm_90 on; one of float64."""
-    return 4 if itemsize == 4 else 1
-
-
 def point_stride(f: Field, symbols: SymbolTable, dtype: str, layout: Layout) -> int:
     """Elements of a point of a field that stand side by side, padding included; 1 where its channels are apart."""
     if f.dims not in symbols.interleaved:
         return 1
     itemsize = storage_dtype(f, dtype).itemsize
-    whole = f in symbols.gathered or (f in symbols.added and widest_add(itemsize) > 1)
+    whole = f in symbols.gathered or (f in symbols.added and layout.widest_add(itemsize) > 1)
     return layout.point_stride(f.channels, itemsize, f.dims in symbols.padded and whole)
 
 
 CPU = CPULayout()
 CUDA = CUDALayout()
+"""That of GPUs which have every instruction."""
+
+
+def cuda_layout(architecture: str) -> CUDALayout:
+    """The layout for a GPU, "sm_90".
+
+    Where it adds to one number at a time, padding what is added to would cost sweeps bytes, and be of no use.
+    """
+    return CUDALayout(adds_vectors=int(architecture.removeprefix("sm_")) >= 90)
 
 
 def storage_dtype(f: Field, real: str) -> np.dtype[Any]:

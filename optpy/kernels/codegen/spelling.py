@@ -130,6 +130,6 @@ class Spelling:
             case loops.Flag():
                 return c.name if c.value else f"{c.name} == 0"
             case loops.InRow():
-                return f"at % {self.pitch(c.dims)} + u < {self.size(c.dims[-1])}"
+                return f"column + u < {self.size(c.dims[-1])}"
             case loops.Holds():
                 return self.values[c.value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint, c_void_p
+from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, final
@@ -17,6 +17,7 @@ _SCALARS: Mapping[str, Any] = {
     "unsigned": c_uint,
     "int32_t": c_int32,
     "int64_t": c_int64,
+    "uint64_t": c_uint64,
     "double": c_double,
     "atomic_int": c_int,
 }

@@ -5,7 +5,7 @@
  * reads beyond its end. Strips side by side are the work of blocks that run at the same time. On a grid of fewer columns
  * tiles are narrower and taller. The numbers of it come from the host: no thread divides for them. */
 OPTPY_FN uint32_t optpy_strips_above(const Tiles *t, uint32_t strip) {
-    return (uint32_t)((uint64_t)strip * t->multiplier >> t->places);
+    return (uint32_t)optpy_divided((int)strip, t->by_across);
 }
 
 OPTPY_FN optpy_index optpy_tile_column(const Tiles *t, uint32_t strip) {

@@ -13,11 +13,12 @@ from typing import Any, final
 import numpy as np
 
 from optpy.ir import Coupling, Extent, VectorKind
-from optpy.kernels.codegen.cuda.context import SYNC
+from optpy.kernels.codegen.cuda.context import DIVISOR, SYNC, Divisor
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
 from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.cuda.device import LoadedKernel
+from optpy.kernels.runtime.cuda.divisors import divisor
 from optpy.kernels.runtime.cuda.executor import CudaExecutor, CudaLibrary
 from optpy.kernels.toolchain.headers import native_header
 from optpy.linear.multigrid.levels import (
@@ -53,6 +54,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     headers = [
         native_header(path)
         for path in (
+            "kernels/cuda/divisor.cuh",
             "linear/multigrid/multigrid.cuh",
             "kernels/cuda/reduce.cuh",
             "linear/multigrid/multigrid_cycle.cuh",
@@ -61,7 +63,7 @@ def multigrid_source(coupling: Coupling, dtype: str) -> str:
     ]
     names = re.findall(r"MG_KERNEL\((mg_\w+)\)", "".join(headers))
     bounds = [line for name in names for line in launch_bounds(name, "OPTPY_THREADS")]
-    structures = [CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
+    structures = [DIVISOR, CUDA_LEVEL, CUDA_CHANNEL, SYNC, cuda_context(len(coupling.elements))]
     head = "\n".join([f"#define OPTPY_REAL {real}", *tables, *bounds, *(s.text for s in structures)])
     return cuda_text("int", [head, shared_header("kernels/c/signs.h"), *headers])
 
@@ -131,6 +133,11 @@ def _planes(coupling: Coupling) -> dict[str, int]:
     }
 
 
+def _divisors(shape: Sequence[int], index: str) -> ctypes.Array[Divisor]:
+    """By its second and its third number."""
+    return (Divisor * 2)(*(divisor(n, index) for n in shape[1:]))
+
+
 @final
 class CudaMultigrid:
     """The coarse levels of one problem on a device, and the launches that work on them.
@@ -167,7 +174,10 @@ class CudaMultigrid:
         planes = _planes(self._coupling)
         arrays = {name: address(self.new_array(k * size.plane, self._dtype)) for name, k in planes.items()}
         shape, step = (c_int64 * 3)(*size.shape), (c_int64 * 3)(*size.step)
-        return CudaLevel(shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega)
+        by_size = _divisors(size.shape, "int")
+        return CudaLevel(
+            shape, step, size.row, size.slab, size.plane, size.origin, **arrays, omega=omega, by_size=by_size
+        )
 
     def new_array(self, count: int, dtype: Any) -> Any:
         """Zeros on the device, which live as long as the levels."""
@@ -185,7 +195,8 @@ class CudaMultigrid:
         context.small, context.last = self._small, len(self._levels) - 1
         coarsest = prod(self._levels[-1].size) * len(self._coupling.elements)
         pitch = executor.buffers.pitch[self._coupling.dims]
-        context.size[:] = finest
+        context.size[:], context.by_size = finest, _divisors(finest, "long long")
+        context.by_coarsest = divisor(coarsest, "int")
         context.row, context.slab = pitch, pitch * finest[1]
         context.factor = address(self.new_array(coarsest**2, np.float64))
         context.work = address(self.new_array(2 * coarsest, np.float64))

@@ -25,15 +25,20 @@ OPTPY_FN unsigned mg_points(const MgLevel *l) { return (unsigned)(l->size[0] * l
 
 struct MgPoint { int z, y, x; };
 
-OPTPY_FN MgPoint mg_point(const long long *size, unsigned q) {
-    const unsigned nx = (unsigned)size[2], ny = (unsigned)size[1], row = q / nx;
-    return {(int)(row / ny), (int)(row % ny), (int)(q % nx)};
+OPTPY_FN MgPoint mg_point(const MgLevel *l, unsigned q) {
+    const int nx = (int)l->size[2], ny = (int)l->size[1];
+    const int row = optpy_divided((int)q, l->by_size[1]), slab = optpy_divided(row, l->by_size[0]);
+    return {slab, row - slab * ny, (int)q - row * nx};
 }
 
 OPTPY_FN int mg_at(const MgLevel *l, MgPoint p) { return (int)(l->origin + p.z * l->slab + p.y * l->row + p.x); }
 
-/* The same of the finest grid, which has no halo. */
+/* The same of the finest grid, which has no halo, and may have more points than 31 bits count. */
 OPTPY_FN unsigned mg_finest_points(const Context *c) { return (unsigned)(c->size[0] * c->size[1] * c->size[2]); }
+OPTPY_FN MgPoint mg_finest_point(const Context *c, unsigned q) {
+    const long long row = optpy_divided((long long)q, c->by_size[1]), slab = optpy_divided(row, c->by_size[0]);
+    return {(int)slab, (int)(row - slab * c->size[1]), (int)(q - row * c->size[2])};
+}
 OPTPY_FN long long mg_finest_at(const Context *c, MgPoint p) { return p.z * c->slab + p.y * c->row + p.x; }
 
 /* The position of a neighbour of the half stencil, the middle first. */
@@ -91,7 +96,7 @@ OPTPY_FN void mg_inverse_at(const MgLevel *l, int at, Residual r, Result result)
 /* t = b - A x */
 OPTPY_FN void mg_residual(const MgLevel *l, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const int at = mg_at(l, mg_point(l->size, q));
+        const int at = mg_at(l, mg_point(l, q));
 #pragma unroll MG_EACH_CHANNEL
         for (int c = 0; c < MG_CHANNELS; ++c) l->t[c * l->plane + at] = mg_residual_at(l, c, at);
     }
@@ -101,7 +106,7 @@ OPTPY_FN void mg_residual(const MgLevel *l, MgShare share) {
 OPTPY_FN void mg_smooth(const MgLevel *l, MgShare share) {
     const OPTPY_REAL omega = (OPTPY_REAL)*l->omega;
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const int at = mg_at(l, mg_point(l->size, q));
+        const int at = mg_at(l, mg_point(l, q));
         mg_inverse_at(l, at, [=](int c) { return mg_residual_at(l, c, at); },
                       [=](int c, OPTPY_REAL y) { l->t[c * l->plane + at] = l->x[c * l->plane + at] + omega * y; });
     }
@@ -112,7 +117,7 @@ OPTPY_FN double mg_invert(const MgLevel *l, const OPTPY_REAL *v, MgShare share) 
     const OPTPY_REAL omega = (OPTPY_REAL)*l->omega;
     double squares = 0;
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const int at = mg_at(l, mg_point(l->size, q));
+        const int at = mg_at(l, mg_point(l, q));
         mg_inverse_at(l, at, [=](int c) { return v[c * l->plane + at]; }, [=, &squares](int c, OPTPY_REAL y) {
             const OPTPY_REAL x = omega * y;
             l->x[c * l->plane + at] = x;
@@ -124,6 +129,12 @@ OPTPY_FN double mg_invert(const MgLevel *l, const OPTPY_REAL *v, MgShare share) 
 
 /* -- between two grids --------------------------------------------------------------------------------------------- */
 
+/* 1/2 for each number that is not 0. */
+OPTPY_FN OPTPY_REAL mg_weight(int z, int y, int x) {
+    const OPTPY_REAL one = 1, half = (OPTPY_REAL)0.5;
+    return (z ? half : one) * (y ? half : one) * (x ? half : one);
+}
+
 /* P^T of one channel at a coarse point: weights 1/2, 1, 1/2 along each dim that is halved. */
 template <typename Value>
 OPTPY_FN OPTPY_REAL mg_restricted(const MgLevel *l, const long long *size, MgPoint at, Value value) {
@@ -133,7 +144,7 @@ OPTPY_FN OPTPY_REAL mg_restricted(const MgLevel *l, const long long *size, MgPoi
             for (int dx = 1 - (int)l->step[2]; dx < l->step[2]; ++dx) {
                 const MgPoint p = {(int)l->step[0] * at.z + dz, (int)l->step[1] * at.y + dy, (int)l->step[2] * at.x + dx};
                 if (p.z < 0 || p.z >= size[0] || p.y < 0 || p.y >= size[1] || p.x < 0 || p.x >= size[2]) continue;
-                sum += (OPTPY_REAL)((dz ? 0.5 : 1.0) * (dy ? 0.5 : 1.0) * (dx ? 0.5 : 1.0)) * value(p);
+                sum += mg_weight(dz, dy, dx) * value(p);
             }
     return sum;
 }
@@ -141,7 +152,7 @@ OPTPY_FN OPTPY_REAL mg_restricted(const MgLevel *l, const long long *size, MgPoi
 /* b = P^T t of the next finer level. */
 OPTPY_FN void mg_restrict(const MgLevel *l, const MgLevel *fine, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
 #pragma unroll MG_EACH_CHANNEL
         for (int c = 0; c < MG_CHANNELS; ++c) {
             const OPTPY_REAL *t = fine->t + c * fine->plane;
@@ -153,21 +164,21 @@ OPTPY_FN void mg_restrict(const MgLevel *l, const MgLevel *fine, MgShare share) 
 
 /* P v of one channel at a point of the next finer grid: the mean of the coarse points that it lies between. */
 OPTPY_FN OPTPY_REAL mg_interpolated(const MgLevel *l, const OPTPY_REAL *v, MgPoint p) {
-    const int step[3] = {(int)l->step[0], (int)l->step[1], (int)l->step[2]};
-    const MgPoint parent = {p.z / step[0], p.y / step[1], p.x / step[2]};
-    const int nz = p.z % step[0], ny = p.y % step[1], nx = p.x % step[2]; /* 1 between two coarse points */
+    const int z = (int)l->step[0] - 1, y = (int)l->step[1] - 1, x = (int)l->step[2] - 1; /* 1 where there are fewer */
+    const MgPoint parent = {p.z >> z, p.y >> y, p.x >> x};
+    const int nz = p.z & z, ny = p.y & y, nx = p.x & x; /* 1 between two coarse points */
     const int at = mg_at(l, parent);
     OPTPY_REAL sum = 0;
     for (int dz = 0; dz <= nz; ++dz)
         for (int dy = 0; dy <= ny; ++dy)
             for (int dx = 0; dx <= nx; ++dx) sum += v[at + mg_offset(l, {dz, dy, dx})];
-    return sum / (OPTPY_REAL)((1 + nz) * (1 + ny) * (1 + nx));
+    return sum * mg_weight(nz, ny, nx);
 }
 
 /* x += P t of the next coarser level. */
 OPTPY_FN void mg_interpolate(const MgLevel *l, const MgLevel *coarse, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
 #pragma unroll MG_EACH_CHANNEL
         for (int c = 0; c < MG_CHANNELS; ++c)
             l->x[c * l->plane + mg_at(l, p)] += mg_interpolated(coarse, coarse->t + c * coarse->plane, p);

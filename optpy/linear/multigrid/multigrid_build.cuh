@@ -10,7 +10,7 @@ MG_KERNEL(mg_make_probe) {
     const MgLevel *l = &c->level;
     const MgShare share = mg_of_grid();
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
         const bool here = p.z % MG_NZ == c->probe[0] && p.y % MG_NY == c->probe[1] && p.x % MG_NX == c->probe[2];
 #pragma unroll MG_EACH_CHANNEL
         for (int channel = 0; channel < MG_CHANNELS; ++channel)
@@ -24,7 +24,7 @@ MG_KERNEL(mg_collect) {
     const MgLevel *l = &c->level;
     const MgShare share = mg_of_grid();
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
         const MgPoint d = {mg_modulo(c->probe[0] - p.z + MG_REACH_Z, MG_NZ), mg_modulo(c->probe[1] - p.y + MG_REACH_Y, MG_NY),
                            mg_modulo(c->probe[2] - p.x + MG_REACH_X, MG_NX)};
         const int n = (d.z * MG_NY + d.y) * MG_NX + d.x - (MG_HALF - 1);
@@ -84,7 +84,7 @@ OPTPY_FN OPTPY_REAL mg_coarse_entry(const MgLevel *fine, const MgLevel *l, int p
 /* A of a level = P^T A P of the finer one. */
 OPTPY_FN void mg_coarsen(const MgLevel *fine, const MgLevel *l, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
         for (int pair = 0; pair < MG_PAIRS; ++pair)
             for (int n = 0; n < MG_HALF; ++n)
                 l->matrix[((long long)pair * MG_HALF + n) * l->plane + mg_at(l, p)] =
@@ -118,7 +118,7 @@ OPTPY_FN void mg_sweep_block(double (&a)[MG_LARGEST][MG_LARGEST]) {
 /* The inverses of the diagonal blocks. */
 OPTPY_FN void mg_invert_blocks(const MgLevel *l, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const int at = mg_at(l, mg_point(l->size, q));
+        const int at = mg_at(l, mg_point(l, q));
 #pragma unroll MG_EACH_BLOCK
         for (int block = 0; block < MG_BLOCKS; ++block) {
             const int *member = mg_member + mg_block[block], count = mg_block[block + 1] - mg_block[block];
@@ -146,7 +146,7 @@ OPTPY_FN void mg_invert_blocks(const MgLevel *l, MgShare share) {
 /* The start of the power iteration. */
 OPTPY_FN void mg_begin_estimate(const MgLevel *l, MgShare share) {
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const int at = mg_at(l, mg_point(l->size, q));
+        const int at = mg_at(l, mg_point(l, q));
 #pragma unroll MG_EACH_CHANNEL
         for (int c = 0; c < MG_CHANNELS; ++c) {
             l->x[c * l->plane + at] = optpy_random_sign((uint64_t)(c * l->plane + at));
@@ -160,7 +160,7 @@ MG_KERNEL(mg_begin_finest_estimate) {
     MG_CONTEXT
     const MgShare share = mg_of_grid();
     for (unsigned q = share.first; q < mg_finest_points(c); q += share.stride) {
-        const MgPoint p = mg_point(c->size, q);
+        const MgPoint p = mg_finest_point(c, q);
         const long long at = mg_finest_at(c, p);
 #pragma unroll MG_EACH_CHANNEL
         for (int n = 0; n < MG_CHANNELS; ++n)
@@ -200,7 +200,7 @@ OPTPY_FN void mg_fill_coarsest(const Context *c) {
     for (unsigned k = threadIdx.x; k < n * n; k += blockDim.x) c->factor[k] = 0;
     __syncthreads();
     for (unsigned i = threadIdx.x; i < points; i += blockDim.x) {
-        const MgPoint p = mg_point(l->size, i);
+        const MgPoint p = mg_point(l, i);
         for (int h = 0; h < MG_HALF; ++h) {
             const MgPoint d = mg_neighbour(h), to = {p.z + d.z, p.y + d.y, p.x + d.x};
             if (to.z < 0 || to.z >= l->size[0] || to.y < 0 || to.y >= l->size[1] || to.x < 0 || to.x >= l->size[2]) continue;
@@ -225,7 +225,7 @@ OPTPY_FN void mg_invert_coarsest(const Context *c) {
         for (unsigned i = threadIdx.x; i < n; i += blockDim.x) column[i] = a[i * n + k];
         __syncthreads();
         for (unsigned e = threadIdx.x; e < n * n; e += blockDim.x) {
-            const unsigned i = e / n, j = e % n;
+            const unsigned i = (unsigned)optpy_divided((int)e, c->by_coarsest), j = e - i * n;
             if (i != k && j != k) a[e] -= column[i] * (column[j] * pivot);
             else a[e] = i == j ? -pivot : column[i == k ? j : i] * pivot;
         }

@@ -2,7 +2,7 @@
 
 /* The element of a vector of the coarsest level that stands in a row of its dense matrix. */
 OPTPY_FN OPTPY_REAL *mg_unknown(const MgLevel *l, OPTPY_REAL *v, unsigned row) {
-    return v + row % MG_CHANNELS * l->plane + mg_at(l, mg_point(l->size, row / MG_CHANNELS));
+    return v + row % MG_CHANNELS * l->plane + mg_at(l, mg_point(l, row / MG_CHANNELS));
 }
 
 /* t = A^-1 b on the coarsest level, by one block. */
@@ -95,7 +95,7 @@ MG_KERNEL(mg_restrict_finest) {
     const MgLevel *l = &c->level;
     const MgShare share = mg_of_grid();
     for (unsigned q = share.first; q < mg_points(l); q += share.stride) {
-        const MgPoint p = mg_point(l->size, q);
+        const MgPoint p = mg_point(l, q);
 #pragma unroll MG_EACH_CHANNEL
         for (int channel = 0; channel < MG_CHANNELS; ++channel) {
             const MgChannel *f = &c->fine[channel];
@@ -113,7 +113,7 @@ MG_KERNEL(mg_interpolate_to_finest) {
     const MgLevel *l = &c->level;
     const MgShare share = mg_of_grid();
     for (unsigned q = share.first; q < mg_finest_points(c); q += share.stride) {
-        const MgPoint p = mg_point(c->size, q);
+        const MgPoint p = mg_finest_point(c, q);
         const long long at = mg_finest_at(c, p);
 #pragma unroll MG_EACH_CHANNEL
         for (int channel = 0; channel < MG_CHANNELS; ++channel) {

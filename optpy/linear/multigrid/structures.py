@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from optpy.kernels.codegen.cuda.context import Divisor
 from optpy.kernels.codegen.structures import Structure
 
 _LEVEL = """
@@ -76,7 +77,9 @@ CUDA_LEVEL = Structure(
     "MgLevel",
     f"""{_LEVEL}
     double *omega;            /* the damping; while it is looked for, 1 / the last norm */
+    Divisor by_size[2];       /* y, x */
 """,
+    {"Divisor": Divisor},
 )
 # A channel of a grid without a halo.
 CUDA_CHANNEL = Structure("MgChannel", _CHANNEL)
@@ -107,8 +110,10 @@ def cuda_context(channels: int) -> Structure:
     const MgLevel *levels;    /* all of them */
     int64_t first, small, last; /* of the levels, for kernels that work on several; `small` is one block's first */
     int64_t size[3], row, slab; /* of the finest grid */
+    Divisor by_size[2];       /* y, x; of 63 bits */
     MgChannel fine[{channels}];
     double *factor, *work;    /* of the coarsest level: points * channels squared, points * channels */
+    Divisor by_coarsest;      /* points * channels */
     double *partial, *total;
     Sync *sync;
     const int64_t *status;  /* of conjugate gradients: once they have ended nothing is done; or null */
@@ -116,5 +121,5 @@ def cuda_context(channels: int) -> Structure:
     int add;                  /* whether what is interpolated is added to what is there */
     int colour, probe[3];     /* the channels, and the points, of a probe */
 """,
-        {"MgLevel": CudaLevel, "MgChannel": CudaChannel},
+        {"MgLevel": CudaLevel, "MgChannel": CudaChannel, "Divisor": Divisor},
     )

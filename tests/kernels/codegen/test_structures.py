@@ -34,8 +34,8 @@ NATIVE = [
     NORMAL_MATRIX, aggregation.LEVEL, aggregation.AGGREGATION, ASSEMBLED_SOLVE, multigrid.LEVEL, multigrid.CHANNEL,
     multigrid.MULTIGRID, cholesky.PANELS, cholesky.CHOLESKY,
 ]  # fmt: skip
-CUDA = [cuda.SYNC, cuda.TILES, PCG_LIMITS, PCG_ITERATION, cuda.context_structure(SymbolTable(), 10, 7)]
-LEVELS = [multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]
+CUDA = [cuda.SYNC, cuda.DIVISOR, cuda.TILES, PCG_LIMITS, PCG_ITERATION, cuda.context_structure(SymbolTable(), 10, 7)]
+LEVELS = [cuda.DIVISOR, multigrid.CUDA_LEVEL, multigrid.CUDA_CHANNEL, cuda.SYNC, multigrid.cuda_context(3)]
 SETS = {"native": NATIVE, "cuda": CUDA, "multigrid on cuda": LEVELS}
 
 TYPES = """

@@ -96,6 +96,13 @@ OPTPY_SHUFFLES(unsigned long long)
 OPTPY_SHUFFLES(float)
 OPTPY_SHUFFLES(double)
 
+// ---- Upper halves of products -------------------------------------------------------------------------------------
+
+static inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
 // ---- Atomic operations: one thread runs at a time, and is left only where it waits -------------------------------
 
 #define OPTPY_ATOMIC(T, NAME, CHANGED)                                                                                 \

@@ -17,15 +17,32 @@ SYNC = Structure(
 """,
 )
 
+# A whole number by which threads divide without dividing: see divisor.cuh. The host computes it, once.
+DIVISOR = Structure(
+    "Divisor",
+    """
+    uint64_t multiplier; /* n / d is the upper half of 2 n * multiplier, ... */
+    int places;          /* ... shifted right by so many */
+""",
+)
+
+
+class Divisor(ctypes.Structure):
+    """A whole number by which numbers of 31 or of 63 bits are divided."""
+
+    _fields_ = DIVISOR.fields
+
+
 # How the points of a grid are shared among blocks: see tiles.cuh. The host computes it, once for each number of blocks.
 TILES = Structure(
     "Tiles",
     """
-    unsigned strips, across;     /* all strips, and those side by side */
-    unsigned multiplier, places; /* n / across is n * multiplier >> places, for n below 2^31 */
-    int shift;                   /* 2^shift columns of a tile */
-    int tall, height;            /* rows of a tile, and of a strip: 32 tiles at most */
+    unsigned strips, across; /* all strips, fewer than 2^31, and those side by side */
+    Divisor by_across;
+    int shift;               /* 2^shift columns of a tile */
+    int tall, height;        /* rows of a tile, and of a strip: 32 tiles at most */
 """,
+    {"Divisor": Divisor},
 )
 
 
@@ -46,7 +63,9 @@ def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Struc
         ("void *field", len(symbols.fields)),
         ("int64_t plane", len(symbols.fields)),
         ("int64_t size", len(symbols.sizes)),
+        ("Divisor by_size", len(symbols.sizes)),
         ("int64_t pitch", len(symbols.grids)),
+        ("Divisor by_pitch", len(symbols.grids)),
         ("Tiles tiles", len(symbols.grids)),
         ("double param", len(symbols.params)),
         ("const int32_t *table", len(symbols.tables)),
@@ -54,7 +73,7 @@ def context_structure(symbols: SymbolTable, scalars: int, kernels: int) -> Struc
     ]
     members = [f"    {declaration}[{max(count, 1)}];" for declaration, count in arrays]
     text = "\n".join(["", *members, _POINTERS_AND_LIMITS.strip("\n"), _lanes(kernels)])
-    return Structure("Context", text, {"PcgLimits": PcgLimits, "Tiles": TileGeometry})
+    return Structure("Context", text, {"PcgLimits": PcgLimits, "Tiles": TileGeometry, "Divisor": Divisor})
 
 
 def _lanes(kernels: int) -> str:
@@ -82,6 +101,7 @@ def structures_source(symbols: SymbolTable, scalars: Sequence[str], kernels: int
     """All of them in CUDA, and the numbers of the run-time scalars."""
     texts = [
         SYNC.text,
+        DIVISOR.text,
         TILES.text,
         PCG_LIMITS.text,
         PCG_ITERATION.text,

@@ -5,7 +5,7 @@ Every thread adds up its sums in double; ``kernels/cuda/reduce.cuh`` makes total
 
 from __future__ import annotations
 
-from optpy.ir import Field, loops
+from optpy.ir import Extent, Field, loops
 from optpy.kernels.codegen.statements import StatementPrinter, indent, uses
 
 _STRIDE = "blockIdx.x * blockDim.x + threadIdx.x", "gridDim.x * blockDim.x"
@@ -32,6 +32,8 @@ class CudaPrinter(StatementPrinter):
                 return self._thread_groups(s)
             case loops.Vectors():
                 return self._vectors(s)
+            case loops.Unravel():
+                return self._unravelled(s)
             case loops.Skip():
                 return [f"if (!{self._spell.condition(s.flag)}) continue;"]
             case loops.MaskLoad():
@@ -101,12 +103,24 @@ class CudaPrinter(StatementPrinter):
             *uses("row"),
         ]
 
+    def _unravelled(self, s: loops.Unravel) -> list[str]:
+        """The place along each dim of a row, from the last one on."""
+        lines, rest = [], s.number
+        for i in reversed(s.domain[1:]):
+            above, size = f"above_{i}", self._spell.size(i.dim)
+            lines.append(f"{self._int} {above} = {self._divided(rest, i.dim)}, {i} = {rest} - {above} * {size};")
+            rest = above
+        return [*lines, f"{self._int} {s.domain[0]} = {rest};", *uses(*map(str, s.domain))]
+
+    def _divided(self, number: str, dim: Extent) -> str:
+        return f"optpy_divided({number}, c->by_size[{self._conventions.symbols.sizes[dim]}])"
+
     def _thread_groups(self, s: loops.ThreadGroups) -> list[str]:
         points = self._spell.integer(loops.Count(tuple(i.dim for i in s.domain)))
         row, last = "0", "at"
         if len(s.domain) > 1:
-            length = self._spell.size(s.domain[-1].dim)
-            row, last = f"at / {length}", f"at % {length}"
+            size = self._spell.size(s.domain[-1].dim)
+            row, last = self._divided("at", s.domain[-1].dim), f"at - row * {size}"
         return [
             f"const int bits = c->lane_bits[{s.number}], lanes = 1 << bits, lane = threadIdx.x & (lanes - 1);",
             f"{self._int} points = {points}, groups = OPTPY_THREADS >> bits;",
@@ -127,13 +141,19 @@ class CudaPrinter(StatementPrinter):
             "optpy_load<W>(visited, solved + at);",
             f"if (!({' | '.join(f'visited[{u}]' for u in range(s.width))})) continue;",
         ]
-        elements = f"{self._spell.integer(loops.Count(dims[:-1]))} * {self._spell.pitch(dims)}"
+        pitch = self._spell.pitch(dims)
+        elements = f"{self._spell.integer(loops.Count(dims[:-1]))} * {pitch}"
+        column = []
+        if any(isinstance(x, loops.LetFlag) and loops.InRow(dims) in x.conditions for x in loops.walk(s.body)):
+            quotient = f"optpy_divided(at, c->by_pitch[{self._conventions.symbols.grids[dims]}])"
+            column = [f"{self._int} column = at - {quotient} * {pitch};"]
         return [
             f"enum {{ W = {s.width} }};",
             f"{self._int} vectors = ({elements} + W - 1) / W;",
             f"for ({self._dialect.index} v = {first}; v < vectors; v += {stride}) {{",
             f"    {self._int} at = v * W;",
             *(indent(skip) if s.mask is not None else []),
+            *indent(column),
             *self.block(s.body, 1),
             "}",
         ]

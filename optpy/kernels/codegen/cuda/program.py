@@ -26,7 +26,7 @@ from optpy.kernels.codegen.cuda.functions import device_function
 from optpy.kernels.codegen.cuda.printer import CudaPrinter
 from optpy.kernels.codegen.cuda.source import cuda_text, launch_bounds, shared_header
 from optpy.kernels.codegen.dialect import cuda_dialect
-from optpy.kernels.codegen.layout import CUDA
+from optpy.kernels.codegen.layout import CUDA, CUDALayout
 from optpy.kernels.codegen.lower import Kernel
 from optpy.kernels.codegen.numbering import AbstractProgram, Numbered, Numbers
 from optpy.kernels.toolchain.headers import native_header
@@ -77,6 +77,7 @@ class CudaProgram(AbstractProgram):
         dtype: the solver's precision.
         scalars: names of the run-time scalars, in order.
         coupling: of the unknowns where they stand on one grid; else why there is none.
+        layout: of its fields in memory.
     """
 
     numbers: Numbers
@@ -88,6 +89,7 @@ class CudaProgram(AbstractProgram):
     dtype: str
     scalars: tuple[str, ...]
     coupling: Coupling | Uncoupled
+    layout: CUDALayout
 
     def routine(self, kernel: int) -> Routine:
         """The routine that a kernel, given by its number, has been lowered from."""
@@ -137,6 +139,7 @@ class CudaProgram(AbstractProgram):
                 shared_header("kernels/c/vecmath.h"),
                 structures_source(self.symbols, self.scalars, len(self.kernels)),
                 native_header("kernels/cuda/reduce.cuh"),
+                native_header("kernels/cuda/divisor.cuh"),
                 native_header("kernels/cuda/tiles.cuh"),
                 *(self.functions[n] for n in numbers),
                 *(self._phase_function(p) for p in phases),
@@ -156,15 +159,17 @@ def cuda_program(
     solver_scalars: tuple[str, ...],
     coupling: Coupling | Uncoupled,
     sweeps: Sequence[VectorSweep] = (),
+    layout: CUDALayout = CUDA,
 ) -> CudaProgram:
     """Print all kernels as device functions; the other arguments are those of ``c_program``.
 
     Args:
         sweeps: of the kernels whose threads take several points at a time.
+        layout: of the fields in memory.
     """
     points = {sweep.routine: sweep.points for sweep in sweeps}
     numbers = numbered.numbers
-    conventions = Conventions(numbers.symbols, cuda_dialect(dtype), CUDA, solver_scalars)
+    conventions = Conventions(numbers.symbols, cuda_dialect(dtype), layout, solver_scalars)
     phases: dict[Group, tuple[Phase, ...]] = {}
     found_loops: dict[int, loops.Function] = {}
     totals = 0
@@ -183,7 +188,9 @@ def cuda_program(
     ordered = [found_loops[n] for n in range(len(numbered.kernels))]
     functions = tuple(map(CudaPrinter(conventions).function, ordered))
     single = tuple((f,) for f in ordered)
-    return CudaProgram(numbers, numbered.kernels, phases, single, functions, totals, dtype, solver_scalars, coupling)
+    return CudaProgram(
+        numbers, numbered.kernels, phases, single, functions, totals, dtype, solver_scalars, coupling, layout
+    )
 
 
 def _together(numbered: Numbered, numbers: Sequence[int]) -> list[tuple[int, ...]]:

@@ -17,6 +17,7 @@ from optpy.kernels.codegen.pcg_structures import PcgIteration
 from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.cuda.context import SYNC, context_type
 from optpy.kernels.runtime.cuda.device import Device, LoadedKernel, Module
+from optpy.kernels.runtime.cuda.divisors import divisor
 from optpy.kernels.runtime.cuda.tiles import tiles
 from optpy.kernels.runtime.tables import Connectivity
 from optpy.kernels.toolchain.headers import header_constant
@@ -141,8 +142,11 @@ class CudaExecutor:
 
     def _new_context(self) -> Any:
         c, symbols, address = context_type(self.program)(), self.program.symbols, self.device.address
-        c.size[: len(symbols.sizes)] = [self.buffers.sizes[d] for d in symbols.sizes]
-        c.pitch[: len(symbols.grids)] = [self.buffers.pitch[g] for g in symbols.grids]
+        sizes = [self.buffers.sizes[d] for d in symbols.sizes]
+        pitches = [self.buffers.pitch[g] for g in symbols.grids]
+        c.size[: len(sizes)], c.pitch[: len(pitches)] = sizes, pitches
+        c.by_size[: len(sizes)] = [divisor(n, self.index) for n in sizes]
+        c.by_pitch[: len(pitches)] = [divisor(n, self.index) for n in pitches]
         c.partial, c.sync, c.total = address(self._partial), address(self._sync), address(self._results)
         c.pcg = address(self._results) + 8 * max(self.program.totals, 1)
         return c

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optpy.errors import InternalError
 from optpy.kernels.codegen.cuda.context import TileGeometry
+from optpy.kernels.runtime.cuda.divisors import divisor
 
 _WIDEST = 6
 """Two to this power: columns of a tile, at most."""
@@ -35,9 +36,7 @@ def tiles(rows: int, columns: int, blocks: int, threads: int) -> TileGeometry:
     strips = across * -(-down // height)
     if strips >= 2**31:  # no memory is so large
         raise InternalError(f"{strips} strips of tiles, for {rows} rows of {columns} columns")
-    bits = (across - 1).bit_length()
-    multiplier, places = (2 ** (31 + bits) // across + 1, 31 + bits) if across > 1 else (1, 0)
-    return TileGeometry(strips, across, multiplier, places, shift, tall, height * tall)
+    return TileGeometry(strips, across, divisor(across, "int"), shift, tall, height * tall)
 
 
 def _longest(down: int, across: int, blocks: int, height: int) -> int:

@@ -18,7 +18,7 @@ from optpy.api.pipeline import derive_cuda
 from optpy.energy.derive.vectors import candidate, vector
 from optpy.ir import Field, Group, Target, VectorKind
 from optpy.kernels.codegen.cuda.program import CudaProgram
-from optpy.kernels.codegen.layout import CPU, CUDA, point_stride, storage_dtype, widest_load
+from optpy.kernels.codegen.layout import CPU, CUDA, cuda_layout, point_stride, storage_dtype, widest_load
 from optpy.kernels.codegen.passes.pack_channels import windows
 from optpy.kernels.runtime.buffers import Buffers, planned_bytes
 from optpy.kernels.runtime.cuda.device import Device
@@ -26,6 +26,7 @@ from optpy.kernels.runtime.cuda.executor import largest_index
 from tests.integration.test_operators_on_device import WAYS, solver_on
 from tests.support.applications import ENERGIES
 from tests.support.deep import but_deep
+from tests.support.emulator.emulated_device import EmulatedDevice
 from tests.support.operator_checks import check_everything
 from tests.support.schedules import GATHERS, SCATTERS, Way, by_hand
 
@@ -60,10 +61,10 @@ def data_of_chain(channels: int, points: int, edges: int) -> dict[str, Any]:
 
 
 @functools.cache
-def program(channels: int, dtype: str, way: Way = None) -> CudaProgram:
+def program(channels: int, dtype: str, way: Way = None, architecture: str = "sm_90") -> CudaProgram:
     energy = chain(channels)
     target = Target.GPU if way in SCATTERS else Target.DETERMINISTIC_GPU
-    return derive_cuda(energy.problem, dtype, by_hand(energy, way), target).listing
+    return derive_cuda(energy.problem, dtype, by_hand(energy, way), target, cuda_layout(architecture)).listing
 
 
 # -- how long they are -----------------------------------------------------------------------------------------------
@@ -240,13 +241,24 @@ def test_padded_points_in_every_form(gpu: Device, way: Way) -> None:
     check_everything(chain(3), data_of_chain(3, 20, 50), np.dtype(dtype).type, epsilon, solver)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_products_add_to_is_padded_where_there_are_vector_additions(dtype: str) -> None:
-    made = program(3, dtype, SCATTERS[0])
+@pytest.mark.parametrize(
+    ("dtype", "architecture", "vectors"),
+    [("float32", "sm_90", True), ("float32", "sm_100", True), ("float32", "sm_80", False), ("float64", "sm_90", False)],
+)
+def test_what_products_add_to_is_padded_where_there_are_vector_additions(
+    dtype: str, architecture: str, vectors: bool
+) -> None:
+    made = program(3, dtype, SCATTERS[0], architecture)
     (X,) = chain(3).problem.unknowns
     ap, g = vector(VectorKind.AP, X), vector(VectorKind.G, X)
-    assert point_stride(ap, made.symbols, dtype, CUDA) == (4 if dtype == "float32" else 3)
-    assert point_stride(g, made.symbols, dtype, CUDA) == 3
+    assert point_stride(ap, made.symbols, dtype, made.layout) == (4 if vectors else 3)
+    assert point_stride(g, made.symbols, dtype, made.layout) == 3
     text = "\n".join(made.functions[k] for phase in made.phases[Group.PRODUCT] for k in phase.kernels)
-    assert ("optpy_add<7>(f" in text) == (dtype == "float32")
-    assert ("optpy_add(&f" in text) == (dtype == "float64")
+    assert ("optpy_add<7>(f" in text) == vectors
+    assert ("optpy_add(&f" in text) == (not vectors)
+
+
+def test_a_gpu_that_adds_one_number_at_a_time(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated, "architecture", "sm_80")
+    solver = solver_on(emulated, chain(3), "float32", SCATTERS[0])
+    check_everything(chain(3), data_of_chain(3, 20, 50), np.float32, 5e-5, solver)

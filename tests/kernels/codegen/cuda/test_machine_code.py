@@ -11,9 +11,12 @@ from itertools import product as product_of
 import pytest
 
 from optpy.api.pipeline import derive_cuda
-from optpy.ir import Group, Target
+from optpy.ir import Coupling, Group, Target
+from optpy.kernels.codegen.layout import cuda_layout
 from optpy.kernels.toolchain.cubin import KernelResources, read_cubin
 from optpy.kernels.toolchain.nvrtc import compile_cuda
+from optpy.linear.multigrid.cuda_grid import ON_GRID
+from optpy.linear.multigrid.cuda_levels import multigrid_source
 from tests.support.applications import ENERGIES
 from tests.support.deep import but_deep
 from tests.support.sass import Code, Instruction, find_nvdisasm, machine_code
@@ -41,7 +44,8 @@ class Kernel:
 def product(name: str, architecture: str, dtype: str = "float32", scatters: bool = False) -> Kernel:
     """Of an energy of problems/, compiled alone."""
     target = Target.GPU if scatters else Target.DETERMINISTIC_GPU
-    made = derive_cuda(ENERGIES[name].problem, dtype, by_hand(ENERGIES[name], "scatter" if scatters else None), target)
+    way = by_hand(ENERGIES[name], "scatter" if scatters else None)
+    made = derive_cuda(ENERGIES[name].problem, dtype, way, target, cuda_layout(architecture))
     phases = made.listing.phases[Group.PRODUCT]
     text = replace(made.listing, phases={Group.PRODUCT: phases}).routines_source("int")
     compiled = compile_cuda(text, architecture)
@@ -50,11 +54,13 @@ def product(name: str, architecture: str, dtype: str = "float32", scatters: bool
 
 
 POISSON, WARPING, MESH = "poisson_image_editing", "image_warping", "mesh_deformation euler"
+VOLUME = "volumetric_deformation"
 ON_GRIDS = but_deep(product_of((POISSON, WARPING), ARCHITECTURES), tuple(product_of((POISSON,), ARCHITECTURES)))
+ON_ALL_GRIDS = (*ON_GRIDS, *product_of((VOLUME,), ARCHITECTURES))
 OVER_EDGES = but_deep(product_of((True, False), ARCHITECTURES), tuple(product_of((True,), ARCHITECTURES)))
 
 
-@pytest.mark.parametrize("case", ON_GRIDS, ids=str)
+@pytest.mark.parametrize("case", ON_ALL_GRIDS, ids=str)
 def test_products_on_grids_do_not_divide(case: tuple[str, str]) -> None:
     code = product(*case).code
     assert code.count("LDG") > 20
@@ -67,6 +73,21 @@ def test_products_over_edges_do_not_divide(case: tuple[bool, str]) -> None:
     code = product(MESH, architecture, scatters=scatters).code
     assert code.count("LDG") > 5
     assert code.count("I2F", "MUFU.RCP") == 0
+
+
+@pytest.mark.parametrize("case", but_deep(product_of((POISSON, VOLUME), ARCHITECTURES), ((POISSON, "sm_80"),)), ids=str)
+def test_no_kernel_divides_whole_numbers(case: tuple[str, str]) -> None:
+    """Neither sweeps do, nor the levels of multigrid."""
+    name, architecture = case
+    made = derive_cuda(ENERGIES[name].problem, "float32", target=Target.DETERMINISTIC_GPU).listing
+    assert isinstance(made.coupling, Coupling)
+    sources = [ON_GRID.source(made, True, "int"), multigrid_source(made.coupling, "float32")]
+    sources += [made.routines_source("int")] * (name == POISSON)
+    codes: dict[str, Code] = {}
+    for text in sources:
+        codes |= machine_code(NVDISASM, compile_cuda(text, architecture).path)
+    assert {"pcg_smooth_update", "mg_interpolate_to_finest", "mg_build_small_levels"} <= codes.keys()
+    assert not {name for name, code in codes.items() if code.divisions_of_whole_numbers}
 
 
 @pytest.mark.parametrize("case", ON_GRIDS, ids=str)
