@@ -35,6 +35,7 @@ CASES = (
     "intrinsic_images",
     "volumetric_deformation",
     "shape_and_shading",
+    "bundle_fusion",
 )
 PARTS = ("throughput", "compile", "race")
 

@@ -50,6 +50,7 @@ SWEEP = {
     "intrinsic_images": (512,),
     "volumetric_deformation": (512,),
     "shape_and_shading": (512,),
+    "bundle_fusion": (256,),
 }
 QUICK_SIZE = 24
 PLAIN = ("applyJTJ", "pcg")

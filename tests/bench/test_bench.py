@@ -21,6 +21,7 @@ from bench.peers.assembled import AssembledProblem
 from bench.torus import torus
 from bench.traffic import bytes_per_pixel, explain
 from optpy.energy.derive.retraction import moved
+from optpy.ir import Field
 from problems.cotangent_smoothing import with_noise
 from tests.support.deep import but_deep
 
@@ -80,6 +81,7 @@ def some_case(request: pytest.FixtureRequest) -> Case:
         ("optical_flow", 4, 8 + 8 + 8 + 4 + 8, 8 * 8 + 8 + 8 + 4 + 8),
         ("intrinsic_images", 4, 16 + 16 + 12 + 12, 8 * 16 + 16 + 12 + 12),
         ("volumetric_deformation", 4, 24 + 24 + 12 + 12 + 1 + 24, 8 * 24 + 24 + 12 + 12 + 1 + 24),
+        ("bundle_fusion", 4, 12 * 4 + 12 * 4, 12 * 4 + 12 * 4),
         ("shape_and_shading", 4, 4 + 4 + 4 + 4 + 1 + 1 + 4, 8 * 4 + 4 + 4 + 4 + 1 + 1 + 4),
         ("sparse_warping", 4, 12 + 12 + 4 + 8 + 1 + 12, 8 * 12 + 12 + 4 + 8 + 1 + 12),
     ],
@@ -141,8 +143,10 @@ def test_elements_are_those_of_the_data(case: Case) -> None:
 
 
 def test_the_unknowns_counted_are_those_of_the_energy(case: Case) -> None:
-    columns = case.energy.jacobian(case.data(SIZE)).shape[1]
-    shared = sum(u.channels for u in case.energy.problem.unknowns if not u.dims)
+    data = case.data(SIZE)
+    columns = case.energy.jacobian(data).shape[1]
+    few = {operand.name for operand in case.traffic.operands if operand.kind == "shared"}
+    shared = sum(_coordinates(u, data) for u in case.energy.problem.unknowns if u.name in few)
     assert columns == case.traffic.unknown_channels * SIZE * SIZE + shared
 
 
@@ -188,9 +192,14 @@ def _stepped(case: Case, data: Data, largest: float) -> Data:
     for u in case.energy.problem.unknowns:
         if u.name in data:
             x = np.array(data[u.name], np.float64)
-            count = x.size if u.manifold is None else x.size // u.channels * u.manifold.dimension
-            stepped[u.name] = moved(u, x, rng.uniform(-largest, largest, count))
+            stepped[u.name] = moved(u, x, rng.uniform(-largest, largest, _coordinates(u, data)))
     return stepped
+
+
+def _coordinates(u: Field, data: Data) -> int:
+    """Numbers that a step has for an unknown."""
+    size = int(np.size(data[u.name]))
+    return size if u.manifold is None else size // u.channels * u.manifold.dimension
 
 
 def test_the_assembled_problem_is_the_energy_without_its_fixed_elements(raced_case: Case) -> None:
