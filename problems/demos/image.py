@@ -54,6 +54,9 @@ class ImageScene:
         server: of the page.
         work: that is shown; it is read here, and in `draw`, which its thread calls.
         put: takes inputs of an `ImageWork`.
+
+    Attributes:
+        handles: on the page, by the pixels that they hold.
     """
 
     def __init__(self, server: viser.ViserServer, work: ImageWork, put: Put) -> None:
@@ -64,10 +67,11 @@ class ImageScene:
         self._margin, self._active = work.warp.margin, work.mask == 0
         self._shape = work.mask.shape
         self._source, self._position = work.warp.source, work.position
+        self._segments = grid_segments(self._active, max(1, round(max(self._shape) / _LINES)))
         self._exported = work.exported
         self._radius = work.settings.radius
         self._nodes: dict[GripAt, Any] = {}  # ball and gizmo
-        self._grips: dict[GripAt, Grip] = {}
+        self.handles: dict[GripAt, Grip] = {}
         self._held: set[GripAt] = set()  # without arrows, also when they come back
         self._drags: dict[int, _Drag] = {}  # by tab
         self._plane = PicturePlane(server, "/photograph", work.canvas, unit=2.0 / max(self._shape))
@@ -124,7 +128,7 @@ class ImageScene:
 
         @save.on_click
         def _(event: Any) -> None:  # in a thread of its own: it takes a second
-            event.client.send_file_download("warped.png", png(self._exported()))
+            event.client.send_file_download("warped.png", png(self._exported()), save_immediately=True)
 
     def _put(self, inputs: Mapping[Hashable, Any]) -> None:
         with self._lock:
@@ -138,13 +142,8 @@ class ImageScene:
             return {"undo": self._undone}
 
     def _lines(self) -> NDArray[np.float32]:
-        """(n, 2, 3): the ends of the grid's segments, where both are drawn."""
-        step = max(1, round(max(self._shape) / _LINES))
-        place, active = self._position[::step, ::step], self._active[::step, ::step]
-        across, down = active[:, 1:] & active[:, :-1], active[1:] & active[:-1]
-        first = np.concatenate([place[:, :-1][across], place[:-1][down]])
-        second = np.concatenate([place[:, 1:][across], place[1:][down]])
-        ends = np.stack([first, second], axis=1) + self._margin
+        """(n, 2, 3): the ends of the grid's segments."""
+        ends = self._position.reshape(-1, 2)[self._segments] + self._margin
         return self._plane.in_space(ends, in_front=0.002).astype(np.float32)
 
     def pixel_at(self, place: Vector3) -> GripAt | None:
@@ -181,7 +180,7 @@ class ImageScene:
             if drag is None or drag.at not in self._nodes:  # it began beside the photograph, or was undone meanwhile
                 return
             x, y = np.array(drag.start[:2]) + pointer - drag.pointer
-            self._pull(drag.at, Grip(float(x), float(y), self._grips[drag.at].turn))
+            self._pull(drag.at, Grip(float(x), float(y), self.handles[drag.at].turn))
             self._place_gizmo(drag.at)
             if phase == "end":
                 self.leave(tab)
@@ -193,7 +192,7 @@ class ImageScene:
 
     def _begin(self, tab: int, pointer: NDArray[np.float64], place: Vector3) -> None:
         reach = max(self._radius, 0.03 * max(self._shape))
-        away = {at: float(np.hypot(*(np.array(grip[:2]) - pointer))) for at, grip in self._grips.items()}
+        away = {at: float(np.hypot(*(np.array(grip[:2]) - pointer))) for at, grip in self.handles.items()}
         near = [at for at in sorted(away, key=away.__getitem__) if away[at] <= reach]
         at = near[0] if near else self.pixel_at(place)
         self._drags.pop(tab, None)
@@ -204,7 +203,7 @@ class ImageScene:
             self._add(at)
         else:
             self._put({"mark": True})
-        self._drags[tab] = _Drag(at, self._grips[at], pointer)
+        self._drags[tab] = _Drag(at, self.handles[at], pointer)
 
     def _in_space(self, grip: Grip) -> Vector3:
         x, y, z = self._plane.in_space(np.array(grip[:2]) + self._margin, in_front=0.01).tolist()
@@ -214,7 +213,7 @@ class ImageScene:
         """A handle where a pixel is now."""
         x, y = self._position[at.row, at.column].tolist()
         self._show_handle(at, Grip(x, y))
-        self._put({"mark": True, at: self._grips[at]})
+        self._put({"mark": True, at: self.handles[at]})
 
     def _show_handle(self, at: GripAt, grip: Grip) -> None:
         held = at in self._held
@@ -228,7 +227,7 @@ class ImageScene:
                 self._put({"mark": True, at: None})
 
         self._nodes[at] = ball, None if held else self._gizmo(at, f"{name}/gizmo", grip)
-        self._grips[at] = grip
+        self.handles[at] = grip
 
     def _gizmo(self, at: GripAt, name: str, grip: Grip) -> Any:
         """Arrows in the plane, and a circle that turns."""
@@ -254,17 +253,17 @@ class ImageScene:
         return gizmo
 
     def _pull(self, at: GripAt, grip: Grip) -> None:
-        self._grips[at] = grip
+        self.handles[at] = grip
         self._nodes[at][0].position = self._in_space(grip)
         self._put({at: grip})
 
     def _place_gizmo(self, at: GripAt) -> None:
         _, gizmo = self._nodes[at]
         if gizmo is not None:
-            gizmo.position, gizmo.wxyz = self._in_space(self._grips[at]), _turned(self._grips[at].turn)
+            gizmo.position, gizmo.wxyz = self._in_space(self.handles[at]), _turned(self.handles[at].turn)
 
     def _remove(self, at: GripAt) -> None:
-        self._grips.pop(at, None)
+        self.handles.pop(at, None)
         for node in self._nodes.pop(at, ()):
             if node is not None:
                 node.remove()
@@ -276,7 +275,7 @@ class ImageScene:
             self._plane.show(work.canvas)
             if self._grid.visible:
                 self._grid.points = self._lines()
-            if work.stamp == self._stamp and work.grips != self._grips:  # undone, reset, or recovered from a failure
+            if work.stamp == self._stamp and work.grips != self.handles:  # undone, reset, or recovered from a failure
                 self._follow(work.grips)
 
     def _follow(self, grips: Mapping[GripAt, Grip]) -> None:
@@ -285,9 +284,27 @@ class ImageScene:
         for at, grip in grips.items():
             if at not in self._nodes:
                 self._show_handle(at, grip)
-            self._grips[at] = grip
+            self.handles[at] = grip
             self._nodes[at][0].position = self._in_space(grip)
             self._place_gizmo(at)
+
+
+def grid_segments(active: NDArray[np.bool_], step: int) -> NDArray[np.intp]:
+    """(n, 2): the pixels at the ends of a grid's segments, by their numbers, where all between them are active.
+
+    Args:
+        active: (H, W).
+        step: pixels from line to line.
+    """
+    numbers = np.arange(active.size).reshape(active.shape)
+    found = []
+    for lines, drawn in ((numbers, active), (numbers.T, active.T)):
+        lines, drawn = lines[::step], drawn[::step]
+        end = (drawn.shape[1] - 1) // step * step
+        whole = np.logical_and.reduce([drawn[:, k : k + end : step] for k in range(step + 1)])
+        first, second = lines[:, :end:step], lines[:, step : end + 1 : step]
+        found.append(np.stack([first[whole], second[whole]], axis=-1))
+    return np.concatenate(found)
 
 
 def _turned(degrees: float) -> tuple[float, float, float, float]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from .. import pictures
 from ..pictures import Picture
 
-_LEVELS: Final = 3
-"""The scattering is repeated on cells of 2, 4 and 8 pixels, for parts that are stretched as much."""
+_LEVELS: Final = 4
+"""The scattering is repeated on cells of 2, 4, 8 and 16 pixels, for parts that are stretched as much."""
 
 _REACH: Final = 0.75
 """Pixels of the picture by which a point of the canvas may lie beside the pixel that it is drawn from."""
@@ -101,8 +101,11 @@ class QuickWarp:
         """Determinants (H, W) and inverses (4, H W) of the map's derivative, by differences of active neighbours."""
         (a, c), (b, d) = (_derivative(places, axis, *self._sides[1 - axis]) for axis in (1, 0))
         determinant = a * d - b * c
-        safe = np.where(np.abs(determinant) < 1e-3, np.float32(1e-3), determinant)
-        return determinant, np.stack([d / safe, -b / safe, -c / safe, a / safe]).reshape(4, -1)
+        flat = np.abs(determinant) < 1e-3
+        safe = np.where(flat, np.float32(1), determinant)
+        inverse = np.stack([d / safe, -b / safe, -c / safe, a / safe])
+        inverse[:, flat] = np.array([[1e6], [0], [0], [1e6]], np.float32)  # nothing beside the pixel itself is near
+        return determinant, inverse.reshape(4, -1)
 
     def _seeds(self, places: Floats, determinant: Floats) -> Whole:
         """(canvas): a pixel of the picture that lies near, -1 where none does."""
