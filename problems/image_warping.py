@@ -189,11 +189,13 @@ def pixel_places(height: int, width: int) -> NDArray[np.float32]:
 def constrain(constraints: NDArray[np.float32], identity: NDArray[np.float32], handle: Handle) -> None:
     """Writes the places that a handle wants for its pixels."""
     x0, y0 = (round(v) for v in handle.source)
-    away = identity - np.array([x0, y0], np.float32)
+    reach = max(int(handle.radius), 0) + 1
+    box = tuple(slice(max(c - reach, 0), max(c + reach + 1, 0)) for c in (y0, x0))  # the rest need not be looked at
+    away = identity[box] - np.array([x0, y0], np.float32)
     disc = np.hypot(away[..., 0], away[..., 1]) <= max(handle.radius, 0.25)
     angle = np.deg2rad(handle.turn)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    constraints[disc] = away[disc] @ rotation.T + np.array(handle.target)
+    constraints[box][disc] = away[disc] @ rotation.T + np.array(handle.target)
 
 
 # ---- the program -------------------------------------------------------------------------------------------
