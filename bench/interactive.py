@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import sys
@@ -25,6 +24,7 @@ from rich.table import Table
 
 from bench import machine, report
 from problems import meshes
+from problems.demos.handles import handle
 from problems.demos.mesh_work import HandleAt, MeshWork
 from problems.demos.solving import Frame, SolvingThread, Work
 
@@ -84,10 +84,10 @@ def mesh(subdivisions: int = 5) -> tuple[Work, Callable[[int], Inputs]]:
     """A mesh held at its foot, whose top is drawn around in a circle; 10,242 vertices by default."""
     work = MeshWork(meshes.pebble(subdivisions))
     height = work.vertices[:, 1]
-    top, foot = int(height.argmax()), int(height.argmin())
-    x, y, z = map(float, work.vertices[top])
-    work.change({HandleAt(foot): tuple(map(float, work.vertices[foot]))})
-    return work, lambda n: {HandleAt(top): (x + 0.2 * math.sin(n / 10), y, z + 0.2 * (1 - math.cos(n / 10)))}
+    top, foot = handle(work.vertices, height.argmax()), handle(work.vertices, height.argmin(), held=True)
+    work.change({HandleAt(0): foot, HandleAt(1): top})
+    around = np.array([[np.sin(a), 0, 1 - np.cos(a)] for a in np.linspace(0, 2 * np.pi, 63, endpoint=False)])
+    return work, lambda n: {HandleAt(1): top.moved(top.position + 0.2 * around[n % 63])}
 
 
 DEMOS: Final[dict[str, Demo]] = {"mesh": Demo(mesh, 30.0)}
@@ -123,14 +123,17 @@ def latency(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     def show(frame: Frame) -> None:
         if frame.failed:
             failed.append(frame.message)
+            answered.set()
         elif frame.latency is not None:
             found.append(frame.latency)
+            answered.set()
 
-    pause = threading.Event()
+    pause, answered = threading.Event(), threading.Event()
     with SolvingThread(work, show) as thread:
         for n in range(max(int(seconds * EVENTS), 1)):
             thread.put(drag(_WARM + n))
             pause.wait(1 / EVENTS)
+        answered.wait(60)
     if failed:
         raise RuntimeError(f"{name}: a solve has failed while it was measured: {failed[0]}")
     median, last = np.quantile(found, [0.5, 0.99]).tolist()
