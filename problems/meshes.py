@@ -27,7 +27,7 @@ def read_mesh(path: Path) -> Trimesh:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it has no faces, or cannot be read.
+        DataError: it has no faces or places that are no numbers, or cannot be read.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -37,6 +37,10 @@ def read_mesh(path: Path) -> Trimesh:
         raise op.DataError(f"{path} cannot be read as a mesh: {type(error).__name__}: {error}") from error
     if not isinstance(mesh, Trimesh) or not len(mesh.faces):
         raise op.DataError(f"{path} is no mesh: it has no faces")
+    wrong = np.flatnonzero(~np.isfinite(np.asarray(mesh.vertices)).all(axis=1))
+    if wrong.size:
+        place = ", ".join(f"{x:g}" for x in mesh.vertices[wrong[0]])
+        raise op.DataError(f"{path} is no mesh: its vertex {wrong[0]}, counted from 0, is at ({place})")
     mesh.merge_vertices(merge_tex=True, merge_norm=True)
     return Trimesh(mesh.vertices, mesh.faces, process=False)
 

@@ -1,10 +1,11 @@
-"""A mesh that follows its handles as rigidly as possible, step by step."""
+"""A mesh that follows its handles, step by step, by one of several energies."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, final
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,69 +13,87 @@ from trimesh import Trimesh
 
 import optpy as op
 
-from ..mesh_deformation import ENERGIES, deformation
+from .handles import Handle
+from .mesh_models import MODELS, MeshModel
 from .solving import Step
 
-Vector3 = tuple[float, float, float]
 Device = Literal["auto", "cpu", "cuda"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How one frame is solved.
+    """The ways in which one frame is solved.
 
     Attributes:
-        rotations: a key of `ENERGIES`.
+        model: a key of `MODELS`.
         method: "gn" or "lm".
         nonlinear: iterations of a frame.
         linear: iterations of each of them.
         w_fit: weight of the handles.
         w_reg: weight of rigidity.
+        w_rot: weight of matrices that shall be rotations, in the embedded model.
     """
 
-    rotations: str = "euler"
+    model: str = "euler"
     method: str = "lm"
     nonlinear: int = 2
     linear: int = 10
     w_fit: float = 10.0
     w_reg: float = 1.0
+    w_rot: float = 1.0
 
 
-_NEW_SESSION: Final = ("rotations", "method", "linear")
+_NAMES: Final = frozenset(f.name for f in fields(Settings))
+_NEW_SESSION: Final = ("model", "method", "linear")
 """Settings that a session begins with."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HandleAt:
-    """The input under which the target of a vertex is put: a place, or None to let it go."""
+    """The input under which a handle is put: a `Handle`, or None to let it go.
 
-    vertex: int
+    Attributes:
+        number: of the handle; whoever puts it chooses one.
+    """
+
+    number: int
+
+
+class _State(NamedTuple):
+    settings: Settings
+    handles: dict[int, Handle]
+    vertices: NDArray[np.float64]
 
 
 @final
 @dataclass(slots=True)
 class MeshWork:
-    """As-rigid-as-possible deformation of a mesh, by the energies of `problems.mesh_deformation`.
+    """Deformation of a mesh by handles.
 
-    Inputs are ``HandleAt(vertex)``, a place or None, and ``Settings`` by the names of their fields; "reset" puts the
-    mesh back as it was, without handles; "undo" takes the last change of a handle back that was marked by "mark".
+    Inputs are ``HandleAt(number)``, a `Handle` or None, and `Settings` by the names of their fields; "reset" puts the
+    mesh back as it was, without handles; "mark" remembers the handles of before, and "undo" goes back to them;
+    "version" is a number that goes to `version`.
 
     Attributes:
         mesh: as it was.
         device: as ``op.compile`` takes it.
         settings: in force.
-        targets: of the handles, by vertex.
+        handles: by number.
         vertices: (V, 3), as they stand.
+        version: of the newest inputs that were taken, so that a page knows which of its changes were seen.
     """
 
     mesh: Trimesh
     device: Device = "cpu"
     settings: Settings = Settings()
-    targets: dict[int, Vector3] = field(default_factory=dict)
+    handles: dict[int, Handle] = field(default_factory=dict)
     vertices: NDArray[np.float64] = field(init=False)
-    _marked: list[dict[int, Vector3]] = field(default_factory=list)
+    version: int = 0
+    _marked: list[dict[int, Handle]] = field(default_factory=list)
+    _good: _State | None = None
+    _model: MeshModel = field(init=False)
     _session: op.Session = field(init=False)
     _solver: op.Solver = field(init=False)
 
@@ -83,49 +102,61 @@ class MeshWork:
         self._start()
 
     def change(self, inputs: Mapping[Hashable, Any]) -> None:
-        """Take new targets and settings."""
-        if inputs.get("mark"):
-            self._marked.append(dict(self.targets))
-        for key, place in inputs.items():
-            if isinstance(key, HandleAt):
-                self._pull(key.vertex, place)
-        if inputs.get("undo") and self._marked:
-            self.targets = self._marked.pop()
-        given = {name: value for name, value in inputs.items() if name in Settings.__slots__}
-        changed = {str(name) for name, value in given.items() if value != getattr(self.settings, str(name))}
-        self.settings = replace(self.settings, **given)
-        if inputs.get("reset"):
-            self.targets, self._marked = {}, []
-            self.vertices = np.asarray(self.mesh.vertices, np.float64).copy()
-            self._start()
-        elif changed.intersection(_NEW_SESSION):
-            self._start()
-        else:
-            self._session.update(**self._pulled(), w_fit=self.settings.w_fit, w_reg=self.settings.w_reg)
+        """Take new handles and settings.
 
-    def _pull(self, vertex: int, place: Vector3 | None) -> None:
-        if not 0 <= vertex < len(self.vertices):
-            raise ValueError(f"the mesh has no vertex {vertex}: it has {len(self.vertices)}")
-        if place is None:
-            self.targets.pop(vertex, None)
-        elif np.isfinite(place).all():
-            self.targets[vertex] = place
+        Raises:
+            ValueError: a handle's vertex is not in the mesh, or its place is none; nothing has changed then.
+        """
+        self.version = inputs.get("version", self.version)
+        put = {key.number: handle for key, handle in inputs.items() if isinstance(key, HandleAt)}
+        for handle in put.values():
+            self._check(handle)
+        if inputs.get("mark"):
+            self._marked.append(self.handles)
+        left = {number: handle for number, handle in self.handles.items() if number not in put}
+        self.handles = left | {number: handle for number, handle in put.items() if handle is not None}
+        if inputs.get("undo"):
+            self._undo()
+        before = self.settings
+        self.settings = replace(before, **{str(n): value for n, value in inputs.items() if n in _NAMES})
+        if inputs.get("reset"):
+            self._go_to(_State(self.settings, {}, np.asarray(self.mesh.vertices, np.float64).copy()))
+        elif any(getattr(before, name) != getattr(self.settings, name) for name in _NEW_SESSION):
+            self._start()
         else:
-            raise ValueError(f"vertex {vertex} is pulled to {place}, which is no place")
+            self._session.update(**self._pulled())
+
+    def _undo(self) -> None:
+        """The newest handles that were remembered and are not those of now."""
+        while self._marked:
+            before = self._marked.pop()
+            if before != self.handles:
+                self.handles = before
+                return
+
+    def _check(self, handle: Handle | None) -> None:
+        if handle is None:
+            return
+        if not ((handle.vertices >= 0) & (handle.vertices < len(self.vertices))).all():
+            raise ValueError(f"the mesh has no vertex {handle.vertices.max()}: it has {len(self.vertices)}")
+        turn = np.linalg.norm(handle.wxyz)
+        if not (np.isfinite(handle.position).all() and np.isfinite(turn) and turn > 0):
+            raise ValueError(f"a handle is pulled to {handle.position}, turned by {handle.wxyz}, which is no place")
 
     def _pulled(self) -> dict[str, Any]:
-        """The data that handles change."""
-        handle = np.zeros(len(self.vertices), np.bool_)
+        """The data that handles and sliders change."""
+        pulled = np.zeros(len(self.vertices), np.bool_)
         target = self.vertices.copy()
-        for vertex, place in self.targets.items():
-            handle[vertex], target[vertex] = True, place
-        return dict(Handle=handle, Constraints=target)
+        for handle in self.handles.values():
+            pulled[handle.vertices], target[handle.vertices] = True, handle.targets
+        s = self.settings
+        return self._model.pulled(pulled, target) | self._model.weights(s.w_fit, s.w_reg, s.w_rot)
 
     def _start(self) -> None:
         s = self.settings
-        data = deformation(self.mesh).data(s.rotations) | self._pulled()
-        self._solver = op.compile(ENERGIES[s.rotations], device=self.device, dtype=np.float32)
-        data |= dict(Offset=self.vertices.astype(np.float32), w_fit=s.w_fit, w_reg=s.w_reg)
+        self._model = MODELS[s.model](self.mesh)
+        self._solver = op.compile(self._model.energy, device=self.device, dtype=np.float32)
+        data = self._model.data | self._pulled() | self._model.standing(self.vertices)
         self._session = self._solver.start(data, method=s.method, linear_iterations=s.linear, eta=0.0)
 
     @property
@@ -134,21 +165,37 @@ class MeshWork:
         return f"{self._solver.device}: {self._solver.device_reason}"
 
     def step(self) -> Step:
-        """As many iterations as a frame has."""
+        """As many iterations as a frame has.
+
+        Raises:
+            ArithmeticError: the solve has failed.
+        """
         linear = 0
         for _ in range(self.settings.nonlinear):
             record = self._session.step()
             linear += record.linear_iterations
             if self._session.status.finished:
                 break
-        if self._session.status is op.Status.FAILURE:
+        places = self._model.places(self._session)
+        if self._session.status is op.Status.FAILURE or not np.isfinite(places).all():
             raise ArithmeticError(self._session.result().message)
-        self.vertices = np.asarray(self._session["Offset"], np.float64)
+        self.vertices = places
+        self._good = _State(self.settings, self.handles, places)
         done = self._session.status.finished
         return Step(record.cost, linear, done, self._session.status.value if done else "")
 
     def recover(self) -> None:
-        """Start again from the mesh as it was, with no handle."""
-        self.targets, self._marked = {}, []
-        self.vertices = np.asarray(self.mesh.vertices, np.float64).copy()
+        """Go back to where the last step did not fail; where that does not help, to the mesh as it was."""
+        if self._good is not None:
+            self._go_to(self._good)
+            with suppress(op.OptpyError, ArithmeticError):
+                self.step()
+                return
+        self._good = None
+        self._go_to(_State(Settings(), {}, np.asarray(self.mesh.vertices, np.float64).copy()))
+
+    def _go_to(self, state: _State) -> None:
+        self.settings, self.handles, self.vertices = state
+        if not self.handles:
+            self._marked = []
         self._start()

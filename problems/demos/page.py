@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,7 +33,11 @@ def served(title: str, host: str, port: int) -> Iterator[viser.ViserServer]:
         title: of the page.
         host: address to listen on.
         port: likewise; where it is taken the next free one is, and that is said.
+
+    Raises:
+        click.ClickException: this machine does not have the address.
     """
+    _check_host(host)
     server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
     try:
         found = server.get_port()
@@ -45,6 +50,16 @@ def served(title: str, host: str, port: int) -> Iterator[viser.ViserServer]:
         yield server
     finally:
         server.stop()
+
+
+def _check_host(host: str) -> None:
+    """The server itself would wait for ever."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.bind((host, 0))
+    except OSError as error:
+        cure = f"give an address of this machine as --host, or leave it out for {LOCAL}"
+        raise click.ClickException(f"{host!r} cannot be listened on ({error}): {cure}") from error
 
 
 def until_interrupted() -> None:
@@ -71,7 +86,7 @@ class Panel:
         self._shown = -np.inf
         self._costs: deque[float] = deque(maxlen=_CURVE)
         with server.gui.add_folder("Solver"):
-            self._status: Any = server.gui.add_text("status", "", disabled=True)
+            self._status: Any = server.gui.add_text("status", "", multiline=True, disabled=True)
             self._frame: Any = server.gui.add_text("frame", "", disabled=True)
             self._rate: Any = server.gui.add_text("rate", "", disabled=True)
             server.gui.add_text("device", device, disabled=True)

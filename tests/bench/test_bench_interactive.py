@@ -1,0 +1,66 @@
+"""The benchmark of the demos runs on a small mesh, and finds what grows, compiles and fails. Nothing asks for speed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import interactive
+from bench.interactive import Demo
+from problems.demos.solving import Step
+
+
+class Greedy:
+    """Work that keeps more memory at each step, and fails at one of them."""
+
+    def __init__(self, fails_at: int = 1000) -> None:
+        self.kept: list[bytearray] = []
+        self._fails_at = fails_at
+
+    def change(self, inputs: Mapping[Hashable, Any]) -> None:
+        assert inputs
+
+    def step(self) -> Step:
+        self.kept.append(bytearray(b"1") * 2**20)
+        if len(self.kept) == self._fails_at:
+            raise ArithmeticError("too much")
+        return Step(1.0, 3, finished=True)
+
+    def recover(self) -> None:
+        self.kept.clear()
+
+
+def test_the_program_leaves_json_and_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(interactive.DEMOS, "mesh", Demo(lambda: interactive.mesh(2), 1e-3))
+    interactive.main(["mesh", "--seconds", "0.2", "--steps", "20", "--output", str(tmp_path)])
+    rows = {r["what"]: r for r in json.loads((tmp_path / "interactive.json").read_text())["rows"]}
+    assert rows["solves a second"]["met"]
+    assert 0 < rows["latency, median"]["value"] <= rows["latency, 99 %"]["value"]
+    assert rows["libraries compiled after the first step"]["value"] == 0
+    assert rows["memory"]["value"] > 1
+    assert "asked for" in capsys.readouterr().out
+
+
+def test_memory_that_grows_is_found() -> None:
+    grown, *_ = interactive.session("greedy", Demo(lambda: (Greedy(), lambda n: {"n": n}), 1.0), 100)
+    assert grown.value > 2
+    assert not grown.met
+
+
+def test_a_solve_that_fails_is_no_latency() -> None:
+    demo = Demo(lambda: (Greedy(fails_at=22), lambda n: {"n": n}), 1.0)
+    with pytest.raises(RuntimeError, match="greedy: a solve has failed while it was measured: ArithmeticError: too"):
+        [*interactive.latency("greedy", demo, 0.3)]
+
+
+def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, why in ((["house"], "no demo 'house'; there are: mesh"), (["--steps", "3"], "--steps must be 10")):
+        with pytest.raises(SystemExit):
+            interactive.main(arguments)
+        assert why in capsys.readouterr().err
