@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
 import optpy as op
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +18,7 @@ project = "optpy"
 author = copyright = "the optpy authors"
 version = release = op.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["jupyter_execute", ".jupyter_cache"]
 suppress_warnings = ["config.cache"]
 nitpicky = True
@@ -42,9 +44,11 @@ html_theme = "furo"
 html_title = f"optpy {release}"
 html_show_sphinx = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 
 
-_ENTRIES = re.compile(r"(?:[A-Za-z_][\w, ]*: .*\n(?:    .*\n)*)+")
+_ENTRIES = re.compile(r"(?:\w+(?:, \w+)*: .*\n(?:    .*\n)*)+")
 """Lines ``name, name: text``; what goes on is indented."""
 
 _UNDER_A_HEAD = re.compile(r"(?!(?:Args|Attributes|Returns|Raises):\n)((?:\S.*\n)*\S.*:\n)((?:    .*\n)+)")
@@ -52,10 +56,11 @@ _UNDER_A_HEAD = re.compile(r"(?!(?:Args|Attributes|Returns|Raises):\n)((?:\S.*\n
 
 def _as_reference(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Docstrings as reStructuredText: what is explained name by name is a list; outside of code stars are stars."""
-    text = "\n\n".join(map(_listed, "\n".join(lines).split("\n\n")))
+    first, *others = "\n".join(lines).split("\n\n")
+    text = "\n\n".join([first, *map(_listed, others)])
     parts = re.split(r"(``[^`]+``|`[^`]+`)", text)
     parts[::2] = [re.sub(r"([*|])", r"\\\1", part) for part in parts[::2]]
-    lines[:] = "".join(parts).split("\n")
+    lines[:] = GoogleDocstring("".join(parts), Config(napoleon_use_ivar=True)).lines()
 
 
 def _listed(paragraph: str) -> str:
@@ -66,7 +71,7 @@ def _listed(paragraph: str) -> str:
     if not _ENTRIES.fullmatch(text):
         return paragraph
     points = re.sub(r"^    ", "  ", text, flags=re.MULTILINE)
-    return re.sub(r"^(\w[\w, ]*):", r"- ``\1``:", points, flags=re.MULTILINE)
+    return re.sub(r"^(\w+(?:, \w+)*):", r"- ``\1``:", points, flags=re.MULTILINE)
 
 
 def setup(app: Any) -> None:
@@ -75,4 +80,4 @@ def setup(app: Any) -> None:
     copies.mkdir(exist_ok=True)
     for notebook in (ROOT / "examples").glob("*.ipynb"):
         shutil.copy(notebook, copies)
-    app.connect("autodoc-process-docstring", _as_reference, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", _as_reference)

@@ -32,7 +32,10 @@ ENOUGH = {"--size": 64, "--iterations": 4}
 ADDED = {"python -m problems.image_warping": "--iterations 1"}
 """To a command that would take long. .ci/run runs it in a fresh environment."""
 
-LEFT = {"docs/guide/pictures.md": {"course.png", "residuals.png", "energy.html"}, "docs/guide/command-line.md": {"data.npz"}}
+LEFT = {
+    "docs/guide/command-line.md": {"data.npz"},
+    "docs/guide/pictures.md": {"course.png", "residuals.png", "energy.html"},
+}
 """Files that the Python of a page writes."""
 
 Workshop = Callable[[str], Path]

@@ -20,10 +20,8 @@ WIDTH = 1000
 
 def commands() -> dict[str, list[str]]:
     """The commands of all pages, in their order: the name of a problem to the arguments of ``optpy``."""
-    texts = [
-        page.read_text(encoding="utf-8") for page in sorted(GALLERY.glob("*.md"), key=lambda p: p.stem != "meshes")
-    ]
-    lines = [line for text in texts for line in re.findall(r"^\$ optpy (example .+)$", text, flags=re.MULTILINE)]
+    texts = "".join(page.read_text(encoding="utf-8") for page in sorted(GALLERY.glob("*.md")))
+    lines = re.findall(r"^\$ optpy (example .+)$", texts, flags=re.MULTILINE)
     return {words[1]: words for words in map(shlex.split, lines)}
 
 
