@@ -78,7 +78,7 @@ class NormalEdges:
         return dict(zip(found, view.seen(found.values()), strict=True))
 
     def products(self, index: object) -> dict[Access, Expr]:
-        """What an edge adds to J^T J p at the element that it reads at an index, for each of its channels."""
+        """The numbers that an edge adds to J^T J p at the element that it reads at an index, by channel."""
         rows: dict[Access, list[Expr]] = {}
         for (row, column), e in self.entries.items():
             if row.index == index:

@@ -85,7 +85,7 @@ class NormalStencil:
     places: Mapping[Access, tuple[Entry, Fraction]] = field(default_factory=dict)
 
     def stored_with(self, total: GatheredSum) -> dict[Access, Expr]:
-        """What is stored at each place, once its summands have been added up."""
+        """The values at each place, once its summands have been added up."""
         return {place: mul(const(1 / c), total.total(entry)) for place, (entry, c) in self.places.items()}
 
     @property
