@@ -17,9 +17,11 @@ from bench.case import Case
 from bench.decisions import chosen, parser, processor_seconds
 from optpy.api.pipeline import derive
 from optpy.api.plan import build
+from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.linearised_problem import linearised_problem
 from optpy.energy.derive.materialised import over_edges
-from optpy.ir import Group, ResidualSchedule
+from optpy.ir import Domain, Group, ResidualSchedule
+from optpy.scheduling.costs import kept_cost
 from optpy.scheduling.residuals import costs, gathers
 from optpy.scheduling.residuals import stencils as normal_stencils
 from optpy.scheduling.stencils import is_stencil
@@ -58,14 +60,26 @@ def measure(case: Case, size: int, dtype: str) -> Iterator[Way]:
     chosen = [decided[s.residual.label] for s in edges or stencils if s.residual.label in decided]
     all_ways = {
         str(way).partition(": ")[2]: [replace(way, label=s.label) for s in chosen]
-        for way in (gathers("") if edges else [*gathers("")[::2], *normal_stencils("")])
+        for way in [*(gathers("") if edges else gathers("")[::2]), *normal_stencils("")]
     }
     if chosen not in all_ways.values():
         all_ways["each residual in its own"] = chosen
     for name, given in all_ways.items():
-        counted = sum(costs(s, [way])[way] for s, way in zip(edges, given, strict=True)) if edges else None
+        counted = _counted(edges, given) if edges else None
         nanoseconds = 1e9 * _seconds(case, dtype, given, data) / points[unit]
         yield Way(name, counted, nanoseconds, given == chosen)
+
+
+def _counted(edges: list[LinearisedResidual], given: list[ResidualSchedule]) -> int:
+    """Of a product with J^T J, in additions for each edge."""
+    kept: dict[Domain, list[LinearisedResidual]] = {}
+    total = 0.0
+    for s, way in zip(edges, given, strict=True):
+        if way.normal:
+            kept.setdefault(s.residual.domain, []).append(s)
+        else:
+            total += costs(s, [way])[way]
+    return round(total + sum(kept_cost(group, gpu=False) for group in kept.values()))
 
 
 def _seconds(case: Case, dtype: str, given: list[ResidualSchedule], data: dict[str, object]) -> float:

@@ -70,8 +70,8 @@ class ResidualSchedule(Decision):
         label: of the residual.
         jacobian: whether its value and the entries of J are stored for each edge or point, at every linearisation.
         product: whether J p is stored for each edge or point, in every product with J^T J.
-        normal: whether what it adds to J^T J is stored as a stencil on the unknowns' grid, at every linearisation, and
-            products read that in place of J.
+        normal: whether what it adds to J^T J is stored at every linearisation, as a stencil on the unknowns' grid, or
+            at edges and their vertices, and products read that in place of J.
         scatter: whether each edge adds to what it reads by atomic additions; else each vertex gathers over its edges.
         reason: a sentence with the counted costs.
     """

@@ -67,8 +67,8 @@ class Schedule:
         funcs: for each ``op.Func``: "inline"; "values", kept; or "partials", values and derivatives kept. With "cost",
             as in "partials, cost", a pass of its own stores it before a cost is summed, too.
         residuals: by label, "reg[0]": "inline", or what is kept at each edge or point: "J", "Jp", or both, "J, Jp"; or
-            at each point of the unknowns what it adds to J^T J, "JTJ", which products then read alone. On a GPU an edge
-            may "scatter", with or without "J": it adds to its vertices by atomic additions.
+            at each point of the unknowns, and at each edge, what it adds to J^T J, "JTJ", which products then read
+            alone. On a GPU an edge may "scatter", with or without "J": it adds to its vertices by atomic additions.
         terms: of an energy, "reg": "merged" with the others into one pass over the points, or in a "separate" pass.
         normal: J^T J as coarser "levels" of its grid, an assembled "matrix", or no more than its "products".
         values: of dear expressions and wide conditions: "stored" at each linearisation, or "recomputed".

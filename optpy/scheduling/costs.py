@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian, store_product
-from optpy.energy.derive.normal_edges import NormalEdges, together
+from optpy.energy.derive.normal_edges import together
 from optpy.energy.derive.scatter import product_of_an_edge
 from optpy.energy.derive.views import MultiIndex
 from optpy.ir import (
@@ -218,13 +218,14 @@ def gather_cost(source: LinearisedResidual, stores_product: bool, *, gpu: bool) 
     return first + sum(visit([*_column(stored, at), *stored.jvps], at, domain, each) for at in _views(stored))
 
 
-def kept_cost(sources: Sequence[LinearisedResidual]) -> float:
-    """Of one product with J^T J that is kept at the edges of some residuals, in additions for each edge.
+def kept_cost(sources: Sequence[LinearisedResidual], *, gpu: bool) -> float:
+    """Of one product with J^T J that is kept at edges and vertices, in additions for each edge.
 
     Args:
         sources: all residuals over one domain whose part of J^T J is kept.
+        gpu: whether they run on one.
     """
-    kept, each = _together(sources)
+    kept, each = together(sources), prices(sources[0].residual, gpu=gpu)
     domain = sources[0].residual.domain
     edges = sum(visit([*kept.products(at).values()], at, domain, each) for at in _views(kept.source))
     beside = {(a.field, a.channel, b.field, b.channel) for a, b in kept.beside}
@@ -232,27 +233,27 @@ def kept_cost(sources: Sequence[LinearisedResidual]) -> float:
     return edges + at_vertex / EDGES_OF_A_VERTEX
 
 
-def keeping_cost(sources: Sequence[LinearisedResidual], jacobian: bool) -> float:
-    """Of putting J^T J, or first J, then J^T J, of some residuals into memory, in additions for each edge.
+def linearising_cost(sources: Sequence[LinearisedResidual], jacobian: bool, normal: bool, *, gpu: bool) -> float:
+    """Of J^T F and what is stored of residuals over one domain, once at each linearisation, in additions for each edge.
+
+    What the edges add to blocks at vertices is summed in the pass that gathers J^T F, which reads the same.
 
     Args:
-        sources: all residuals over one domain whose part of J^T J is kept.
-        jacobian: whether J is stored, too.
+        sources: the residuals.
+        jacobian, normal: whether J, and J^T J, are stored.
+        gpu: whether they run on one.
     """
-    domain, first = sources[0].residual.domain, 0
-    if jacobian:
-        stores = [x.value for s in sources for x in store_jacobian(s)[1]]
-        first = visit(stores, None, domain, _together(sources)[1]) + STREAMED * len(stores)
-        sources = [store_jacobian(s)[0] for s in sources]
-    kept, each = _together(sources)
-    between = [x.value for x in kept.stores]
-    at = {index: [e for (a, _), e in kept.beside.items() if a.index == index] for index in _views(kept.source)}
-    gathered = sum(visit(es, index, domain, each) for index, es in at.items())
-    return first + visit(between, None, domain, each) + each.streamed * len(between) + gathered
-
-
-def _together(sources: Sequence[LinearisedResidual]) -> tuple[NormalEdges, Prices]:
-    return together(sources[0].residual.domain, sources), prices(sources[0].residual, gpu=False)
+    domain, each = sources[0].residual.domain, prices(sources[0].residual, gpu=gpu)
+    read = [store_jacobian(s)[0] for s in sources] if jacobian else sources
+    kept = together(read)
+    stores = [[x.value for x in store_jacobian(s)[1]] for s in sources] if jacobian else []
+    stores += [[x.value for x in kept.stores]] if normal else []
+    total = sum(visit(es, None, domain, each) + storing(len(es)) for es in stores)
+    for at in _views(kept.source):
+        gradient = [e for s in read for e in _column(replace(s, jvps=s.values), at)]
+        blocks = [e for (a, _), e in kept.beside.items() if normal and a.index == at]
+        total += visit([*gradient, *blocks], at, domain, each)
+    return total
 
 
 def scatter_cost(source: LinearisedResidual) -> int:

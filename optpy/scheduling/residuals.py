@@ -1,20 +1,29 @@
 """Residuals over hyper-edges: the ways in which they may enter products with J^T J, and the one that costs least.
 
 Each way is counted in operations and cache lines (``scheduling.costs``), and the cheapest is taken for each residual.
+J^T J is kept for all residuals over one domain, or for none, since their blocks are added up: where it is clearly
+cheaper, with a product's part of a linearisation.
 How many edges meet at a vertex is not known before there is data, and is left out: many make a gather wait for its
 longest loop, and the additions of a scatter wait for one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Final
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian
-from optpy.ir import ResidualSchedule
-from optpy.scheduling.costs import gather_cost, scatter_cost
+from optpy.energy.derive.normal_edges import edges_obstacle
+from optpy.ir import Domain, ResidualSchedule
+from optpy.scheduling.costs import PRODUCTS, gather_cost, kept_cost, linearising_cost, scatter_cost
+
+CLEARLY: Final = 0.8
+"""Of what all else takes, J^T J may take so much at edges: these counts are estimates. A product by it takes 0.6 of the
+time of one by J where 6 numbers at each of two poses are in 6 residuals, and 0.9 on a mesh, but a linearisation takes
+up to twice as long, as what is stored there is written (``python -m bench.schedules``)."""
 
 
 def gathers(label: str) -> list[ResidualSchedule]:
@@ -49,6 +58,40 @@ def cheapest(source: LinearisedResidual, ways: Iterable[ResidualSchedule], *, gp
     found = costs(source, ways, gpu=gpu)
     best = min(found, key=found.__getitem__)
     return replace(best, reason=_reason(best, found))
+
+
+def with_kept(
+    sources: Sequence[LinearisedResidual], found: Mapping[str, ResidualSchedule], *, gpu: bool = False
+) -> dict[str, ResidualSchedule]:
+    """The schedules of residuals over edges, with J^T J kept wherever that is clearly cheaper.
+
+    Args:
+        sources: the residuals of which it may be kept.
+        found: by label, their cheapest ways without it.
+        gpu: whether they run on one.
+    """
+    by_domain: dict[Domain, list[LinearisedResidual]] = {}
+    for s in sources:
+        if edges_obstacle(s) is None:
+            by_domain.setdefault(s.residual.domain, []).append(s)
+    decided: dict[str, ResidualSchedule] = {}
+    for group in by_domain.values():
+        own = [found[s.residual.label] for s in group]
+        apart = sum(_in_a_solve(s, way, gpu) for s, way in zip(group, own, strict=True))
+        product = kept_cost(group, gpu=gpu)
+        kept = {j: product + linearising_cost(group, j, True, gpu=gpu) / PRODUCTS for j in (False, True)}
+        jacobian = kept[True] < kept[False]
+        counted = f"with its part of a linearisation {apart:.0f}, and {kept[jacobian]:.0f} with J^T J kept"
+        reasons = {way.label: f"{way.reason}; {counted}" for way in own}
+        if kept[jacobian] <= CLEARLY * apart:
+            own = [ResidualSchedule(way.label, jacobian, normal=True) for way in own]
+        decided |= {way.label: replace(way, reason=reasons[way.label]) for way in own}
+    return {**found, **decided}
+
+
+def _in_a_solve(source: LinearisedResidual, way: ResidualSchedule, gpu: bool) -> float:
+    """The cost of a product with J^T J in one way, with its part of a linearisation."""
+    return costs(source, [way], gpu=gpu)[way] + linearising_cost([source], way.jacobian, False, gpu=gpu) / PRODUCTS
 
 
 def _reason(best: ResidualSchedule, costs: Mapping[ResidualSchedule, int]) -> str:

@@ -33,7 +33,7 @@ from optpy.scheduling.conditions import schedule_conditions
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
-from optpy.scheduling.residuals import cheapest, gathers, scatters
+from optpy.scheduling.residuals import cheapest, gathers, scatters, with_kept
 from optpy.scheduling.stencils import is_stencil, stencil_schedules
 from optpy.scheduling.values import storage_candidates, stored_values
 
@@ -65,9 +65,10 @@ def schedule_residuals(
     by_label = {s.residual.label: s for s in sources}
     edges = {label: s for label, s in by_label.items() if over_edges(s.residual)}
     found = stencil_schedules([s for s in sources if s.residual.label not in edges], gpu=target.gpu)
-    for label, source in edges.items():
-        by_hand = decided_by(given.residuals, ResidualSchedule(label))
-        found[label] = cheapest(source, _ways(source, target), gpu=target.gpu) if by_hand is None else by_hand
+    by_hand = {label: decided_by(given.residuals, ResidualSchedule(label)) for label in edges}
+    free = [s for label, s in edges.items() if by_hand[label] is None]
+    ways = {s.residual.label: cheapest(s, _ways(s, target), gpu=target.gpu) for s in free}
+    found |= with_kept(free, ways, gpu=target.gpu) | {x: way for x, way in by_hand.items() if way is not None}
     summed = [label for label, s in by_label.items() if label not in found and stencil_obstacle(s) is None]
     found |= {label: ResidualSchedule(label, reason=_ONLY_SUMMED) for label in summed}
 

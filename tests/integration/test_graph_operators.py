@@ -24,9 +24,12 @@ from tests.support.deep import but_deep
 from tests.support.kernel_flags import Flags, checked, compiled_with, flags_behind, quick
 from tests.support.operator_checks import Operators, check_everything, outcomes
 from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
-from tests.support.schedules import GATHERS, Way, by_hand, routines_of
+from tests.support.schedules import GATHERS, STENCILS, Way, by_hand, routines_of
 
 pytestmark = pytest.mark.native
+
+WAYS = [*GATHERS, *STENCILS]
+"""With nothing stored, J, J p, both; with J^T J, and with J beside it."""
 
 EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 SIZES = [dict(V=1, H=1, W=1, E=1, F=1), dict(V=5, H=2, W=3, E=7, F=4), dict(V=4, H=3, W=1, E=0, F=6)]
@@ -57,7 +60,7 @@ def check_form(random: RandomGraphEnergy, way: Way) -> None:
 
 
 @settings(EXAMPLES, max_examples=8)
-@given(random_graph_energies(), st.sampled_from(GATHERS))
+@given(random_graph_energies(), st.sampled_from(WAYS))
 def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: RandomGraphEnergy, way: Way) -> None:
     check_form(random, way)
 
@@ -65,7 +68,7 @@ def test_every_form_of_random_energies_agrees_with_the_dense_jacobian(random: Ra
 @pytest.mark.deep
 @pytest.mark.parametrize("flags", [tuple, checked], ids=["as for users", "undefined behaviour ends it"])
 @settings(EXAMPLES, max_examples=200)
-@given(random=random_graph_energies(), way=st.sampled_from(GATHERS))
+@given(random=random_graph_energies(), way=st.sampled_from(WAYS))
 def test_every_form_of_many_energies(flags: Flags, random: RandomGraphEnergy, way: Way) -> None:
     with compiled_with(flags):
         check_form(random, way)
@@ -105,7 +108,7 @@ def data_of_bundle_adjustment(cameras: int, points: int, observations: int) -> d
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("way", [None, *GATHERS])
+@pytest.mark.parametrize("way", [None, *WAYS])
 def test_bundle_adjustment(way: Way) -> None:
     energy = bundle_adjustment()
     solver = build(energy, "float64", by_hand(energy, way))
@@ -161,7 +164,7 @@ def data_of_mesh(vertices: int, edges: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("way", [None, *GATHERS])
+@pytest.mark.parametrize("way", [None, *WAYS])
 def test_edges_triangles_wedges_and_pixels(way: Way) -> None:
     energy = mesh_energy()
     solver = build(energy, "float64", by_hand(energy, way))
@@ -179,7 +182,7 @@ def test_edges_that_loop_and_repeat_add_up() -> None:
     energy = op.Energy(r=X[a] * X[b] - 2 * X[c])
     edges = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [2, 0, 2]])
     data = dict(X=np.array([0.5, -1.5, 2.0, 7.0]), g=edges)
-    for way in GATHERS:
+    for way in WAYS:
         check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
     # At the loop d/dx (x^2 - 2x) = 2x - 2.
     J = energy.jacobian(data).toarray()
@@ -195,7 +198,7 @@ def test_two_graphs_may_share_their_edges() -> None:
     rng = np.random.default_rng(0)
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=3), g=rng.integers(0, 5, (9, 2)),
                 h=np.stack([rng.integers(0, 3, 9), rng.integers(0, 5, 9)], axis=1))  # fmt: skip
-    for way in GATHERS:
+    for way in WAYS:
         check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
@@ -206,11 +209,11 @@ def test_a_term_may_have_other_indices_beside_the_edge() -> None:
     energy = op.Energy(r=X[a] * Y[k][0] - X[b] * Y[k][1], s=X[v] - 1)
     rng = np.random.default_rng(1)
     data = dict(X=rng.normal(size=5), Y=rng.normal(size=(3, 2)), g=rng.integers(0, 5, (9, 2)))
-    for way in GATHERS:
+    for way in WAYS:
         check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("way", GATHERS)
+@pytest.mark.parametrize("way", WAYS)
 def test_edges_may_be_robust(way: Way) -> None:
     X, A, s = op.Unknown("X", (V,), 2), op.Array("A", (E,), 2), op.params("s")
     a, b = op.Graph("g", E, (V, V))[e]
@@ -221,7 +224,7 @@ def test_edges_may_be_robust(way: Way) -> None:
     check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("way", GATHERS)
+@pytest.mark.parametrize("way", WAYS)
 def test_poses_may_be_joined_by_edges(way: Way) -> None:
     Pose, Measured = op.Unknown("Pose", (V,), op.SE2), op.Array("Measured", (E,), op.SE2)
     a, b = op.Graph("g", E, (V, V))[e]
@@ -247,11 +250,11 @@ def test_what_is_fixed_may_depend_on_edges() -> None:
     energy = op.Energy(r=U[e] * (X[a] - X[b]) - 1, fixed={U: M[a], X: M[v]})
     rng = np.random.default_rng(1)
     data = dict(U=rng.normal(size=300), X=rng.normal(size=9), M=np.arange(9) < 7, g=rng.integers(0, 9, (300, 2)))
-    for way in GATHERS:
+    for way in WAYS:
         check_everything(energy, data, solver=build(energy, "float64", by_hand(energy, way)))
 
 
-@pytest.mark.parametrize("way", GATHERS)
+@pytest.mark.parametrize("way", WAYS)
 def test_results_do_not_depend_on_the_number_of_threads(way: Way) -> None:
     energy = mesh_energy()
     data = data_of_mesh(30, 9000)
@@ -260,7 +263,7 @@ def test_results_do_not_depend_on_the_number_of_threads(way: Way) -> None:
     assert one == two == three
 
 
-@pytest.mark.parametrize("way", but_deep(GATHERS, GATHERS[-1:]))
+@pytest.mark.parametrize("way", but_deep(WAYS, [GATHERS[-1], STENCILS[0]]))
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_generated_code_has_no_warnings(compiler: str, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(COMPILERS[compiler].split()[0]) is None:
@@ -278,7 +281,7 @@ def test_generated_code_has_no_warnings(compiler: str, way: Way, monkeypatch: py
         assert compile_c(source, name="energy", werror=True).path.exists()
 
 
-@pytest.mark.parametrize("way", [None, *GATHERS])
+@pytest.mark.parametrize("way", [None, *WAYS])
 def test_slots_point_into_volumes(way: Way) -> None:
     """Points of a volume held together by edges, and pulled by single ones, next to its grid."""
     D = op.dims("D")

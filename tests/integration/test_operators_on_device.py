@@ -32,6 +32,7 @@ from tests.support.operator_checks import Operators, check_everything, outcomes
 from tests.support.random_energies import RandomEnergy, random_energies
 from tests.support.random_graphs import RandomGraphEnergy, random_graph_energies
 from tests.support.schedules import GATHERS, SCATTERS, Way, by_hand, stencils_by_hand
+from tests.support.schedules import STENCILS as KEPT_AT_EDGES
 
 # Not shrunk where they fail: each try compiles for seconds.
 EXAMPLES = settings(
@@ -44,7 +45,7 @@ N, H, W, K, L = op.dims("N H W K L")
 n, i, j, k, m = op.indices(N, H, W, K, L)
 
 
-WAYS: tuple[Way, ...] = (None, *GATHERS, "scatter", *SCATTERS)
+WAYS: tuple[Way, ...] = (None, *GATHERS, KEPT_AT_EDGES[0], "scatter", *SCATTERS)
 """Of residuals over graphs."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -10,8 +11,17 @@ import optpy as op
 from optpy.energy.derive.linearised import LinearisedResidual, linearise
 from optpy.energy.derive.materialised import store_jacobian, store_product
 from optpy.ir import Group, ResidualSchedule, Target
-from optpy.scheduling.costs import ATOMIC, IN_ROW, STREAMED, VERTEX, gather_cost, scatter_cost
-from optpy.scheduling.residuals import cheapest, costs, gathers, scatters
+from optpy.scheduling.costs import (
+    ATOMIC,
+    IN_ROW,
+    STREAMED,
+    VERTEX,
+    gather_cost,
+    kept_cost,
+    linearising_cost,
+    scatter_cost,
+)
+from optpy.scheduling.residuals import CLEARLY, cheapest, costs, gathers, scatters
 from optpy.scheduling.schedule import schedule_residuals
 from tests.support.schedules import GATHERS, SCATTERS, Way, routines_of
 
@@ -74,9 +84,36 @@ def test_the_reason_counts_what_each_way_costs() -> None:
     for s, target in product(ALL, Target):
         found = chosen(s, target)
         counted = costs(s, [way for way in WAYS if target is Target.GPU or not way.scatter], gpu=target.gpu)
-        first, *others = found.reason.split("; ")
+        first, *others, whole = found.reason.split("; ")
         assert first == f"a product with J^T J costs {counted[found]} additions for each edge"
         assert others == [f"{str(way).removeprefix('r: ')}: {cost}" for way, cost in counted.items() if way != found]
+        assert re.fullmatch(r"with its part of a linearisation \d+, and \d+ with J\^T J kept", whole)
+
+
+def many(numbers: int) -> tuple[LinearisedResidual, ...]:
+    """Two residuals over one graph; the first has many numbers of two unknowns each."""
+    more = op.vector(*(op.exp(k * Turn[a] * Turn[b]) for k in range(1, numbers + 1)))
+    energy = op.Energy(r=more, s=Turn[a] - Turn[b])
+    return tuple(map(linearise, energy.problem.residuals))
+
+
+def test_where_few_unknowns_are_in_many_residuals_the_products_of_their_entries_are_kept() -> None:
+    """And then of all residuals over the graph, whose products are added up."""
+    kept = schedule_residuals(many(12), Target.CPU)
+    assert [x.normal for x in kept] == [True, True]
+    assert not any(chosen(s, target).normal for s in ALL for target in Target)
+    counts = [float(x) for x in re.findall(r"linearisation (\d+), and (\d+)", kept[0].reason)[0]]
+    assert counts[1] <= CLEARLY * counts[0]
+    by_hand = ResidualSchedule("s", product=True)
+    assert schedule_residuals(many(12), Target.CPU, [by_hand])[1] == by_hand
+
+
+def test_blocks_that_are_kept_cost_what_is_read_of_them() -> None:
+    """However many residuals add to them."""
+    few, more = many(4), many(12)
+    assert kept_cost(few, gpu=False) == kept_cost(more, gpu=False)
+    assert linearising_cost(few, False, True, gpu=False) < linearising_cost(more, False, True, gpu=False)
+    assert linearising_cost(few, False, False, gpu=False) < linearising_cost(few, False, True, gpu=False)
 
 
 def test_what_is_given_by_hand_is_taken() -> None:

@@ -1,8 +1,8 @@
 """J^T J itself in memory, over the edges of graphs: for each edge the entries that couple what its slots read.
 
 What a residual adds to J^T J is the products of its entries of J, two by two. Those of elements at constant distances
-are added up at each vertex (``normal_stencil``). Those of two slots are kept at the edge, added up over the residuals of
-the graph: a product reads, at each vertex, the blocks of the edges there and p at their other ends, and no residual.
+are added up at each vertex (``normal_stencil``). Those of two slots are kept at the edge, added up over the residuals
+there: a product reads, at each vertex, the blocks of the edges there and p at their other ends, and no residual.
 
 Where the entries of a row cancel over the slots, as those of ``X[a] - X[b]`` do, the row is
 
@@ -78,7 +78,7 @@ class NormalEdges:
         return dict(zip(found, view.seen(found.values()), strict=True))
 
     def products(self, index: object) -> dict[Access, Expr]:
-        """What an edge adds to J^T J p at the element that it reads at an index, for each of its channels."""
+        """The numbers that an edge adds to J^T J p at the element that it reads at an index, by channel."""
         rows: dict[Access, list[Expr]] = {}
         for (row, column), e in self.entries.items():
             if row.index == index:
@@ -99,7 +99,7 @@ def normal_edges(sources: Sequence[LinearisedResidual]) -> list[NormalEdges]:
     by_domain: dict[Domain, list[LinearisedResidual]] = {}
     for source in sources:
         by_domain.setdefault(source.residual.domain, []).append(source)
-    return [together(domain, group) for domain, group in by_domain.items()]
+    return [*map(together, by_domain.values())]
 
 
 def stores_of_edges(found: Iterable[NormalEdges]) -> list[Routine]:
@@ -107,9 +107,9 @@ def stores_of_edges(found: Iterable[NormalEdges]) -> list[Routine]:
     return passes(f"{Group.JACOBIAN}_edges", [(x.source.residual, x.stores) for x in found], prepares=True)
 
 
-def together(domain: Domain, sources: Sequence[LinearisedResidual]) -> NormalEdges:
+def together(sources: Sequence[LinearisedResidual]) -> NormalEdges:
     """The entries of all residuals over one domain."""
-    whole = _products(sources)
+    domain, whole = sources[0].residual.domain, _products(sources)
     apart = {pair: e for pair, e in whole.items() if not at_constant_distance(*pair)}
     name = f"JTJ.edges.{'.'.join(str(i.dim) for i in domain)}"
     read, stores = in_memory(name, domain, (e for e in apart.values() if not _is_there(e)))

@@ -85,7 +85,7 @@ class NormalStencil:
     places: Mapping[Access, tuple[Entry, Fraction]] = field(default_factory=dict)
 
     def stored_with(self, total: GatheredSum) -> dict[Access, Expr]:
-        """What is stored at each place, once its summands have been added up."""
+        """The values at each place, once its summands have been added up."""
         return {place: mul(const(1 / c), total.total(entry)) for place, (entry, c) in self.places.items()}
 
     @property
@@ -146,7 +146,8 @@ def _stencil(
     read = {entry: _read(e, places) for entry, e in entries.items()}
     if _is_gathered_with_gradient(sources, entries, len(kept)):
         own = partial(_summand, dims, implied)
-        stored = {places[rest]: (entry, Fraction(c)) for entry, c, rest in _split(entries) if rest in places}
+        split = {entry: split_content(e) for entry, e in entries.items()}
+        stored = {places[rest]: (entry, Fraction(c)) for entry, (c, rest) in split.items() if rest in places}
         return NormalStencil(dims, read, (), tuple((s, own) for s in sources), stored)
     return NormalStencil(dims, read, tuple(_stores(f"{Group.JACOBIAN}_stencil{number}", dims, total, places)))
 
@@ -157,20 +158,11 @@ def _is_gathered_with_gradient(sources: Iterable[LinearisedResidual], found: Ite
     return at_points and numbers <= MOST_STORES // 2 and any(over_edges(s.residual) for s in sources)
 
 
-def _split(entries: Mapping[Entry, Expr]) -> Iterator[tuple[Entry, Fraction, Expr]]:
-    for entry, e in entries.items():
-        yield entry, *split_content(e)
-
-
-def _summand(
-    dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]], view: View
-) -> dict[Hashable, Expr]:
+def _summand(dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]], view: View) -> dict[Hashable, Expr]:
     return {entry: add(*es) for entry, es in _added(view, dims, implied).items()}
 
 
-def _added(
-    view: View, dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]]
-) -> dict[Entry, list[Expr]]:
+def _added(view: View, dims: tuple[Extent, ...], implied: Collection[tuple[Access, Access]]) -> dict[Entry, list[Expr]]:
     """The products of two entries of J that a residual adds, seen from the row's element, in one half."""
     added: dict[Entry, list[Expr]] = {}
     moving = moving_part(view.index)

@@ -98,9 +98,7 @@ def problem_routines(problem: Problem, linear: LinearisedProblem, schedule: Sche
         + jacobians
         + [r for stencil in stencils for r in stencil.stores]
         + stores_of_edges(edges),
-        **eval_jtf(
-            gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums, separate, stencils
-        ),
+        **eval_jtf(gathered, coordinates, fixed, any(map(couples_channels, scattered)), funcs.sums, separate, stencils),
         **apply_jtj(visited, coordinates, fixed, by_label, funcs.sums, (stencils, edges), separate),
         Group.DAMPING: damping(coordinates, blocks=False),
         Group.STEP: step(problem.unknowns, fixed),

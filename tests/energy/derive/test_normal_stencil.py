@@ -56,7 +56,6 @@ def test_what_is_the_same_everywhere_is_not_stored() -> None:
     [
         (X[i, j][0] * s[()], "several grids"),
         (Y[n][0] * Y[2 * n][0], "not the same everywhere"),
-        (Y[first] - Y[second], "not the same everywhere"),
         (sum(Y[n + k][0] ** 2 for k in range(65)), "reads 65 elements, and the most is 64"),
     ],
 )
