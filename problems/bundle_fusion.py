@@ -160,9 +160,8 @@ WIDEST = 50.0
 """Degrees between the directions of two frames that are compared."""
 
 
-OPTIONS: Final[dict[str, Any]] = dict(preconditioner="block_jacobi", function_tolerance=1e-4)
-"""Of the solves. Which pixels are compared changes a little with every step, and with it the cost. Products with J are
-cheaper than J^T J of some dozen poses, added up over a million pixels."""
+OPTIONS: Final[dict[str, Any]] = dict(function_tolerance=1e-4)
+"""Of the solves. Which pixels are compared changes a little with every step, and with it the cost."""
 
 
 def neighbours(poses: Numbers, widest: float = WIDEST) -> Indices:

@@ -90,12 +90,14 @@ class NormalTerm:
         reads: the indices at which it reads unknowns.
         stored: numbers that the blocks are made of, for each point of the domain; None where there are none.
         blocks: of each pair of reads (row, column), by their positions.
+        entries: of J, at each point of the domain.
     """
 
     domain: Domain
     reads: tuple[tuple[Affine, ...], ...]
     stored: Field | None
     blocks: Mapping[tuple[int, int], tuple[BlockEntry, ...]]
+    entries: int
 
 
 @final

@@ -60,7 +60,7 @@ class LinearSolver:
         self._asked = preconditioner
         self._heavier = heavier(self.system)
         if preconditioner == "auto":
-            patience = self._heavier[0].patience if self._heavier else None
+            patience = self._heavier[0].patience_for(self.system) if self._heavier else None
             self._choice = Choice(self._starter, self._others, patience)
         else:
             record = PLAIN if preconditioner is None else named(preconditioner, self.system)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -46,6 +47,8 @@ class Record:
         starter: what "auto" begins with where this one applies, and may take its place; None: "auto" comes to it as a
             starter only.
         patience: iterations that the starter may make in the solve in which this one is first tried.
+        making: iterations of the starter that take as long as what each solve with this one begins with, by counts; the
+            starter may make as many, where that is more. None: no more than its patience.
         affordable: whether "auto" may take it, which may take time to find out; it is also told whether none but the
             starter has been tried yet. None: it always may.
         iteration_cost: of an iteration, in iterations with Jacobi. Not by the clock: the same choices in every run.
@@ -63,10 +66,17 @@ class Record:
     takes_blocks: bool = False
     starter: Record | None = None
     patience: int | None = None
+    making: Callable[[System], float] | None = None
     affordable: Callable[[Any, bool], bool] | None = None
     iteration_cost: float = 1
     is_exact: bool = False
     is_left_midway: bool = False
+
+    def patience_for(self, system: System) -> int | None:
+        """Iterations that the starter may make with a system in the solve in which this one is first tried."""
+        if self.patience is None or self.making is None:
+            return self.patience
+        return max(self.patience, math.ceil(self.making(system)))
 
     def implementation(self, system: System) -> Implementation | str:
         """On the device of a system."""

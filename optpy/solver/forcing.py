@@ -8,39 +8,49 @@ from typing import Final, final
 from optpy.solver.proposal import Proposal
 
 TIGHT: Final = 1e-3
-"""Gains may be left that one iteration shows little of: with Ceres' 0.1 and Jacobi as-rigid-as-possible warps stall far
-from the minimum, though the model holds."""
+"""No step is solved more exactly: gains may be left that one iteration shows little of."""
 LOOSE: Final = 0.1
-"""As Ceres."""
-_TIGHTER: Final = 2.0
-"""The forcing falls by no more from step to step. With 3 and 5 a made relief of shape_from_shading ends higher in
-float32 (``python -m bench.forcing``)."""
+"""As Ceres. With it alone and Jacobi as-rigid-as-possible deformations stall far from the minimum, though the model
+holds; gains that do not fall tell."""
+FIRST: Final = 0.01
+"""Of the first step, of which nothing is known. With 0.1 pose graphs and embedded_deformation end in other minima, at 5
+and 1.5 times the cost; with 0.001 ten of 16 problems take 1.5 to 3.8 times as long until a tenth of the decrease is
+left (``python -m bench.forcing``)."""
+_CREEPING: Final = 0.5
+_FALLING: Final = 0.1
+"""Of the last step's gain, a half is much, and a tenth as much as a loose step may leave."""
+_FACTOR: Final = 4.0
+"""Of one change. With 2 the same problems take as long, but for walks by block-Jacobi, which take 1.2 times as long."""
 _TOLD: Final = 1e-5
 """Of the cost: rounding in float32 may have made what a step gains that promises less."""
 
 
 @final
 class Forcing:
-    """The eta that conjugate gradients stop by, from how well the model has foretold the last step:
+    """The eta that conjugate gradients stop by, from what the model promises, step by step, and whether that holds:
 
+        q_k = model cost change of step k / that of the step before
         rho_k = cost change / model cost change
-        eta_{k+1} = max((1 - rho_k)^2, eta_k / 2) within [TIGHT, LOOSE]; LOOSE where the step was refused
+        eta = eta_k / 4 where q_k > 1/2, 4 eta_k where q_k < 1/10, else eta_k
+        eta_{k+1} = max(eta, (1 - rho_k)^2) within [TIGHT, LOOSE]; LOOSE where the step was refused
 
-    What the equations still hide is not worth finding where the model is wrong by more. Choice 1 of Eisenstat and
-    Walker compares norms of residuals; the test that eta is for compares gains, in which an error counts by its square.
-    As with their safeguard eta falls by degrees: a loose step goes only where the equations are easy, and of those the
-    model foretells more than of all.
+    Where equations are solved and the model holds, the next step has little left to gain. So where gains do not fall,
+    the equations have hidden them, and more exact solves find more; where they fall fast, loose ones are enough. But what
+    equations still hide is not worth finding where the model is wrong by more. Choice 2 of Eisenstat and Walker is of
+    the same kind: eta follows the ratio of successive gradients. Here it is that of gains, as the test that eta is for
+    compares gains, and eta goes up and down by factors, as Jacobi's slow errors show late.
 
-    TIGHT as long as nothing is known: at the first step, as a loose one from far away may lead to a worse minimum;
-    where the last one promised little, of which rounding may have made less; where a full step has led up.
+    Where a step promises so little that rounding may have made what became of it, eta falls. A full step that has led
+    up is followed by a TIGHT one.
 
     Reference: Eisenstat and Walker, Choosing the forcing terms in an inexact Newton method, SIAM J. Sci. Comput. 17,
     1996; N&W section 7.1.
     """
 
     def __init__(self) -> None:
-        self.term = TIGHT
+        self.term = FIRST
         """Of the next step."""
+        self._promised = math.nan  # of the last step that was taken, and told something
 
     def learn(self, proposal: Proposal, before: float, little: float) -> None:
         """Takes what became of a step.
@@ -55,10 +65,21 @@ class Forcing:
             return
         if math.isnan(promised):  # nobody has asked: without damping that is what the linear solve gains
             promised = proposal.linear.gain
-        last, self.term = self.term, TIGHT
-        if promised > max(_TOLD * before, little):
-            rho = (before - step.cost.total) / promised
-            if not proposal.accepted:
-                self.term = LOOSE
-            elif rho > 0:
-                self.term = min(max((1 - rho) ** 2, last / _TIGHTER, TIGHT), LOOSE)
+        if not promised > max(_TOLD * before, little):
+            self.term = max(self.term / _FACTOR, TIGHT)
+        elif not proposal.accepted:
+            self.term, self._promised = LOOSE, math.nan
+        else:
+            self.term = self._after(promised, (before - step.cost.total) / promised)
+            self._promised = promised
+
+    def _after(self, promised: float, rho: float) -> float:
+        """The eta after a step that was taken."""
+        if not rho > 0:
+            return TIGHT
+        eta, q = self.term, promised / self._promised
+        if q > _CREEPING:
+            eta /= _FACTOR
+        elif q < _FALLING:
+            eta *= _FACTOR
+        return min(max(eta, (1 - rho) ** 2, TIGHT), LOOSE)

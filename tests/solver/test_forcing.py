@@ -10,7 +10,7 @@ import pytest
 
 from optpy.solver import SolveOptions, Status
 from optpy.solver.confirmation import Confirmation
-from optpy.solver.forcing import LOOSE, TIGHT, Forcing
+from optpy.solver.forcing import FIRST, LOOSE, TIGHT, Forcing
 from optpy.solver.gauss_newton import GaussNewton
 from optpy.solver.pcg import pcg
 from optpy.solver.precision import Precision
@@ -33,41 +33,50 @@ def proposal(
 @pytest.mark.parametrize(
     ("step", "eta"),
     [
-        (proposal(90, 10), LOOSE / 2),  # all of what was promised, by a loose step
-        (proposal(92.5, 10), 0.0625),
-        (proposal(87.5, 10), 0.0625),  # more than promised
+        (proposal(95, 5), FIRST),  # half of the last gain
+        (proposal(94, 6), FIRST / 4),  # gains do not fall
+        (proposal(99.1, 0.9), 4 * FIRST),  # gains fall fast
+        (proposal(97, 4), 0.0625),  # the model is wrong by more than is hidden
+        (proposal(95, 4), 0.0625),  # more than promised
         (proposal(98, 10), LOOSE),
         (proposal(105, 10, accepted=False), LOOSE),
         (proposal(math.inf, 10, accepted=False), LOOSE),
         (proposal(105, 10), TIGHT),  # a full step of Gauss-Newton that leads up
-        (proposal(92.5, math.nan, gain=10), 0.0625),  # Gauss-Newton's model is that of the linear solve
-        (proposal(100, 1e-4, accepted=False), TIGHT),  # rounding may have decided
-        (proposal(50, 10, iterations=0), LOOSE),  # not by conjugate gradients: as it was
+        (proposal(94, math.nan, gain=6), FIRST / 4),  # Gauss-Newton's model is that of the linear solve
+        (proposal(100, 1e-4, accepted=False), FIRST / 4),  # rounding may have decided
+        (proposal(50, 10, iterations=0), FIRST),  # not by conjugate gradients: as it was
     ],
 )
-def test_eta_follows_what_was_foretold(step: Proposal, eta: float) -> None:
+def test_eta_follows_the_gains_and_whether_they_were_foretold(step: Proposal, eta: float) -> None:
     forcing = Forcing()
-    assert forcing.term == TIGHT
-    forcing.learn(proposal(105, 10, accepted=False), 100.0, little=1e-6)
-    assert forcing.term == LOOSE
+    assert forcing.term == FIRST
+    forcing.learn(proposal(90, 10), 100.0, little=1e-6)
+    assert forcing.term == FIRST  # gains cannot be compared yet
     forcing.learn(step, 100.0, little=1e-6)
     assert forcing.term == pytest.approx(eta)
 
 
-def test_eta_falls_by_degrees_while_all_is_as_foretold() -> None:
+def test_eta_stays_within_its_limits() -> None:
     forcing = Forcing()
-    forcing.learn(proposal(105, 10, accepted=False), 100.0, little=1e-6)
-    terms = []
-    for _ in range(8):
-        forcing.learn(proposal(90, 10), 100.0, little=1e-6)
-        terms.append(forcing.term)
-    assert terms == pytest.approx([LOOSE / 2**k for k in range(1, 7)] + [TIGHT, TIGHT])
+    falling = [10.0 * 0.05**k for k in range(4)]
+    for gains, limit in ((falling, LOOSE), ([1.0] * 6, TIGHT)):
+        for gain in gains:
+            forcing.learn(proposal(100 - gain, gain), 100.0, little=1e-6)
+        assert forcing.term == limit
 
 
-def test_a_step_that_promises_nothing_beside_the_start_is_followed_by_a_tight_one() -> None:
+def test_gains_are_not_compared_with_those_of_a_refused_step() -> None:
     forcing = Forcing()
-    forcing.learn(proposal(99, 10), 100.0, little=50.0)
-    assert forcing.term == TIGHT
+    for step in (proposal(90, 10), proposal(105, 10, accepted=False), proposal(92, 8)):
+        forcing.learn(step, 100.0, little=1e-6)
+    assert forcing.term == LOOSE
+
+
+def test_steps_that_promise_nothing_beside_the_start_are_solved_more_and_more_exactly() -> None:
+    forcing = Forcing()
+    for eta in (FIRST / 4, TIGHT, TIGHT):
+        forcing.learn(proposal(99, 10), 100.0, little=50.0)
+        assert forcing.term == eta
 
 
 @pytest.fixture
@@ -86,10 +95,10 @@ def etas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_the_first_solve_is_tight_and_one_after_a_refused_step_loose(etas: list[float]) -> None:
+def test_one_after_a_refused_step_is_solved_loosely(etas: list[float]) -> None:
     summary = solve(rosenbrock().problem(), initial_radius=1e4)
     assert summary.status.success
-    assert etas[0] == TIGHT
+    assert etas[0] == FIRST
     for eta, record in zip(etas[1:], summary.iterations[1:], strict=False):
         assert record.accepted or eta == LOOSE
 

@@ -99,13 +99,13 @@ def _term(
         pair: tuple(BlockEntry(a, b, float(c), channel.get(rest)) for (a, b), (c, rest) in block.items())
         for pair, block in split.items()
     }
-    domain = source.residual.domain
+    domain, entries = source.residual.domain, sum(len(p) for p in source.partials)
     if not kept:
-        return NormalTerm(domain, reads, None, blocks), []
+        return NormalTerm(domain, reads, None, blocks, entries), []
     # In double: rounded to less, the sum of such products need not be positive definite where J^T J is.
     stored = Field(f"normal.{source.residual.label}", tuple(i.dim for i in domain), len(kept), "float64", Role.STORED)
     values = [Assignment(Access(stored, point(domain), n), e) for n, e in enumerate(factor(kept))]
-    return NormalTerm(domain, reads, stored, blocks), values
+    return NormalTerm(domain, reads, stored, blocks, entries), values
 
 
 ColumnPartials = list[dict[int, Expr]]

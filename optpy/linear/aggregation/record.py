@@ -6,6 +6,7 @@ from optpy.ir import Coupling, Preconditioning
 from optpy.linear.aggregation.levels import AlgebraicMultigrid
 from optpy.linear.assembled.applicability import PATIENCE, compile_matrix, matrix_applicability
 from optpy.linear.assembled.assembly import Assembly
+from optpy.linear.assembled.price import assembling
 from optpy.linear.jacobi.record import BLOCK_JACOBI
 from optpy.linear.multigrid.record import applicability as grid_applicability
 from optpy.linear.multigrid.solve import MultigridSolve
@@ -37,6 +38,7 @@ AGGREGATION = Record(
     takes_blocks=True,
     starter=BLOCK_JACOBI,
     patience=PATIENCE,
+    making=assembling,
     iteration_cost=5,  # as that of a grid; 1.4 to 5.4 on meshes in `python -m bench.preconditioners --size 96`
     is_left_midway=True,
 )

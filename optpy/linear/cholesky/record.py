@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optpy.linear.assembled.applicability import PATIENCE, compile_matrix, matrix_applicability
+from optpy.linear.assembled.price import assembling
 from optpy.linear.cholesky.solve import CholeskySolve
 from optpy.linear.jacobi.record import BLOCK_JACOBI
 from optpy.linear.record import Implementation, Record
@@ -21,6 +22,7 @@ CHOLESKY = Record(
     takes_blocks=True,
     starter=BLOCK_JACOBI,
     patience=PATIENCE,
+    making=assembling,
     affordable=CholeskySolve.is_affordable,
     is_exact=True,
 )
