@@ -6,7 +6,6 @@ place where it is; click a handle to let it go.
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -17,16 +16,14 @@ import click
 import numpy as np
 import viser
 from numpy.typing import NDArray
-from PIL import Image
 
 import optpy as op
 
 from ..image_warping import default_warp
-from ..pictures import Picture
 from .controls import Controls, Put
 from .image_work import Device, Grip, GripAt, ImageWork, WarpSettings
 from .page import LOCAL, Panel, served, until_interrupted
-from .photographs import read_mask, read_photograph
+from .photographs import png, read_mask, read_photograph
 from .plane import PicturePlane, Vector3, look_from_front, on_plane
 from .solving import Frame, SolvingThread
 
@@ -311,13 +308,6 @@ def _turned(degrees: float) -> tuple[float, float, float, float]:
     """The unit quaternion (w, x, y, z) of a turn in the plane."""
     half = np.radians(degrees) / 2
     return float(np.cos(half)), 0.0, 0.0, float(np.sin(half))
-
-
-def png(picture: Picture) -> bytes:
-    """A picture, (H, W, 3), 0 to 1, as a PNG file."""
-    file = io.BytesIO()
-    Image.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)).save(file, "PNG")
-    return file.getvalue()
 
 
 def serve(work: ImageWork, host: str, port: int) -> None:
