@@ -146,10 +146,10 @@ class ImageScene:
     def pixel_at(self, place: Vector3) -> GripAt | None:
         """The pixel of the photograph that is drawn at a place in the plane; None: none is."""
         column, row = np.rint(self._plane.on_canvas(place)).astype(int)
-        height, width = self._source.shape[:2]
-        if not (0 <= row < height and 0 <= column < width) or np.isnan(self._source[row, column, 0]):
+        height, width = self._source.shape[1:]
+        if not (0 <= row < height and 0 <= column < width) or np.isnan(self._source[0, row, column]):
             return None
-        x, y = np.rint(self._source[row, column]).astype(int)
+        x, y = np.rint(self._source[:, row, column]).astype(int)
         at = GripAt(int(np.clip(y, 0, self._shape[0] - 1)), int(np.clip(x, 0, self._shape[1] - 1)))
         return at if self._active[at.row, at.column] else None
 
