@@ -6,7 +6,6 @@ place where it is; click a handle to let it go.
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -17,16 +16,14 @@ import click
 import numpy as np
 import viser
 from numpy.typing import NDArray
-from PIL import Image
 
 import optpy as op
 
 from ..image_warping import default_warp
-from ..pictures import Picture
 from .controls import Controls, Put
 from .image_work import Device, Grip, GripAt, ImageWork, WarpSettings
 from .page import LOCAL, Panel, served, until_interrupted
-from .photographs import read_mask, read_photograph
+from .photographs import png, read_mask, read_photograph
 from .plane import PicturePlane, Vector3, look_from_front, on_plane
 from .solving import Frame, SolvingThread
 
@@ -149,10 +146,10 @@ class ImageScene:
     def pixel_at(self, place: Vector3) -> GripAt | None:
         """The pixel of the photograph that is drawn at a place in the plane; None: none is."""
         column, row = np.rint(self._plane.on_canvas(place)).astype(int)
-        height, width = self._source.shape[:2]
-        if not (0 <= row < height and 0 <= column < width) or np.isnan(self._source[row, column, 0]):
+        height, width = self._source.shape[1:]
+        if not (0 <= row < height and 0 <= column < width) or np.isnan(self._source[0, row, column]):
             return None
-        x, y = np.rint(self._source[row, column]).astype(int)
+        x, y = np.rint(self._source[:, row, column]).astype(int)
         at = GripAt(int(np.clip(y, 0, self._shape[0] - 1)), int(np.clip(x, 0, self._shape[1] - 1)))
         return at if self._active[at.row, at.column] else None
 
@@ -311,13 +308,6 @@ def _turned(degrees: float) -> tuple[float, float, float, float]:
     """The unit quaternion (w, x, y, z) of a turn in the plane."""
     half = np.radians(degrees) / 2
     return float(np.cos(half)), 0.0, 0.0, float(np.sin(half))
-
-
-def png(picture: Picture) -> bytes:
-    """A picture, (H, W, 3), 0 to 1, as a PNG file."""
-    file = io.BytesIO()
-    Image.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)).save(file, "PNG")
-    return file.getvalue()
 
 
 def serve(work: ImageWork, host: str, port: int) -> None:

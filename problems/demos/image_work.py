@@ -210,9 +210,10 @@ class ImageWork:
             linear += record.linear_iterations
             if self._session.status.finished:
                 break
-        if self._session.status is op.Status.FAILURE:
+        position = np.asarray(self._session["Offset"], np.float32) - np.float32(self._shift)
+        if not (np.isfinite(record.cost) and np.isfinite(position).all()):
             raise ArithmeticError(self._session.result().message)
-        self.position = np.asarray(self._session["Offset"], np.float32) - np.float32(self._shift)
+        self.position = position
         self.canvas = self.warp.drawn(self.position)
         done = self._session.status.finished
         return Step(record.cost, linear, done, self._session.status.value if done else "")

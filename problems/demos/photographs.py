@@ -1,7 +1,8 @@
-"""Photographs and masks that users give, at a size at which they are solved many times a second."""
+"""Pictures that users give and take: photographs and masks at a size that is solved quickly, PNG files."""
 
 from __future__ import annotations
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,13 @@ def read_mask(path: Path, photograph: PhotographFile) -> NDArray[np.uint8]:
             f"the mask {path.name} is empty: a pixel takes part where the mask is black, and it is black nowhere"
         )
     return mask
+
+
+def png(picture: Picture) -> bytes:
+    """A picture, (H, W, 3), 0 to 1, as a PNG file."""
+    file = io.BytesIO()
+    Image.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()
 
 
 def _opened(path: Path) -> Image.Image:

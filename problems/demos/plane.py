@@ -65,11 +65,11 @@ class PicturePlane:
 
 
 def look_from_front(server: viser.ViserServer, width: float, height: float) -> None:
-    """Set the cameras of new tabs so that they see all of a plane around the origin, upright."""
-    away = 0.85 * max(width, height)
+    """Set the cameras of new tabs so that they see all of a plane around the origin, upright, left of the panel."""
+    longer = max(width, height)
     server.scene.set_up_direction("-y")
-    server.initial_camera.look_at = np.zeros(3)
-    server.initial_camera.position = np.array([0.0, 0.0, -away])
+    server.initial_camera.look_at = np.array([0.15 * longer, 0.0, 0.0])
+    server.initial_camera.position = np.array([0.15 * longer, 0.0, -0.85 * longer])
 
 
 def on_plane(eye: ArrayLike, through: ArrayLike) -> Vector3:

@@ -46,7 +46,7 @@ class QuickWarp:
         background: of the canvas, a grey level.
 
     Attributes:
-        source: (H + 2 margin, W + 2 margin, 2): the place (x, y) in the picture that each pixel of the canvas shows
+        source: (2, H + 2 margin, W + 2 margin): the place (x, y) in the picture that each pixel of the canvas shows
             since the last drawing, NaN where it shows the background.
     """
 
@@ -58,18 +58,19 @@ class QuickWarp:
     _fine: int = field(init=False)
     _colours: NDArray[np.uint32] = field(init=False)
     _numbers: Whole = field(init=False)
+    _still: Floats = field(init=False)
+    _canvas: Floats = field(init=False)
     _sides: tuple[tuple[Floats, Floats, Floats], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         height, width = self.active.shape
-        self.source = np.full((height + 2 * self.margin, width + 2 * self.margin, 2), np.nan, np.float32)
+        self._still = _grid(height, width)
+        self._canvas = _grid(height + 2 * self.margin, width + 2 * self.margin)
+        self.source = np.full_like(self._canvas, np.nan)
         self._fine = next(n for n in (_FINE, 3, 1) if n == 1 or n * n * self.active.size <= _LARGEST)
         ink = np.concatenate([self.picture, np.ones((height, width, 1))], axis=-1) * self.active[..., None]
         large = pictures.resize(ink, (self._fine * height, self._fine * width))
-        on_background = large[..., :3] + (1 - large[..., 3:]) * self.background
-        bytes = np.full((*large.shape[:2], 4), 255, np.uint8)
-        bytes[..., :3] = np.rint(255 * np.clip(on_background, 0, 1))
-        self._colours = bytes.view(np.uint32).ravel()  # one number a pixel: read at once
+        self._colours = _packed(large[..., :3] + (1 - large[..., 3:]) * self.background).ravel()
         self._numbers = np.flatnonzero(self.active)
         self._sides = tuple(_sides(self.active, axis) for axis in (1, 0))
 
@@ -82,20 +83,17 @@ class QuickWarp:
         places = np.ascontiguousarray(np.moveaxis(position.astype(np.float32), -1, 0))  # whole planes: faster
         determinant, inverse = self._slopes(places)
         places += self.margin
-        moves = np.concatenate([places.reshape(2, -1), inverse])  # what `_step` needs of a pixel
-        seeds = self._seeds(places, determinant).ravel()
-        shown = np.flatnonzero(seeds >= 0)
-        height, width = self.source.shape[:2]
-        at = (shown % width).astype(np.float32), (shown // width).astype(np.float32)
-        x, y, near = self._found(seeds[shown], at, moves)
-        self.source = np.full((height, width, 2), np.nan, np.float32)
-        self.source.reshape(-1, 2)[shown[near]] = np.stack([x[near], y[near]], axis=-1)
+        seeds = self._seeds(places, determinant)
+        moves = np.concatenate([places.reshape(2, -1), inverse, self._still.reshape(2, -1)])
+        x, y, near = self._found(np.maximum(seeds, 0).ravel(), moves)
+        near &= seeds.ravel() >= 0
+        source = np.stack([np.where(near, v, np.float32(np.nan)) for v in (x, y)]).reshape(self._canvas.shape)
         for _ in range(2):
-            _fill_cracks(self.source)
-        canvas = np.full((height, width, 4), round(255 * self.background), np.uint8)
-        drawn = ~np.isnan(self.source[..., 0])
-        canvas.view(np.uint32)[drawn, 0] = self._coloured(*self.source[drawn].T)
-        return canvas[..., :3]
+            _fill_cracks(source)
+        self.source = source
+        paper = _packed(np.full((1, 1, 3), self.background)).item()
+        canvas = np.where(np.isnan(source[0]), np.uint32(paper), self._coloured(source))
+        return canvas.view(np.uint8).reshape(*canvas.shape, 4)[..., :3]
 
     def _slopes(self, places: Floats) -> tuple[Floats, Floats]:
         """Determinants (H, W) and inverses (4, H W) of the map's derivative, by differences of active neighbours."""
@@ -109,10 +107,10 @@ class QuickWarp:
 
     def _seeds(self, places: Floats, determinant: Floats) -> Whole:
         """(canvas): a pixel of the picture that lies near, -1 where none does."""
-        height, width = self.source.shape[:2]
+        height, width = self._canvas.shape[1:]
         x, y = (p.ravel()[self._numbers] for p in places)
-        rows, columns = np.divmod(self._numbers, self.active.shape[1])
-        moved = np.hypot(x - (columns + self.margin), y - (rows + self.margin))
+        columns, rows = (p.ravel()[self._numbers] + self.margin for p in self._still)
+        moved = np.hypot(x - columns, y - rows)
         rank = moved * (30_000 / max(float(moved.max(initial=0)), 1e-6))
         rank += 32_000 * (determinant.ravel()[self._numbers] > 0)
         order = np.argsort(rank.astype(np.uint16), kind="stable")
@@ -131,41 +129,55 @@ class QuickWarp:
             seeds = finer
         return np.asarray(seeds)
 
-    def _found(
-        self, pixel: Whole, at: tuple[Floats, Floats], moves: Floats
-    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Places (x, y) in the picture of points of the canvas, and whether they are in it."""
+    def _found(self, pixel: Whole, moves: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Places (x, y) in the picture of the canvas's pixels, and whether they are in it."""
         height, width = self.active.shape
-        x, y, near = self._step(pixel, at, moves)
+        across, down = self._canvas.reshape(2, -1)
+        x, y, near = self._step(pixel, across, down, moves)
         (far,) = np.nonzero(~near)  # stretched: the pixel found is none of the nearest
         column, row = (np.rint(np.clip(v[far], 0, n - 1)).astype(np.intp) for v, n in ((x, width), (y, height)))
-        seed, canvas = pixel[far], (at[0][far], at[1][far])
+        seed, across, down = pixel[far], across[far], down[far]
         again = row * width + column
         again = np.where(self.active.ravel()[again], again, seed)
-        right, down, close = self._step(again, canvas, moves)
-        here = (np.abs(canvas[0] - moves[0].take(seed)) <= 0.5) & (np.abs(canvas[1] - moves[1].take(seed)) <= 0.5)
+        right, below, close = self._step(again, across, down, moves)
+        here = (np.abs(across - moves[0].take(seed)) <= 0.5) & (np.abs(down - moves[1].take(seed)) <= 0.5)
         squeezed = here & ~close  # where the map has a kink, too
-        x[far], y[far] = np.where(squeezed, seed % width, right), np.where(squeezed, seed // width, down)
+        x[far], y[far] = (np.where(squeezed, moves[6 + k].take(seed), v) for k, v in enumerate((right, below)))
         near[far] = close | here
         near &= (x >= -0.5) & (y >= -0.5) & (x <= width - 0.5) & (y <= height - 0.5)
         return x, y, near
 
-    def _step(self, pixel: Whole, at: tuple[Floats, Floats], moves: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _step(
+        self, pixel: Whole, across: Floats, down: Floats, moves: Floats
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """By the linear map around pixels: the places in the picture, and whether they are as near as it holds."""
-        x, y, *inverse = (plane.take(pixel) for plane in moves)
-        aside = at[0] - x, at[1] - y
-        right = inverse[0] * aside[0] + inverse[1] * aside[1]
-        down = inverse[2] * aside[0] + inverse[3] * aside[1]
-        near = (np.abs(right) <= _REACH) & (np.abs(down) <= _REACH)
-        rows, columns = np.divmod(pixel, self.active.shape[1])
-        return columns + right, rows + down, near
+        x, y, a, b, c, d, column, row = (plane.take(pixel) for plane in moves)
+        x, y = across - x, down - y
+        right, below = a * x + b * y, c * x + d * y
+        near = (np.abs(right) <= _REACH) & (np.abs(below) <= _REACH)
+        return column + right, row + below, near
 
-    def _coloured(self, x: Floats, y: Floats) -> NDArray[np.uint32]:
+    def _coloured(self, source: Floats) -> NDArray[np.uint32]:
         height, width = self.active.shape
+        places = np.nan_to_num(source)
         column, row = (
-            np.clip((v + 0.5) * self._fine, 0, self._fine * n - 1).astype(np.intp) for v, n in ((x, width), (y, height))
+            np.clip((v + np.float32(0.5)) * self._fine, 0, self._fine * n - 1).astype(np.intp)
+            for v, n in zip(places, (width, height), strict=True)
         )
         return np.asarray(self._colours.take(row * (self._fine * width) + column))
+
+
+def _grid(height: int, width: int) -> Floats:
+    """(2, H, W): the place (x, y) of every pixel."""
+    rows, columns = np.mgrid[:height, :width]
+    return np.stack([columns, rows]).astype(np.float32)
+
+
+def _packed(picture: Picture) -> NDArray[np.uint32]:
+    """(H, W): colours of 8 bits in one number each, which is read at once."""
+    bytes = np.full((*picture.shape[:2], 4), 255, np.uint8)
+    bytes[..., :3] = np.rint(255 * np.clip(picture, 0, 1))
+    return np.asarray(bytes.view(np.uint32)[..., 0])
 
 
 def _sides(active: NDArray[np.bool_], axis: int) -> tuple[Floats, Floats, Floats]:
@@ -192,9 +204,9 @@ def _derivative(places: Floats, axis: int, before: Floats, after: Floats, rest: 
 
 def _fill_cracks(source: Floats) -> None:
     """Give single pixels between two that are drawn the source of one of them: the map has a kink there."""
-    empty = np.isnan(source[..., 0])
+    empty = np.isnan(source[0])
     for axis in (0, 1):
-        found = np.moveaxis(source, axis, 0)  # a view
+        found = np.moveaxis(source, 1 + axis, 1)  # a view
         hole = np.moveaxis(empty, axis, 0)
         crack = hole[1:-1] & ~hole[:-2] & ~hole[2:]
-        found[1:-1][crack] = found[:-2][crack]
+        found[:, 1:-1][:, crack] = found[:, :-2][:, crack]

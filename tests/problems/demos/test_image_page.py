@@ -174,7 +174,7 @@ def test_dragging_in_a_browser_changes_the_picture(server: Any) -> None:
     scene = ImageScene(server, work, solving.put)
     with solving, demo_page(f"http://{LOCAL}:{server.get_port()}") as tab:
         before = tab.until(lambda shot: reddish(shot).sum() > 20_000)
-        middle = tuple(float(np.mean(n)) for n in np.nonzero(bluish(before))[::-1])
+        middle = middle_of(bluish(before))
         assert bluish(before).sum() > 1000
         tab.drag(middle, (middle[0] + 60, middle[1] - 50))
         after = tab.until(lambda shot: np.mean(np.nonzero(bluish(shot))[1]) > middle[0] + 20)
@@ -214,7 +214,7 @@ def test_a_tab_that_is_closed_in_the_middle_of_a_drag_leaves_the_others_going(se
     with solving:
         with demo_page(url) as tab:
             shot = tab.until(lambda shot: bluish(shot).sum() > 1000)
-            middle = tuple(float(np.mean(n)) for n in np.nonzero(bluish(shot))[::-1])
+            middle = middle_of(bluish(shot))
             tab.page.mouse.move(*middle)
             tab.page.mouse.down()
             for k in range(8):
@@ -235,3 +235,9 @@ def bluish(shot: Any) -> Any:
 
 def reddish(shot: Any) -> Any:
     return (shot[..., 0] > 150) & (shot[..., 1] < 90) & (shot[..., 2] < 90)
+
+
+def middle_of(seen: Any) -> tuple[float, float]:
+    """The mean (x, y) of what is seen."""
+    rows, columns = np.nonzero(seen)
+    return float(columns.mean()), float(rows.mean())
