@@ -18,6 +18,9 @@ from .pictures import Picture
 Colours = NDArray[np.float64]
 """(F, 3): red, green and blue of each face, 0 to 1."""
 
+Window = tuple[float, float, float, float]
+"""Left, right, low and high of what is seen, in the camera's frame."""
+
 PLAIN = (0.80, 0.78, 0.74)
 CAMERA = Rotation.from_euler("yx", [-30.0, 20.0], degrees=True)
 """Looks along -z at y upwards, a little from the right and from above."""
@@ -28,22 +31,26 @@ AMBIENT = 0.4
 
 def draw(meshes: Sequence[Trimesh], colours: Sequence[Colours] | None = None, size: int = 480) -> list[Picture]:
     """Each mesh as a picture of `size` x `size`, all in the same parallel projection and to the same scale."""
-    seen = [CAMERA.apply(np.asarray(mesh.vertices)) for mesh in meshes]
-    corners = np.concatenate(seen)[:, :2]
-    low, high = corners.min(axis=0), corners.max(axis=0)
+    window = window_of([np.asarray(mesh.vertices) for mesh in meshes])
+    chosen = [np.tile(PLAIN, (len(mesh.faces), 1)) for mesh in meshes] if colours is None else colours
+    return [draw_one(mesh, colour, window, size) for mesh, colour in zip(meshes, chosen, strict=True)]
+
+
+def window_of(places: Sequence[NDArray[np.float64]]) -> Window:
+    """The square in which all of some meshes are seen, by their vertices, (V, 3) each."""
+    seen = [CAMERA.apply(vertices)[:, :2] for vertices in places]
+    low, high = np.min([s.min(axis=0) for s in seen], axis=0), np.max([s.max(axis=0) for s in seen], axis=0)
     half = max(0.53 * float((high - low).max()), 1e-9)
     middle = (low + high) / 2
-    window = (middle[0] - half, middle[0] + half, middle[1] - half, middle[1] + half)
-    chosen = [np.tile(PLAIN, (len(mesh.faces), 1)) for mesh in meshes] if colours is None else colours
-    return [
-        _draw(vertices[np.asarray(mesh.faces)], colour, window, size)
-        for mesh, vertices, colour in zip(meshes, seen, chosen, strict=True)
-    ]
+    return (middle[0] - half, middle[0] + half, middle[1] - half, middle[1] + half)
 
 
-def _draw(
-    triangles: NDArray[np.float64], colours: Colours, window: tuple[float, float, float, float], size: int
-) -> Picture:
+def draw_one(mesh: Trimesh, colours: Colours, window: Window, size: int) -> Picture:
+    """One mesh as a picture of `size` x `size`."""
+    return _draw(CAMERA.apply(np.asarray(mesh.vertices))[np.asarray(mesh.faces)], colours, window, size)
+
+
+def _draw(triangles: NDArray[np.float64], colours: Colours, window: Window, size: int) -> Picture:
     """One picture of triangles (F, 3, 3) in the camera's frame."""
     order = np.argsort(triangles[:, :, 2].mean(axis=1), kind="stable")
     normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])

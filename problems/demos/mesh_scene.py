@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from trimesh import Trimesh
 
 from .handles import Handle, Vector3, around, handle, in_rectangle
-from .mesh_models import MODELS
-from .mesh_work import HandleAt, Settings
+from .mesh_work import ALLOWED, HandleAt, Settings
 
 Put = Callable[[Mapping[Hashable, Any]], None]
 
@@ -113,24 +112,26 @@ class MeshScene:
         gui.add_markdown(_HELP)
         self._radius: Any = gui.add_slider("radius, %", 0.0, 50.0, 1.0, 0.0)
         with gui.add_folder("Energy"):
-            self._choice("model", tuple(MODELS), first.model)
-            self._slider("handles", "w_fit", 0.1, 100.0, 0.1, first.w_fit)
-            self._slider("rigidity", "w_reg", 0.1, 10.0, 0.1, first.w_reg)
-            self._slider("rotations (embedded)", "w_rot", 0.1, 10.0, 0.1, first.w_rot)
+            self._choice("model", "model", first)
+            self._slider("handles", "w_fit", 0.1, first)
+            self._slider("rigidity", "w_reg", 0.1, first)
+            self._slider("rotations (embedded)", "w_rot", 0.1, first)
         with gui.add_folder("Each frame"):
-            self._choice("method", ("lm", "gn"), first.method)
-            self._slider("steps", "nonlinear", 1, 10, 1, first.nonlinear)
-            self._slider("linear iterations", "linear", 1, 100, 1, first.linear)
+            self._choice("method", "method", first)
+            self._slider("steps", "nonlinear", 1, first)
+            self._slider("linear iterations", "linear", 1, first)
         self._button("Undo", {"undo": True})
         self._button("Reset", {"reset": True})
         for ending in ("PLY", "OBJ"):
             self._save(ending.lower(), gui.add_button(f"Save {ending}"))
 
-    def _slider(self, label: str, name: str, low: float, high: float, step: float, value: float) -> None:
-        self._tells(name, self._server.gui.add_slider(label, low, high, step, value))
+    def _slider(self, label: str, name: str, step: float, first: Settings) -> None:
+        low, high = ALLOWED[name]
+        self._tells(name, self._server.gui.add_slider(label, low, high, step, getattr(first, name)))
 
-    def _choice(self, name: str, options: tuple[str, ...], value: str) -> None:
-        self._tells(name, self._server.gui.add_dropdown(name, options, initial_value=value))
+    def _choice(self, label: str, name: str, first: Settings) -> None:
+        chosen = getattr(first, name)
+        self._tells(name, self._server.gui.add_dropdown(label, ALLOWED[name], initial_value=chosen))
 
     def _tells(self, name: str, control: Any) -> None:
         self._sliders[name] = control

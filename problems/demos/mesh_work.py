@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
@@ -15,6 +15,7 @@ import optpy as op
 
 from .handles import Handle
 from .mesh_models import MODELS, MeshModel
+from .script import Allowed
 from .solving import Step
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -44,7 +45,17 @@ class Settings:
     w_rot: float = 1.0
 
 
-_NAMES: Final = frozenset(f.name for f in fields(Settings))
+ALLOWED: Final[dict[str, Allowed]] = {
+    "model": tuple(MODELS),
+    "method": ("lm", "gn"),
+    "nonlinear": (1, 10),
+    "linear": (1, 100),
+    "w_fit": (0.1, 100.0),
+    "w_reg": (0.1, 10.0),
+    "w_rot": (0.1, 10.0),
+}
+"""The values that pages and scripts give to settings."""
+
 _NEW_SESSION: Final = ("model", "method", "linear")
 """Settings that a session begins with."""
 
@@ -118,7 +129,7 @@ class MeshWork:
         if inputs.get("undo"):
             self._undo()
         before = self.settings
-        self.settings = replace(before, **{str(n): value for n, value in inputs.items() if n in _NAMES})
+        self.settings = replace(before, **{str(n): value for n, value in inputs.items() if n in ALLOWED})
         if inputs.get("reset"):
             self._go_to(_State(self.settings, {}, np.asarray(self.mesh.vertices, np.float64).copy()))
         elif any(getattr(before, name) != getattr(self.settings, name) for name in _NEW_SESSION):

@@ -69,7 +69,11 @@ def test_a_wheel_has_the_problems_as_examples(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    files = {str(file.relative_to(ROOT / "problems")) for file in (ROOT / "problems").rglob("*.py")}
+    files = {
+        str(file.relative_to(ROOT / "problems"))
+        for file in (ROOT / "problems").rglob("*")
+        if file.suffix in (".py", ".json")
+    }
     assert {f"optpy/examples/{file}" for file in files} == {n for n in names if n.startswith("optpy/examples/")}
     assert "optpy/py.typed" in names
     assert not any(name.startswith("problems/") for name in names)
