@@ -12,8 +12,6 @@ import pytest
 
 from optpy.api import plan
 from optpy.energy.energy import Energy
-from optpy.ir import Group
-from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime import cpu
 from optpy.kernels.toolchain import build, compiler
 from optpy.kernels.toolchain.build import compile_flags
@@ -31,9 +29,6 @@ Flags = Callable[[], tuple[str, ...]]
 _KEPT: dict[Flags, WeakKeyDictionary[Energy, plan.CompiledCode]] = {}
 """What energies have been compiled to, by the flags: one that several tests share has solvers of each."""
 
-
-BEGUN_WITH = Program.begun_with
-"""As users have it: see ``compiled_with``."""
 _PATCHING = threading.Lock()
 """Libraries that are compiled side by side take turns at it."""
 
@@ -77,15 +72,12 @@ def compiled_with(more: Flags) -> Iterator[None]:
     ) -> Compiled:
         if name == "pcg":
             return compile_c(source, name=name, werror=werror, what=what)
-        whole = [[n for part in parts for n in part]] if parts else ()  # by one compiler: it takes no time
+        # All sections at once, whichever are asked for: starting a compiler takes longer than compiling them. What is
+        # asked for later is in the cache by then.
         with _PATCHING, flags_behind(*more()):
-            return compile_c(source, name=name, parts=whole, werror=werror, what=what)
-
-    def begun_with(program: Program, damped: bool | None) -> list[Group]:
-        return [group for group in program.groups if group is not Group.RESIDUALS]
+            return compile_c(source, name="energy" if parts else name, werror=werror, what=what)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Program, "begun_with", begun_with)  # one library takes less time than several
         patch.setattr(plan, "COMPILED", _KEPT.setdefault(more, WeakKeyDictionary()))
         for module in (cpu, solvers, multigrid):
             patch.setattr(module, "compile_c", compile_with_them)

@@ -46,6 +46,8 @@ class Operators:
         self._solved = {u: solved_elements(energy.problem, u, on_host) for u in energy.problem.unknowns}
         self.unknowns = energy.problem.unknowns
         self.problem = solver.compiled.instance(self.bound, threads)
+        if isinstance(self.problem.executor, CpuExecutor):  # all at once, not a library for each as it is first run
+            self.problem.executor.library.need(self.problem.executor.groups)
         self.problem.buffers.provide(self.problem.buffers.memory)
         self._poison()
         self.problem.bind(self.bound.arrays, self.bound.params, solver.compiled.connectivity(self.bound))

@@ -26,7 +26,6 @@ from optpy.symbolic.affine import Affine
 from optpy.symbolic.expr import ONE, var
 from optpy.symbolic.operations import OPERATIONS
 from tests.integration.test_operators import every_function
-from tests.support.kernel_flags import BEGUN_WITH
 from tests.support.warping import arap_energy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -229,7 +228,7 @@ def test_each_kernel_has_a_section_and_the_rows_of_a_matrix_the_last() -> None:
 
 
 def names(made: ProgramListing, damped: bool | None) -> set[str]:
-    return {str(group) for group in BEGUN_WITH(made.program, damped)}
+    return {str(group) for group in made.program.begun_with(damped)}
 
 
 def test_solves_begin_with_one_product_and_one_preconditioner() -> None:

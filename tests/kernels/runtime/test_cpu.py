@@ -8,11 +8,9 @@ import pytest
 import optpy as op
 from optpy.api.flat import FlatVectors
 from optpy.ir import Group, Preconditioning, VectorKind
-from optpy.kernels.codegen.program import Program
 from optpy.kernels.runtime import cpu
 from optpy.solver.protocol import Damping
 from tests.support.bound_problem import bound_problem
-from tests.support.kernel_flags import BEGUN_WITH
 from tests.support.multigrid_cases import values_of
 
 pytestmark = pytest.mark.native
@@ -75,7 +73,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[set[Group]]:
             found.append({g for g, kernels in library.program.groups.items() if new.issuperset(kernels)})
 
     monkeypatch.setattr(cpu.CpuLibrary, "need", told)
-    monkeypatch.setattr(Program, "begun_with", BEGUN_WITH)
     return found
 
 
