@@ -223,11 +223,14 @@ def slot_read(index: tuple[Affine, ...]) -> SlotRead | None:
         return None
     graph: Hypergraph = entries[0].table
     row = entries[0].row
-    for slot in range(len(graph.slots)):
-        columns = [a.atoms[0] for a in graph.at(slot, row)]
-        axes = [n for c in columns for n, found in through.items() if c in found]
-        if len(axes) == len(columns) == len(entries):
-            offsets = [index[n].offset_from(c) for n, c in zip(axes, columns, strict=True)]
-            if None not in offsets:
-                return SlotRead(graph, slot, row, tuple(axes), tuple(d for d in offsets if d is not None))
-    return None
+    slot = graph.slot_of(entries[0].column)
+    if slot is None:
+        return None
+    columns = [a.atoms[0] for a in graph.at(slot, row)]
+    axes = [n for c in columns for n, found in through.items() if c in found]
+    if not len(axes) == len(columns) == len(entries):
+        return None
+    offsets = [index[n].offset_from(c) for n, c in zip(axes, columns, strict=True)]
+    if None in offsets:
+        return None
+    return SlotRead(graph, slot, row, tuple(axes), tuple(d for d in offsets if d is not None))

@@ -118,6 +118,14 @@ class Hypergraph:
         first = sum(len(s) for s in self.slots[:slot])
         return range(first, first + len(self.slots[slot]))
 
+    def slot_of(self, column: int) -> int | None:
+        """The slot whose index a column is a part of; None of an edge's own index."""
+        for number, slot in enumerate(self.slots):
+            column -= len(slot)
+            if column < 0:
+                return number
+        return None
+
     def at(self, slot: int, row: Affine) -> tuple[Affine, ...]:
         """The index that a slot of the edge ``row`` points at."""
         return tuple(Affine.of(TableEntry(self, c, row)) for c in self.columns_of(slot))

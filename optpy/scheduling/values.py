@@ -13,8 +13,9 @@ from typing import final
 from optpy.ir import REAL, Access, Extent, Field, Role, Routine, StoredValue, ValueSchedule
 from optpy.kernels.codegen.store import Centred, ReadPoint, conditions_at, read_points
 from optpy.kernels.codegen.tables import incidences
-from optpy.symbolic.count import count, is_dear
+from optpy.symbolic.count import count_nodes, is_dear
 from optpy.symbolic.expr import Expr, Product, Var, mul
+from optpy.symbolic.nodes import to_short_text
 from optpy.symbolic.order import topological
 from optpy.symbolic.traverse import variables
 
@@ -36,15 +37,31 @@ def storage_candidates(routines: Iterable[Routine]) -> list[StorageCandidate]:
     routines = list(routines)
     later = {s.target.field for r in routines for s in r.assignments}
     found: dict[Expr, StorageCandidate] = {}
+    texts: dict[Expr, tuple[str, int]] = {}
     for routine in routines:
+        stored_later = _made_of(routine.roots, later)
         for e, at in _candidates(routine):
-            if not later.isdisjoint(v.key.field for v in variables([e]) if isinstance(v.key, Access)):
+            if e in stored_later:
                 continue
             value = centred.of(e, at)
-            candidate = found.setdefault(value, StorageCandidate(value, at.dims))
-            candidate.readers[routine.name] = None
-            candidate.points.add(at)
+            if value not in found:
+                found[value] = StorageCandidate(value, at.dims, to_short_text(value, texts))
+            found[value].readers[routine.name] = None
+            found[value].points.add(at)
+    for c in found.values():
+        own = topological(c.value.children, leaves=found.keys())
+        c.operations = count_nodes([*(x for x in own if x not in found), c.value]).cost
     return list(found.values())
+
+
+def _made_of(roots: Iterable[Expr], fields: Collection[Field]) -> set[Expr]:
+    """The nodes that read some fields, or are made of such."""
+    found: set[Expr] = set()
+    for node in topological(roots):
+        reads = isinstance(node, Var) and isinstance(node.key, Access) and node.key.field in fields
+        if reads or not found.isdisjoint(node.children):
+            found.add(node)
+    return found
 
 
 def stored_values(
@@ -68,19 +85,18 @@ class StorageCandidate:
     Attributes:
         value: over ``canonical_domain(dims)``.
         dims: of the grid of its points.
+        name: its text, by which schedules name it.
+        operations: additions, beside those of other such values that it is made of.
         readers: the names of the routines that would read it.
         points: at which they do.
     """
 
     value: Expr
     dims: tuple[Extent, ...]
+    name: str
+    operations: int = 0
     readers: dict[str, None] = field(default_factory=dict)
     points: set[ReadPoint] = field(default_factory=set)
-
-    @property
-    def name(self) -> str:
-        """Its text, by which schedules name it."""
-        return repr(self.value)
 
     @property
     def decision(self) -> ValueSchedule:
@@ -92,7 +108,7 @@ class StorageCandidate:
         """A sentence with the counted costs."""
         places = f"{len(self.points)} place{'s' if len(self.points) > 1 else ''} in {', '.join(self.readers)}"
         if not self.value.boolean:
-            return f"{count([self.value]).cost} additions once at each linearisation; read at {places}"
+            return f"{self.operations} additions once at each linearisation; read at {places}"
         fields = dict.fromkeys(v.key.field.name for v in variables([self.value]) if isinstance(v.key, Access))
         return f"one byte in place of {' and '.join(fields)}; read at {places}"
 

@@ -163,6 +163,7 @@ _COMPARED, _ALL, _ADDED, _MULTIPLIED, _RAISED, _ATOM = range(6)
 _COMPARISONS: Final = {"less": "<", "less_equal": "<=", "equal": "=="}
 
 _Written = tuple[str, int]
+"""A text and its precedence."""
 
 
 def to_text(root: Expr) -> str:
@@ -180,6 +181,21 @@ def to_text(root: Expr) -> str:
             text, level = f"t{len(names) - 1}", _ATOM
         texts[node] = text, level
     return "".join(names) + texts[root][0]
+
+
+def to_short_text(root: Expr, texts: dict[Expr, _Written]) -> str:
+    """Text as of ``to_text``, in which a long part is no more than a hash of its structure.
+
+    Args:
+        root: the expression.
+        texts: of parts, known from earlier calls; those that are made now are added. So the texts of many expressions
+            that are made of one another take time in proportion to the nodes of all together.
+    """
+    for node in topological([root], leaves=texts.keys()):
+        if node is not root and node not in texts:
+            text, level = _text_of(node, texts)
+            texts[node] = (text, level) if len(text) <= _LONGEST else (f"<{node.digest.hex()}>", _ATOM)
+    return _text_of(root, texts)[0]
 
 
 def _text_of(node: Expr, texts: Mapping[Expr, _Written]) -> _Written:

@@ -319,7 +319,8 @@ def with_own_leaves(s: Statement) -> Block:
     if not isinstance(s, Evaluate):
         return (s,)
     now = evaluate(s.values, s.prefix)
-    return (replace(now, reads=tuple((a, load) for a, load in s.reads if a in now.leaves)),)
+    leaves = set(now.leaves)
+    return (replace(now, reads=tuple((a, load) for a, load in s.reads if a in leaves)),)
 
 
 def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:

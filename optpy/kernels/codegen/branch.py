@@ -7,7 +7,7 @@ that differ by the point alone, as those of the residuals around a pixel, are ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -27,6 +27,10 @@ _SMALLEST: Final = 4
 """Additions of a part at least: handing it on takes a store and a load."""
 _EXTRA: Final = 4
 """Additions that are saved for each that is spent, on the conditions and on what a part and the rest compute twice."""
+_TRIED: Final = 16
+"""Conditions that are tried, those that guard most: each takes a walk over all that a routine computes."""
+_LARGEST: Final = 10**9
+"""Additions that are counted: repeated squares would be more than fit into a word."""
 
 
 @final
@@ -69,7 +73,7 @@ def has_parts(routine: Routine) -> bool:
 
 def _split(routine: Routine) -> Iterator[tuple[ConditionalPart, Routine]]:
     """The parts, one after the other, each with the routine from which it and those before are split off."""
-    left = data_conditions(routine)
+    left = _guarding_most(routine.roots, data_conditions(routine))
     while left:
         tried = {c: _Parts(routine, own, len(routine.locals)) for c, own in left.items() if _is_dear(routine, own)}
         if not tried:
@@ -82,6 +86,22 @@ def _split(routine: Routine) -> Iterator[tuple[ConditionalPart, Routine]]:
         routine = parts.routine(both.values())
         yield ConditionalPart(best, parts.saved, parts.values, parts.handed_on), routine
         left = {c: left[c] for c, x in tried.items() if c not in both and x.saved >= LEAST}
+
+
+def _guarding_most(roots: Sequence[Expr], conditions: dict[Expr, set[Expr]]) -> dict[Expr, set[Expr]]:
+    """The conditions that are tried, by the operations of the products that they select, what is shared counted at each
+    use: that takes one walk for all of them."""
+    if len(conditions) <= _TRIED:
+        return conditions
+    whole: dict[Expr, int] = {}
+    guarded: dict[Expr, int] = {}
+    for node in topological(roots):
+        whole[node] = min(count_nodes([node]).cost + sum(whole[c] for c in node.children), _LARGEST)
+        if isinstance(node, Product) and not node.boolean:
+            for b in (b for g in node.guards for b in literals(g)):
+                guarded[b] = guarded.get(b, 0) + whole[node]
+    most = sorted(conditions, key=lambda c: -sum(guarded[b] for b in conditions[c]))[:_TRIED]
+    return {c: own for c, own in conditions.items() if c in most}
 
 
 def _is_dear(routine: Routine, conditions: Collection[Expr]) -> bool:

@@ -73,9 +73,11 @@ class SymbolTable:
             self._field(assignment.target.field)
         for x in routine.locals:
             self._sizes(i.dim for i in x.variables)
-        for table in tables_of(routine):
+        tables = tables_of(routine)
+        for table in tables:
             _number(self.tables, table)
-            self._sizes((table.graph.edges, *table.graph.columns))
+        for graph in dict.fromkeys(table.graph for table in tables):
+            self._sizes((graph.edges, *graph.columns))
         self.reductions.extend((routine.name, r.name) for r in routine.reductions)
 
     def _leaf(self, key: object) -> None:

@@ -112,23 +112,22 @@ def tables_of(routine: Routine) -> list[TableKey]:
     loops = incidences(routine)
     keys = routine.keys
     found: list[TableKey] = [table_of(e, loops) for key in keys for e in entries_of(key)]
+    numbered = edges_by_number(keys, loops)
     for loop in loops.values():
         found.append(Offsets(loop.graph, loop.slot))
-        if needs_number(keys, loop):
+        if loop.edge in numbered:
             found.append(Sorted(loop.graph, loop.slot, None))
     return list(dict.fromkeys(found))
 
 
-def needs_number(keys: Iterable[object], loop: Incidence) -> bool:
-    """Whether leaves ask for the number of the edge itself, beside what it points at."""
-    return any(_mentions(a, loop) for key in keys for a in affines_of(key))
-
-
-def _mentions(affine: Affine, loop: Incidence) -> bool:
-    for atom in affine.atoms:
-        if atom == loop.edge:
-            return True
-        own = isinstance(atom, TableEntry) and atom.table == loop.graph and loop_row(atom) == loop.edge
-        if not own and any(_mentions(a, loop) for a in inside(atom)):
-            return True
-    return False
+def edges_by_number(keys: Iterable[object], loops: Mapping[LoopVariable, Incidence]) -> set[LoopVariable]:
+    """The loops over edges of which leaves ask for the number of the edge itself, beside what it points at."""
+    found: set[LoopVariable] = set()
+    pending = [a for key in keys for a in affines_of(key)]
+    while pending:
+        for atom in pending.pop().atoms:
+            if isinstance(atom, LoopVariable):
+                found.add(atom)
+            elif not (isinstance(atom, TableEntry) and isinstance(table_of(atom, loops), Sorted)):
+                pending.extend(inside(atom))
+    return found & loops.keys()

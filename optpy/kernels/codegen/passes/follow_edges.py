@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optpy.ir import Incidence, loops
-from optpy.kernels.codegen.tables import Offsets, Sorted, needs_number
+from optpy.kernels.codegen.tables import Offsets, Sorted, edges_by_number
 from optpy.symbolic.affine import Affine
 
 
@@ -25,7 +25,7 @@ def _positions(loop: Incidence, body: loops.Block) -> loops.Block:
     extents = tuple(map(Affine.of, loop.graph.slots[loop.slot][1:]))
     number: loops.Block = ()
     leaves = [key for s in loops.walk(body) if isinstance(s, loops.Evaluate) for key in s.leaves]
-    if needs_number(leaves, loop):
+    if edges_by_number(leaves, {loop.edge: loop}):
         fetched = loops.TableLoad(Sorted(loop.graph, loop.slot, None), Affine.of(position))
         number = (loops.Let(str(loop.edge), fetched),)
     return (

@@ -7,6 +7,7 @@ size is cut.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -136,6 +137,10 @@ class _Stages:
     whole: loops.Evaluate
     real: str
     arrays: list[Field] = field(default_factory=list)
+    _reads: dict[Access, loops.Load] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reads = dict(self.whole.reads)
 
     def bodies(self, points: loops.Loop) -> Iterator[loops.Block]:
         """The block of each stage, at a point."""
@@ -144,33 +149,44 @@ class _Stages:
         ends = self._ends(stage, count)
         needed = _last_uses(stage, zip(self.results, ends, strict=True))
         at = Affine.of(points.variable) - Affine.of(_STRIP)
-        held: dict[Expr, Field] = {}
-        free: list[Field] = []
+        own: list[list[Result]] = [[] for _ in range(count)]
+        for result, end in zip(self.results, ends, strict=True):
+            own[end].append(result)
+        kept: list[list[Expr]] = [[] for _ in range(count)]
+        for node, n in stage.items():
+            if needed.get(node, n) > n:
+                kept[n].append(node)
+        given_up: list[list[Field]] = [[] for _ in range(count)]
+        free: dict[str, deque[Field]] = {}
+        done: dict[Expr, Expr] = {}
         for n in range(count):
-            kept = [node for node, own in stage.items() if own == n and needed.get(node, n) > n]
-            before = {node: var(Access(f, (at,), 0)) for node, f in held.items()}
-            held |= {node: self._array(node, free) for node in kept}
-            yield self._body(n, kept, before, {node: Access(held[node], (at,), 0) for node in kept}, ends)
-            for node in [x for x in held if needed[x] <= n]:
-                free.append(held.pop(node))
+            held = {node: self._array(node, free) for node in kept[n]}
+            yield self._body(n, {node: Access(f, (at,), 0) for node, f in held.items()}, own[n], done)
+            for node, f in held.items():
+                given_up[needed[node]].append(f)
+            for f in given_up[n]:
+                free.setdefault(f.dtype, deque()).append(f)
 
     def _body(
-        self,
-        n: int,
-        kept: Sequence[Expr],
-        before: Mapping[Expr, Expr],
-        arrays: Mapping[Expr, Access],
-        ends: Sequence[int],
+        self, n: int, arrays: Mapping[Expr, Access], own: Sequence[Result], done: dict[Expr, Expr]
     ) -> loops.Block:
-        own = [r for r, end in zip(self.results, ends, strict=True) if end == n]
-        done = dict(before)
-        new = transform([*kept, *(r.value for r in own)], with_args, done)
-        stored = [loops.Store(loops.MemoryOperand(arrays[node]), done[node]) for node in kept]
+        """The block of a stage.
+
+        Args:
+            n: its number.
+            arrays: where it leaves what later stages need.
+            own: the results that it does.
+            done: of what earlier stages have computed, how it is read; what this one leaves is added.
+        """
+        new = transform([*arrays, *(r.value for r in own)], with_args, done)
+        stored = [loops.Store(loops.MemoryOperand(array), done[node]) for node, array in arrays.items()]
+        values = [done[r.value] for r in own]
+        done |= {node: var(array) for node, array in arrays.items()}
         part = loops.evaluate(dict.fromkeys(new), f"{self.whole.prefix}{n}_")
-        known = dict(self.whole.reads)
         reads = [k for k in part.leaves if isinstance(k, Access)]
-        loads = tuple((k, known.get(k) or loops.Load(loops.MemoryOperand(k))) for k in reads)
-        return (replace(part, reads=loads), *stored, *(replace(r, value=done[r.value]) for r in own))
+        loads = tuple((k, self._reads.get(k) or loops.Load(loops.MemoryOperand(k))) for k in reads)
+        finished = (replace(r, value=value) for r, value in zip(own, values, strict=True))
+        return (replace(part, reads=loads), *stored, *finished)
 
     def _ends(self, stage: Mapping[Expr, int], count: int) -> list[int]:
         """For each result, the stage that does it: where its value is known, or the last one, if it changes what is
@@ -181,13 +197,11 @@ class _Stages:
         late = not read.isdisjoint(stored)
         return [count - 1 if late else stage.get(r.value, 0) for r in self.results]
 
-    def _array(self, node: Expr, free: list[Field]) -> Field:
+    def _array(self, node: Expr, free: Mapping[str, deque[Field]]) -> Field:
         """An array that nothing is in any more, or a new one."""
         dtype = "bool" if node.boolean else "float64" if self.real == "double" else REAL
-        for f in free:
-            if f.dtype == dtype:
-                free.remove(f)
-                return f
+        if free.get(dtype):
+            return free[dtype].popleft()
         self.arrays.append(Field(f"stage{len(self.arrays)}", (Extent("stages"),), 1, dtype, Role.STORED))
         return self.arrays[-1]
 

@@ -77,6 +77,7 @@ def _without(body: loops.Block, checks: set[InBounds]) -> loops.Block:
     freed = dict(zip(values.values, map_variables(values.values, lambda v: ONE if v.key in checks else v), strict=True))
     part = loops.evaluate(freed.values(), values.prefix)
     reads = {key: replace(load, guards=tuple(g for g in load.guards if g not in checks)) for key, load in values.reads}
-    part = replace(part, reads=tuple((key, load) for key, load in reads.items() if key in part.leaves))
+    leaves = set(part.leaves)
+    part = replace(part, reads=tuple((key, load) for key, load in reads.items() if key in leaves))
     adds = (s for s in added if isinstance(s, loops.Store | loops.Accumulate))
     return (part, *(replace(s, value=freed[s.value]) for s in adds))

@@ -194,7 +194,8 @@ def _condition(fold: loops.Fold) -> tuple[loops.Evaluate, loops.Block]:
 def _part(of: loops.Evaluate, values: Iterable[Expr]) -> loops.Evaluate:
     """The evaluation of some parts of what is evaluated."""
     part = loops.evaluate(values, of.prefix)
-    return replace(part, reads=tuple((key, load) for key, load in of.reads if key in part.leaves))
+    leaves = set(part.leaves)
+    return replace(part, reads=tuple((key, load) for key, load in of.reads if key in leaves))
 
 
 def _leaves(block: loops.Block) -> Iterator[Leaf]:
