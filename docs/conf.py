@@ -8,7 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.ext.napoleon import Config
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 import optpy as op
 
@@ -60,7 +61,8 @@ def _as_reference(app: Any, what: str, name: str, thing: Any, options: Any, line
     text = "\n\n".join([first, *map(_listed, others)])
     parts = re.split(r"(``[^`]+``|`[^`]+`)", text)
     parts[::2] = [re.sub(r"([*|])", r"\\\1", part) for part in parts[::2]]
-    lines[:] = GoogleDocstring("".join(parts), Config(napoleon_use_ivar=True)).lines()
+    settings: Any = Config(napoleon_use_ivar=True)  # not Sphinx's own class of that name, which is what is declared
+    lines[:] = GoogleDocstring("".join(parts), settings).lines()
 
 
 def _listed(paragraph: str) -> str:
