@@ -9,6 +9,7 @@ import pytest
 
 import optpy as op
 from optpy.api.device_choice import DeviceChoice
+from optpy.api.pipeline import derive
 from optpy.api.plan import Solver, build
 from optpy.ir import Schedule
 from optpy.kernels.runtime.cuda.device import Device
@@ -128,6 +129,7 @@ def test_edges_branch_too_on_a_device(gpu: Device) -> None:
 
 
 def test_a_branch_over_edges_is_taken_where_it_pays() -> None:
-    decided = build(over_edges, "float32", Schedule(residuals={"dear": "J", "libm": "J"})).schedule.conditions
+    given = Schedule(residuals={"dear": "J", "libm": "J"})
+    decided = derive(over_edges.problem, "float32", given).schedule.conditions
     (cost,) = (c for c in decided if c.routine == "cost_0")
     assert cost.branched  # functions of libm are computed edge by edge

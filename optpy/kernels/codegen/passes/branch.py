@@ -2,9 +2,8 @@
 
 A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
 the condition holds at none of a strip's points, the strip is left out, and with it what it would load, also through
-graphs. A part with
-functions of libm, which is computed one point after the other, branches at each point of the others, too. Where a part
-is left out it is 0.
+graphs. A part with functions of libm, which is computed one point after the other, branches at each point of the
+others, too. Where a part is left out it is 0.
 """
 
 from __future__ import annotations
