@@ -28,14 +28,15 @@ ENOUGH = 0.02
 """Seconds of a run, of which the fastest of several counts."""
 _REPEAT = 7
 
-H, W = op.dims("H W")
-i, j = op.indices(H, W)
+H, W, E = op.dims("H W E")
+i, j, e = op.indices(H, W, E)
 X = op.Unknown("X", (H, W))
 Y = op.Unknown("Y", (H, W))
 A = op.Array("A", (H, W))
 B = op.Array("B", (H, W))
 Lit = op.Array("Lit", (H, W), dtype=np.uint8)
 Wet = op.Array("Wet", (H, W), dtype=np.uint8)
+Active = op.Array("Active", (E,), dtype=np.uint8)
 
 smooth = [U[i, j] - U[i + di, j + dj] for U in (X, Y) for di, dj in ((0, 1), (1, 0))]
 
@@ -68,7 +69,17 @@ def _two() -> op.Energy:
     return op.Energy(lit=lit, wet=op.where(Wet[i, j] != 0, second - B[i, j], 0), smooth=smooth)
 
 
-ENERGIES: Final[dict[str, Callable[[], op.Energy]]] = {"pointwise": _pointwise, "stencil": _stencil, "two": _two}
+def _edges() -> op.Energy:
+    """A dear function of the two pixels of an edge, one edge for each pixel, under a condition of the edge."""
+    first, second = op.Graph("pairs", E, ((H, W), (H, W)))[e]
+    x, y = X[first], Y[second]
+    model = sum(op.exp(-((x - k) ** 2) / (k + 1)) * op.atan(y + k) for k in range(4))
+    return op.Energy(fit=op.where(Active[e] != 0, model - Y[first], 0), smooth=smooth)
+
+
+ENERGIES: Final[dict[str, Callable[[], op.Energy]]] = {
+    "pointwise": _pointwise, "stencil": _stencil, "two": _two, "edges": _edges,
+}  # fmt: skip
 KINDS: Final = ("nowhere", "blocks", "random", "dense")
 """Of masks: 0 everywhere; 1 in squares that cover a tenth; 1 at a tenth of the pixels, each for itself; 1 at 97 of 100,
 but for squares."""
@@ -93,7 +104,11 @@ def data(energy: op.Energy, size: int, kind: str = "blocks") -> dict[str, Any]:
     rng = np.random.default_rng(0)
     found: dict[str, Any] = {n: rng.standard_normal((size, size)).astype(np.float32) for n in ("X", "Y", "A", "B")}
     found |= {"Lit": mask(kind, size, 1), "Wet": mask(kind, size, 2)}
-    read = {f.name for f in energy.problem.fields}
+    found["Active"] = found["Lit"].ravel()
+    if energy.graphs:
+        rows, columns = np.divmod(np.arange(size * size), size)
+        found["pairs"] = np.stack([rows, columns, rows, (columns + 1) % size], axis=1)
+    read = {f.name for f in energy.problem.fields} | {g.name for g in energy.graphs}
     return {name: value for name, value in found.items() if name in read}
 
 

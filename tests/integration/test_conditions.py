@@ -9,6 +9,7 @@ import pytest
 
 import optpy as op
 from optpy.api.device_choice import DeviceChoice
+from optpy.api.pipeline import derive
 from optpy.api.plan import Solver, build
 from optpy.ir import Schedule
 from optpy.kernels.runtime.cuda.device import Device
@@ -83,3 +84,52 @@ def test_a_cost_is_the_same_whether_it_branches(branching: Solver) -> None:
     for mask in MASKS:
         costs = [Operators(energy, data(mask), solver=s).problem.evaluate().total for s in (branching, selecting)]
         assert costs[0] == pytest.approx(costs[1], rel=1e-13)
+
+
+V, E = op.dims("V E")
+e = op.indices(E)
+P, T = op.Unknown("P", (V,), 3), op.Array("T", (E,))
+Active, Known = op.Array("Active", (E,), dtype=np.uint8), op.Array("Known", (V,), dtype=np.uint8)
+first, second = op.Graph("g", E, (V, V))[e]
+between = P[first] - P[second]
+dear = sum(op.exp(-k * op.dot(between, between)) * op.log(T[e]) * op.sin(k * P[second][1]) for k in range(1, 5))
+libm = sum(op.atan(k * between[0] * P[second][2]) * op.sqrt(T[e] + k) for k in range(1, 4))
+over_edges = op.Energy(
+    dear=op.where(Active[e] != 0, dear, 0),
+    libm=op.where((Active[e] != 0) & (Known[first] != 0), libm, 0),
+    plain=between,
+)
+
+
+def data_of_edges(share: float, edges: int = 200) -> dict[str, Any]:
+    """T is such that what is masked is NaN; some strips of edges have none that is active."""
+    rng = np.random.default_rng(5)
+    active = (rng.random(edges) < share) & ~((np.arange(edges) >= 64) & (np.arange(edges) < 128) & (share < 1))
+    found: dict[str, Any] = dict(P=rng.normal(size=(9, 3)), Known=rng.integers(0, 2, 9).astype(np.uint8))
+    found |= dict(g=rng.integers(0, 9, (edges, 2)), Active=active.astype(np.uint8))
+    return found | dict(T=np.where(active, rng.uniform(0.5, 2, edges), -9.0))
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("residuals", ["J", "JTJ"])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_edges_branch_too(share: float, residuals: str) -> None:
+    schedule = Schedule(conditions={"*": "branch"}, residuals={"dear": residuals, "libm": residuals})
+    solver = build(over_edges, "float64", schedule)
+    assert {"cost_0", {"J": "jacobian_0", "JTJ": "jacobian_edges_0"}[residuals]} <= branched(solver)
+    check_everything(over_edges, data_of_edges(share), solver=solver)
+
+
+@pytest.mark.emulated
+def test_edges_branch_too_on_a_device(gpu: Device) -> None:
+    schedule = Schedule(conditions={"*": "branch"}, residuals={"dear": "J", "libm": "J"})
+    solver = build(over_edges, "float64", schedule, DeviceChoice(gpu, "as asked"))
+    assert {"cost_0", "jacobian_0"} <= branched(solver)
+    check_everything(over_edges, data_of_edges(0.2, 70), solver=solver)
+
+
+def test_a_branch_over_edges_is_taken_where_it_pays() -> None:
+    given = Schedule(residuals={"dear": "J", "libm": "J"})
+    decided = derive(over_edges.problem, "float32", given).schedule.conditions
+    (cost,) = (c for c in decided if c.routine == "cost_0")
+    assert cost.branched  # functions of libm are computed edge by edge

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from optpy.ir import Access, LocalName, LocalSum, Role, Routine, graphs_in
+from optpy.ir import Access, LocalName, LocalSum, Role, Routine
 from optpy.kernels.codegen.dialect import ONE_BY_ONE
 from optpy.kernels.codegen.rewrite import map_routine
 from optpy.kernels.codegen.store import Centred, read_points
@@ -112,9 +112,9 @@ def _is_dear(routine: Routine, conditions: Collection[Expr]) -> bool:
 def data_conditions(routine: Routine) -> dict[Expr, set[Expr]]:
     """The conditions on data that guard numbers, by what they are at the point's own.
 
-    There are none where a point goes through graphs, or adds sums up: what it looks up for one part another one needs.
+    There are none where a point adds sums up, or adds to others: what it looks up for one part another one needs.
     """
-    if routine.atomic_adds or any(x.loops for x in routine.locals) or graphs_in(routine.roots):
+    if routine.atomic_adds or any(x.loops for x in routine.locals):
         return {}
     points = read_points(routine.roots, routine.domain, ())
     centred = Centred()

@@ -1,21 +1,22 @@
 """Parts of a point's work that a condition guards, which are left out where it fails.
 
 A GPU branches at each point. On a CPU, where several points are computed side by side, a row is cut into strips: where
-the condition holds at none of a strip's points, the strip is left out, and with it what it would load. A part with
-functions of libm, which is computed one point after the other, branches at each point of the others, too. Where a part
-is left out it is 0.
+the condition holds at none of a strip's points, the strip is left out, and with it what it would load, also through
+graphs. A part with functions of libm, which is computed one point after the other, branches at each point of the
+others, too. Where a part is left out it is 0.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, loops
+from optpy.ir import REAL, Access, Extent, Field, LocalName, Role, atoms_of, loops
 from optpy.kernels.codegen.branch import computes_one_by_one
 from optpy.kernels.codegen.dialect import Dialect
-from optpy.symbolic.affine import Affine
+from optpy.kernels.codegen.passes.look_up import entries_in
+from optpy.symbolic.affine import Affine, TableEntry
 from optpy.symbolic.expr import ONE, ZERO, Expr, Var, var
 from optpy.symbolic.traverse import map_variables, variables
 
@@ -88,9 +89,27 @@ def _in_strips(points: loops.Loop, dtype: str) -> loops.Loop:
     found += [loops.Alloc(a.field, (STRIP,), cleared=False) for a in memory.values()]
     for n, s in enumerate(parts):
         found += _part(of_strip, s, f"some{n}", stores)
-    if any(not isinstance(s, loops.Evaluate) for s in rest):
-        found.append(replace(of_strip, body=rest))
-    return replace(points, variable=_STRIP, body=_reading(found, memory), kind="serial", step=STRIP)
+    if any(not isinstance(s, loops.Evaluate | loops.Lookup) for s in rest):
+        found.append(replace(of_strip, body=tuple(s for s in rest if not isinstance(s, loops.Lookup))))
+    body = _looked_up(_reading(found, memory), [s for s in points.body if isinstance(s, loops.Lookup)], points)
+    return replace(points, variable=_STRIP, body=body, kind="serial", step=STRIP)
+
+
+def _looked_up(block: loops.Block, lookups: Sequence[loops.Lookup], points: loops.Loop) -> loops.Block:
+    """The block with the entries of graphs that each loop over points mentions looked up at its beginning."""
+
+    def rule(s: loops.Statement) -> loops.Block:
+        if not (isinstance(s, loops.Loop) and s.variable == points.variable):
+            return (s,)
+        needed = set(entries_in(s.body))
+        own: list[loops.Lookup] = []
+        for found in reversed(lookups):  # those inside the rows of others come first
+            if found.entry in needed:
+                own.insert(0, found)
+                needed.update(a for a in atoms_of([found.entry.row]) if isinstance(a, TableEntry))
+        return (replace(s, body=(*own, *s.body)),)
+
+    return loops.rewrite(block, rule)
 
 
 def _part(of_strip: loops.Loop, part: loops.Fold, some: str, stores: Mapping[str, loops.Store]) -> loops.Block:

@@ -54,7 +54,7 @@ def _defined(
         done: entries that blocks around have defined.
         around: the loops over edges around the block.
     """
-    new = [e for e in _entries(block) if e not in done and _rows(e) <= known]
+    new = [e for e in entries_in(block) if e not in done and _rows(e) <= known]
     done = done.union(new)
     found: list[loops.Statement] = []
     for e in sorted(new, key=lambda e: len(atoms_of([e.row]))):  # those inside the rows of others come first
@@ -72,7 +72,8 @@ def _defined(
     return tuple(found)
 
 
-def _entries(block: loops.Block) -> Collection[TableEntry]:
+def entries_in(block: loops.Block) -> Collection[TableEntry]:
+    """The entries that a block and those inside it mention."""
     return dict.fromkeys(a for index in _indices(block) for a in atoms_of(index) if isinstance(a, TableEntry))
 
 
