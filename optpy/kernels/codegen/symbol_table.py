@@ -19,6 +19,7 @@ from optpy.ir import (
     affines_of,
     atoms_of,
     indices_of,
+    point,
 )
 from optpy.kernels.codegen.tables import TableKey, incidences, tables_of
 from optpy.symbolic.affine import Affine, Atom, TableEntry
@@ -39,6 +40,8 @@ class SegmentList:
     are more work."""
     dense: bool = False
     """Whether each point adds up whole dims: a few points are work for several threads."""
+    beside: bool = False
+    """Whether points of a volume read rows beside their own."""
 
 
 @final
@@ -116,7 +119,14 @@ def segment_list(routine: Routine, solved_only: bool) -> SegmentList:
     solved_only = solved_only and not routine.prepares and not routine.atomic_adds
     loops = (k for x in routine.locals for k in x.loops)
     dense = any(isinstance(k, LoopVariable) and not k.dim.length.is_constant for k in loops)
-    return SegmentList(tuple(i.dim for i in routine.domain), solved_only, tuple(around), dense)
+    dims = tuple(i.dim for i in routine.domain)
+    return SegmentList(dims, solved_only, tuple(around), dense, _reads_beside(routine, dims))
+
+
+def _reads_beside(routine: Routine, dims: Dims) -> bool:
+    """Whether points of a volume read rows beside their own."""
+    row = point(routine.domain)[:-1]
+    return len(dims) > 2 and any(a.field.dims == dims and a.index[:-1] != row for a in routine.accesses())
 
 
 def gathered_grids(routines: Iterable[Routine]) -> set[Dims]:

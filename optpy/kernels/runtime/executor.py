@@ -18,7 +18,7 @@ from optpy.kernels.runtime.buffers import Buffers
 from optpy.kernels.runtime.calls import GroupCall
 from optpy.kernels.runtime.context import Context
 from optpy.kernels.runtime.cpu import CpuLibrary
-from optpy.kernels.runtime.segments import all_segments, longest_segment, solved_segments, weighted_segments
+from optpy.kernels.runtime.segments import all_segments, in_slabs, longest_segment, solved_segments, weighted_segments
 from optpy.kernels.runtime.tables import Connectivity
 
 ACCESSES_PER_THREAD = 2**16
@@ -136,7 +136,7 @@ class CpuExecutor:
         else:
             segments = all_segments(rows, length, longest)
         if not of.incidences:
-            return segments
+            return in_slabs(segments, self.buffers.sizes[of.dims[-2]]) if of.beside else segments
         edges = np.zeros([self.buffers.sizes[d] for d in of.dims], np.int64)
         for graph, slot, axes in of.incidences:
             degrees = graphs[graph].degrees(slot).reshape(graphs[graph].shapes[slot])

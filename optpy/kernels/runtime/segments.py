@@ -20,6 +20,11 @@ the threads that memory can keep busy, as no measurement on many cores has shown
 _CHUNK = 64
 """Runs of this many points are skipped where nothing is solved for."""
 
+_SLAB = 8
+"""Rows of a slab of a volume. On one thread of a busy machine a product of volumetric_deformation takes, in CPU time,
+26.6 ns a point with slabs of 8 rows, 27.1 with 16, and 32.0 without slabs (256 x 256 x 256 points); 24.2, 26.8 and 27.5
+(128 x 128 x 256). Where a volume fits the caches they make no difference."""
+
 _WORK = 4096
 """Points and edges around them in a segment at most, where a point goes through those; a point is never cut."""
 
@@ -85,6 +90,20 @@ def weighted_segments(segments: NDArray[Any], edges: NDArray[np.int64], length: 
     kept = np.cumsum(inside)[at[:-1]] > 0
     start, stop = at[:-1][kept], at[1:][kept]
     return _with_work(start // length, start % length, start % length + stop - start, before[stop] - before[start])
+
+
+def in_slabs(segments: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The segments of a volume, slab after slab: some rows of each plane, for all planes.
+
+    What a stencil reads of a plane is still in the cache when it comes to the next one; of whole planes, which have as
+    many points as an image, it would not be.
+
+    Args:
+        segments: of ``SEGMENT``, by their rows.
+        rows: of a plane.
+    """
+    found = segments[np.argsort(segments["row"] % rows // _SLAB, kind="stable")]
+    return _with_work(found["row"], found["begin"], found["end"], found["work"])
 
 
 def _segments(row: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], longest: int) -> NDArray[Any]:

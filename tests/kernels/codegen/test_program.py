@@ -124,6 +124,23 @@ def test_only_routines_over_unknowns_skip_what_is_fixed() -> None:
             assert lists[p.program.numbers.lists[n]].solved_only == ir.Group.named(group).task.over_unknowns
 
 
+def test_only_stencils_on_volumes_go_through_slabs() -> None:
+    D, H, W = op.dims("D H W")
+    k, i, j = op.indices(D, H, W)
+    X, A = op.Unknown("X", (D, H, W)), op.Array("A", (D, H, W))
+    p = program(op.Energy(fit=X[k, i, j] - A[k, i, j], smooth=op.sin(X[k, i, j]) - X[k, i + 1, j]))
+    along_rows = program(op.Energy(fit=X[k, i, j] - A[k, i, j], smooth=X[k, i, j] - X[k, i, j + 1]))
+
+    def beside(made: ProgramListing, name: str) -> bool:
+        (number,) = made.groups[ir.Group.named(name)]
+        return list(made.symbols.lists)[made.program.numbers.lists[number]].beside
+
+    assert beside(p, "applyJTJ")
+    assert not beside(p, "direction")
+    assert not beside(along_rows, "applyJTJ")
+    assert not any(s.beside for s in program_of(arap_energy).symbols.lists)
+
+
 def test_reductions_have_slots_of_their_own() -> None:
     p = program_of(every_function)
     taken = [

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optpy.kernels.runtime.segments import SEGMENT, all_segments, longest_segment, solved_segments, weighted_segments
+from optpy.kernels.runtime.segments import (
+    SEGMENT,
+    all_segments,
+    in_slabs,
+    longest_segment,
+    solved_segments,
+    weighted_segments,
+)
 
 CHUNK, LONGEST = 64, 2048
 
@@ -79,6 +86,20 @@ def test_weighted_segments_visit_the_same_points_in_shares_of_bounded_work(
         own = edges[s["row"] * length + s["begin"] : s["row"] * length + s["end"]]
         assert s["work"] == own.sum() + len(own)
         assert s["work"] - own[-1] <= 4096  # all but its last point
+
+
+@given(st.integers(1, 4), st.integers(1, 20), st.sampled_from([5, 200, 2200]), st.integers(0, 1000), st.booleans())
+def test_slabs_visit_the_same_points_through_all_planes(
+    planes: int, rows: int, length: int, seed: int, all_points: bool
+) -> None:
+    solved = np.random.default_rng(seed).random((planes * rows, length)) < 0.01
+    whole = all_segments(planes * rows, length) if all_points else solved_segments(solved)
+    segments = in_slabs(whole, rows)
+    np.testing.assert_array_equal(visited(segments, planes * rows, length), visited(whole, planes * rows, length))
+    np.testing.assert_array_equal(segments["work"], segments["end"] - segments["begin"])
+    np.testing.assert_array_equal(segments["before"], np.cumsum(segments["work"]) - segments["work"])
+    keys = [(s["row"] % rows // 8, s["row"], s["begin"]) for s in segments]
+    assert keys == sorted(keys)
 
 
 def test_few_points_that_are_much_work_are_several_segments() -> None:
