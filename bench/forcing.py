@@ -1,11 +1,12 @@
 """What the inner tolerance takes: `python -m bench.forcing [PROBLEM ...]`.
 
 Every problem of problems/ (on real data where they are there) is solved by each rule: with the default, and with fixed
-values of `eta`. Of each the table has the nonlinear and the linear iterations of the whole solve, and the seconds until
-its cost has come as near as a tenth, a hundredth, ... to the lowest cost that any rule has met; relative to that cost.
+values of `eta`. Of each the table has the nonlinear and the linear iterations of the whole solve, and its work until
+a tenth, a hundredth, ... is left of the decrease to the lowest cost that any rule has met.
 
-The time is that of the processor on one thread: of each iteration the least of several solves, which all make the same
-iterations. So ratios hold on a busy machine, too.
+Work is counted, in linear iterations with Jacobi: one with multigrid counts as the record of that preconditioner says,
+a nonlinear one as the time of the processor does, by all steps of all rules together. So the counts are the same in
+every run but for that number, which the title has. A step that changes the preconditioner counts as one by the later.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 from rich.table import Table
 
 import optpy as op
@@ -27,9 +29,11 @@ from bench import machine, report
 from bench.case import Data
 from bench.nonrigid_alignment import matched_once
 from bench.optical_flow import alley, turning
+from optpy.linear.driver import LinearSolver
 from problems import (
     blendshape_fitting,
     bundle_adjustment,
+    bundle_fusion,
     cotangent_smoothing,
     deconvolution,
     embedded_deformation,
@@ -47,11 +51,10 @@ from problems import (
     volumetric_deformation,
 )
 
-EXCESSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""Of the lowest cost."""
+LEFT = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
+"""Of the decrease from the first cost to the lowest."""
 RULES: dict[str, dict[str, Any]] = {"default": {}, "0.1": {"eta": 0.1}, "0.01": {"eta": 0.01}, "0.001": {"eta": 1e-3}}
 """Options of a solve, by the name of the rule."""
-RUNS = 3
 MAX_ITERATIONS = 100
 
 
@@ -107,6 +110,9 @@ def _mesh() -> Problem:
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "blendshape_fitting": _shapes,
     "bundle_adjustment": lambda: Problem(bundle_adjustment.energy, bundle_adjustment.default_bundle().data),
+    "bundle_fusion": lambda: Problem(
+        bundle_fusion.energy, bundle_fusion.scene("made", 32, 12).data, options=bundle_fusion.OPTIONS
+    ),
     "cotangent_smoothing": lambda: Problem(
         cotangent_smoothing.energy, cotangent_smoothing.with_noise(cotangent_smoothing.default_mesh()).data
     ),
@@ -148,47 +154,69 @@ class Run:
     linear: int
     ending: str
     seconds: tuple[float, ...]
-    """After each iteration, that of the start first."""
+    """Of the processor, in each step."""
+    products: tuple[float, ...]
+    """Linear iterations of each step, in those with Jacobi."""
     costs: tuple[float, ...]
+    """That of the start first."""
 
-    def first_at(self, cost: float) -> float | None:
-        """Seconds until it was there."""
-        return next((s for s, c in zip(self.seconds, self.costs, strict=True) if c <= cost), None)
+    def first_at(self, cost: float, of_step: float) -> float | None:
+        """Work until it was there.
+
+        Args:
+            cost: to come to.
+            of_step: of a nonlinear iteration, beside its linear ones.
+        """
+        work = accumulate((of_step + p for p in self.products), initial=0.0)
+        return next((w for w, c in zip(work, self.costs, strict=True) if c <= cost), None)
 
 
 def run(name: str, problem: Problem, dtype: str, rule: str) -> Run:
-    """The least time of several solves, iteration by iteration."""
+    """A solve, step by step."""
     solver = op.compile(problem.energy, device="cpu", dtype=dtype)
     options: dict[str, Any] = {"method": problem.method, "threads": 1, "max_iterations": MAX_ITERATIONS}
-    options |= problem.options | RULES[rule]
-    taken: list[list[float]] = []
-    for _ in range(RUNS):
-        result, ends = _timed(solver, problem.data, options)
-        taken.append([after - before for before, after in pairwise(ends)])
-    each = [min(of_one) for of_one in zip(*taken, strict=True)]
+    session = solver.start(problem.data, **options | problem.options | RULES[rule])
+    linear = session._problem.linear_solver
+    assert isinstance(linear, LinearSolver)
+    seconds, products = [], []
+    while not session.status.finished:
+        started = time.process_time()
+        iterations = session.step().linear_iterations
+        seconds.append(time.process_time() - started)
+        products.append(iterations * linear.iteration_cost)
+    result = session.result()
     costs = tuple(record.cost for record in result.iterations)
-    linear = sum(record.linear_iterations for record in result.iterations)
-    seconds = tuple(accumulate(each, initial=0.0))
-    return Run(name, dtype, rule, result.nit, linear, result.status.name, seconds, costs)
+    total = sum(record.linear_iterations for record in result.iterations)
+    made = result.nit
+    return Run(name, dtype, rule, made, total, result.status.name, tuple(seconds[:made]), tuple(products[:made]), costs)
 
 
-def _timed(solver: op.Solver, data: Data, options: dict[str, Any]) -> tuple[op.SolveResult, list[float]]:
-    """A solve, and the processor's time at its start and after each iteration."""
-    ends = [time.process_time()]
-    return solver.solve(data, callback=lambda _: ends.append(time.process_time()), **options), ends
+def work_of_step(runs: Sequence[Run]) -> float:
+    """What a nonlinear iteration takes beside its linear ones, in products: the line through all steps but the first.
+
+    The first one of a solve also compiles.
+    """
+    seconds = np.array([s for r in runs for s in r.seconds[1:]])
+    products = np.array([p for r in runs for p in r.products[1:]])
+    if len(set(products)) < 2:
+        return 1.0
+    slope, start = np.polyfit(products, seconds, 1)
+    return max(float(start / slope), 0.0) if slope > 0 else 1.0
 
 
 def table(runs: Sequence[Run]) -> Table:
     """One line for each rule on a problem."""
-    lowest = min(min(r.costs) for r in runs)
-    made = Table(title=f"{runs[0].problem}, {runs[0].dtype}: cost {runs[0].costs[0]:.6g}, lowest {lowest:.6g}")
-    for name in ("eta", "steps", "linear", "end above", "s", *(f"to {e:.0e}" for e in EXCESSES), "ending"):
+    lowest, first, of_step = min(min(r.costs) for r in runs), runs[0].costs[0], work_of_step(runs)
+    title = f"{runs[0].problem}, {runs[0].dtype}: cost {first:.6g}, lowest {lowest:.6g}; a step takes {of_step:.1f}"
+    made = Table(title=title)
+    for name in ("eta", "steps", "linear", "end above", "work", *(f"to {left:.0e}" for left in LEFT), "ending"):
         made.add_column(name, justify="left" if name in ("eta", "ending") else "right")
     for r in runs:
-        there = (r.first_at(lowest * (1 + e)) for e in EXCESSES)
-        cells = ["" if s is None else f"{s:.3f}" for s in there]
+        there = (r.first_at(lowest + left * (first - lowest), of_step) for left in LEFT)
+        cells = ["" if w is None else f"{w:.0f}" for w in there]
         above = min(r.costs) / lowest - 1 if lowest else math.nan
-        made.add_row(r.rule, f"{r.nonlinear}", f"{r.linear}", f"{above:.1e}", f"{r.seconds[-1]:.3f}", *cells, r.ending)
+        work = sum(r.products) + of_step * r.nonlinear
+        made.add_row(r.rule, f"{r.nonlinear}", f"{r.linear}", f"{above:.1e}", f"{work:.0f}", *cells, r.ending)
     return made
 
 

@@ -122,6 +122,11 @@ class LinearSolver:
         return self._starter.option
 
     @property
+    def iteration_cost(self) -> float:
+        """Of an iteration with the preconditioner in force, in iterations with Jacobi."""
+        return self._choice.record.iteration_cost
+
+    @property
     def _starter(self) -> Record:
         starter = self._heavier[0].starter if self._heavier else None
         return starter or BLOCKS

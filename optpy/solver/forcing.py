@@ -12,15 +12,16 @@ TIGHT: Final = 1e-3
 LOOSE: Final = 0.1
 """As Ceres. With it alone and Jacobi as-rigid-as-possible deformations stall far from the minimum, though the model
 holds; gains that do not fall tell."""
-FIRST: Final = 0.01
-"""Of the first step, of which nothing is known. With 0.1 pose graphs and embedded_deformation end in other minima, at 5
-and 1.5 times the cost; with 0.001 ten of 16 problems take 1.5 to 3.8 times as long until a tenth of the decrease is
-left (``python -m bench.forcing``)."""
+SECOND: Final = 0.01
+"""From the second step on, as long as gains cannot be compared. If the first one is solved to that, too,
+embedded_deformation ends in another minimum, at 1.5 times the cost; with 0.1 the plane pose graph does, at 5 times
+(``python -m bench.forcing``)."""
 _CREEPING: Final = 0.5
 _FALLING: Final = 0.1
 """Of the last step's gain, a half is much, and a tenth as much as a loose step may leave."""
 _FACTOR: Final = 4.0
-"""Of one change. With 2 the same problems take as long, but for walks by block-Jacobi, which take 1.2 times as long."""
+"""Of one change. With 2 a long walk by block-Jacobi takes 1.2 times as long; other problems as long, within a few
+percent."""
 _TOLD: Final = 1e-5
 """Of the cost: rounding in float32 may have made what a step gains that promises less."""
 
@@ -35,20 +36,21 @@ class Forcing:
         eta_{k+1} = max(eta, (1 - rho_k)^2) within [TIGHT, LOOSE]; LOOSE where the step was refused
 
     Where equations are solved and the model holds, the next step has little left to gain. So where gains do not fall,
-    the equations have hidden them, and more exact solves find more; where they fall fast, loose ones are enough. But what
-    equations still hide is not worth finding where the model is wrong by more. Choice 2 of Eisenstat and Walker is of
-    the same kind: eta follows the ratio of successive gradients. Here it is that of gains, as the test that eta is for
-    compares gains, and eta goes up and down by factors, as Jacobi's slow errors show late.
+    the equations have hidden them, and more exact solves find more; where they fall fast, loose ones are enough. But
+    what equations still hide is not worth finding where the model is wrong by more. Choice 2 of Eisenstat and Walker is
+    of the same kind: eta follows the ratio of successive gradients. Here it is that of gains, as the test that eta is
+    for compares gains, and eta goes up and down by factors, as slow errors show late with Jacobi.
 
-    Where a step promises so little that rounding may have made what became of it, eta falls. A full step that has led
-    up is followed by a TIGHT one.
+    The first step is TIGHT, as a loose one from far away may lead to a worse minimum; then eta is SECOND until gains
+    can be compared. Where a step promises so little that rounding may have made what became of it, eta falls. A full
+    step that has led up is followed by a TIGHT one.
 
     Reference: Eisenstat and Walker, Choosing the forcing terms in an inexact Newton method, SIAM J. Sci. Comput. 17,
     1996; N&W section 7.1.
     """
 
     def __init__(self) -> None:
-        self.term = FIRST
+        self.term = TIGHT
         """Of the next step."""
         self._promised = math.nan  # of the last step that was taken, and told something
 
@@ -78,7 +80,9 @@ class Forcing:
         if not rho > 0:
             return TIGHT
         eta, q = self.term, promised / self._promised
-        if q > _CREEPING:
+        if math.isnan(q):
+            eta = max(eta, SECOND)
+        elif q > _CREEPING:
             eta /= _FACTOR
         elif q < _FALLING:
             eta *= _FACTOR

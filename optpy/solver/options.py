@@ -55,9 +55,9 @@ class SolveOptions:
             is tighter and an iteration costs a pass over the image.
         min_linear_iterations: at least so many. Ceres: min_linear_solver_iterations, 0.
         eta: forcing of the inexact Newton method: stop when k (Q_k - Q_{k-1}) / Q_k < eta. Nash and Sofer
-            1990, N&W section 7.1. None: 0.1, as Ceres, with multigrid; else 0.01 at first, then down to 1e-3
-            where the gains of successive steps do not fall, and up to 0.1 where they do, or are not as foretold; 1e-3
-            in fits.
+            1990, N&W section 7.1. None: 0.1, as Ceres, with multigrid; else 1e-3 in the first step, then 0.01, down
+            to 1e-3 where the gains of successive steps do not fall, and up to 0.1 where they fall fast or are not as
+            foretold; 1e-3 in fits.
         r_tolerance: stop when sqrt(r.z) < r_tolerance sqrt(r0.z0). Off (0), as in Ceres.
         residual_reset_period: r is computed afresh every so many iterations, 0: never. Ceres: 10; here 50: each time
             costs another product with J^T J.

@@ -21,7 +21,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     }
     monkeypatch.setattr(forcing, "PROBLEMS", problems)
-    monkeypatch.setattr(forcing, "RUNS", 2)
 
 
 def test_each_rule_has_a_line_and_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,13 +30,19 @@ def test_each_rule_has_a_line_and_its_curve(tmp_path: Path, capsys: pytest.Captu
         (name, rule) for name in ("relief", "laplacian") for rule in ("default", "0.1")
     ]
     for r in runs:
-        assert len(r["seconds"]) == len(r["costs"]) == r["nonlinear"] + 1
-        assert r["seconds"] == sorted(r["seconds"])
+        assert len(r["seconds"]) == len(r["products"]) == len(r["costs"]) - 1 == r["nonlinear"]
+        assert sum(r["products"]) >= r["linear"]
         assert r["linear"] >= r["nonlinear"] > 0
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("relief, float32", "to 1e-06", "ending"))
 
 
 def test_a_run_knows_when_a_cost_was_reached() -> None:
-    run = forcing.Run("p", "float32", "default", 2, 9, "", (0.0, 1.0, 3.0), (9.0, 5.0, 2.0))
-    assert [run.first_at(cost) for cost in (9.0, 5.0, 4.0, 1.0)] == [0.0, 1.0, 3.0, None]
+    run = forcing.Run("p", "float32", "default", 2, 9, "", (1.0, 2.0), (3.0, 6.0), (9.0, 5.0, 2.0))
+    assert [run.first_at(cost, of_step=2.0) for cost in (9.0, 5.0, 4.0, 1.0)] == [0.0, 5.0, 13.0, None]
+
+
+def test_what_a_step_takes_is_found_beside_its_linear_iterations() -> None:
+    # 4 s and 2 s for each product; the first step compiles.
+    run = forcing.Run("p", "float32", "default", 3, 9, "", (90.0, 10.0, 16.0), (3.0, 3.0, 6.0), (9.0, 5.0, 2.0, 1.0))
+    assert forcing.work_of_step([run]) == pytest.approx(2.0)

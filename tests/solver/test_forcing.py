@@ -10,7 +10,7 @@ import pytest
 
 from optpy.solver import SolveOptions, Status
 from optpy.solver.confirmation import Confirmation
-from optpy.solver.forcing import FIRST, LOOSE, TIGHT, Forcing
+from optpy.solver.forcing import LOOSE, SECOND, TIGHT, Forcing
 from optpy.solver.gauss_newton import GaussNewton
 from optpy.solver.pcg import pcg
 from optpy.solver.precision import Precision
@@ -33,25 +33,25 @@ def proposal(
 @pytest.mark.parametrize(
     ("step", "eta"),
     [
-        (proposal(95, 5), FIRST),  # half of the last gain
-        (proposal(94, 6), FIRST / 4),  # gains do not fall
-        (proposal(99.1, 0.9), 4 * FIRST),  # gains fall fast
+        (proposal(95, 5), SECOND),  # half of the last gain
+        (proposal(94, 6), SECOND / 4),  # gains do not fall
+        (proposal(99.1, 0.9), 4 * SECOND),  # gains fall fast
         (proposal(97, 4), 0.0625),  # the model is wrong by more than is hidden
         (proposal(95, 4), 0.0625),  # more than promised
         (proposal(98, 10), LOOSE),
         (proposal(105, 10, accepted=False), LOOSE),
         (proposal(math.inf, 10, accepted=False), LOOSE),
         (proposal(105, 10), TIGHT),  # a full step of Gauss-Newton that leads up
-        (proposal(94, math.nan, gain=6), FIRST / 4),  # Gauss-Newton's model is that of the linear solve
-        (proposal(100, 1e-4, accepted=False), FIRST / 4),  # rounding may have decided
-        (proposal(50, 10, iterations=0), FIRST),  # not by conjugate gradients: as it was
+        (proposal(94, math.nan, gain=6), SECOND / 4),  # Gauss-Newton's model is that of the linear solve
+        (proposal(100, 1e-4, accepted=False), SECOND / 4),  # rounding may have decided
+        (proposal(50, 10, iterations=0), SECOND),  # not by conjugate gradients: as it was
     ],
 )
 def test_eta_follows_the_gains_and_whether_they_were_foretold(step: Proposal, eta: float) -> None:
     forcing = Forcing()
-    assert forcing.term == FIRST
+    assert forcing.term == TIGHT
     forcing.learn(proposal(90, 10), 100.0, little=1e-6)
-    assert forcing.term == FIRST  # gains cannot be compared yet
+    assert forcing.term == SECOND  # gains cannot be compared yet
     forcing.learn(step, 100.0, little=1e-6)
     assert forcing.term == pytest.approx(eta)
 
@@ -74,7 +74,8 @@ def test_gains_are_not_compared_with_those_of_a_refused_step() -> None:
 
 def test_steps_that_promise_nothing_beside_the_start_are_solved_more_and_more_exactly() -> None:
     forcing = Forcing()
-    for eta in (FIRST / 4, TIGHT, TIGHT):
+    forcing.learn(proposal(90, 10), 100.0, little=1e-6)
+    for eta in (SECOND / 4, TIGHT, TIGHT):
         forcing.learn(proposal(99, 10), 100.0, little=50.0)
         assert forcing.term == eta
 
@@ -95,10 +96,10 @@ def etas(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_one_after_a_refused_step_is_solved_loosely(etas: list[float]) -> None:
+def test_the_first_solve_is_tight_and_one_after_a_refused_step_loose(etas: list[float]) -> None:
     summary = solve(rosenbrock().problem(), initial_radius=1e4)
     assert summary.status.success
-    assert etas[0] == FIRST
+    assert etas[0] == TIGHT
     for eta, record in zip(etas[1:], summary.iterations[1:], strict=False):
         assert record.accepted or eta == LOOSE
 
