@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -23,10 +24,13 @@ import numpy as np
 from rich.table import Table
 
 from bench import machine, report
-from problems import meshes
+from problems import meshes, shape_from_shading
 from problems.demos.handles import handle
 from problems.demos.mesh_work import HandleAt, MeshWork
+from problems.demos.shading_work import ShadingWork
 from problems.demos.solving import Frame, SolvingThread, Work
+from problems.pictures import data_file
+from problems.shape_from_shading import Scan
 
 PARTS: Final = ("rate", "latency", "session")
 EVENTS: Final = 20.0
@@ -52,10 +56,12 @@ class Demo:
     Attributes:
         start: makes the work, and a function that gives its inputs at each moment of a drag that goes on for ever.
         wanted: solves a second.
+        steps: of a solve; the first of them is what latency waits for.
     """
 
     start: Callable[[], tuple[Work, Callable[[int], Inputs]]]
     wanted: float
+    steps: int = 1
 
 
 @final
@@ -90,33 +96,53 @@ def mesh(subdivisions: int = 5) -> tuple[Work, Callable[[int], Inputs]]:
     return work, lambda n: {HandleAt(1): top.moved(top.position + 0.2 * around[n % 63])}
 
 
-DEMOS: Final[dict[str, Demo]] = {"mesh": Demo(mesh, 30.0)}
+def shading(size: int = 0) -> tuple[Work, Callable[[int], Inputs]]:
+    """A scan of 640 x 480 whose light goes around: that of the data folder, or a made relief.
+
+    Args:
+        size: of a made scan in its place, in pixels along each side; 0: none.
+    """
+    work = ShadingWork(shape_from_shading.relief(size) if size else large_scan())
+    return work, lambda n: {"light1": 0.2 * math.sin(n / 10), "light3": 0.2 * math.cos(n / 10)}
+
+
+def large_scan() -> Scan:
+    """640 x 480 pixels."""
+    if data_file("shape_from_shading/default.SFSSolverParameters") is not None:
+        return shape_from_shading.statue()
+    made = shape_from_shading.relief(640)
+    planes = {k: v[80:560] if np.ndim(v) == 2 else v for k, v in made.data.items()}
+    return Scan(planes | {"centre_y": made.data["centre_y"] - 80})
+
+
+DEMOS: Final[dict[str, Demo]] = {"mesh": Demo(mesh, 30.0), "shading": Demo(shading, 5.0, steps=3)}
 
 
 def rate(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     """Solves a second, each after a new input, and what each takes of the processor."""
     work, drag = demo.start()
     for n in range(_WARM):
-        _solve(work, drag(n))
+        _solve(work, drag(n), demo.steps)
     n, began, processor = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
-        _solve(work, drag(_WARM + n))
+        _solve(work, drag(_WARM + n), demo.steps)
         n += 1
     took, worked = time.perf_counter() - began, time.process_time() - processor
     yield Measured(name, "solves a second", n / took, "1/s", demo.wanted, n / took >= demo.wanted)
     yield Measured(name, "processor for each solve", 1e3 * worked / n, "ms")
 
 
-def _solve(work: Work, inputs: Inputs) -> None:
+def _solve(work: Work, inputs: Inputs, steps: int) -> None:
     work.change(inputs)
-    work.step()
+    for _ in range(steps):
+        work.step()
 
 
 def latency(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     """From inputs that come as those of a drag do, until the answer is shown: median and 99th percentile."""
     work, drag = demo.start()
     for n in range(_WARM):
-        _solve(work, drag(n))
+        _solve(work, drag(n), demo.steps)
     found: list[float] = []
     failed: list[str] = []
 
@@ -147,11 +173,11 @@ def session(name: str, demo: Demo, steps: int) -> Iterator[Measured]:
     The memory at the start is that after a tenth of the steps.
     """
     work, drag = demo.start()
-    _solve(work, drag(0))
+    _solve(work, drag(0), demo.steps)
     first, loaded, sizes = _libraries(), _libraries(), []
     every = max(steps // 100, 1)
     for n in range(1, steps):
-        _solve(work, drag(n))
+        _solve(work, drag(n), demo.steps)
         if n % every == 0:
             sizes.append(_resident())
             loaded |= _libraries()

@@ -60,7 +60,41 @@ def test_a_solve_that_fails_is_no_latency() -> None:
 
 
 def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, why in ((["house"], "no demo 'house'; there are: mesh"), (["--steps", "3"], "--steps must be 10")):
+    for arguments, why in (
+        (["house"], "no demo 'house'; there are: mesh, shading"),
+        (["--steps", "3"], "--steps must be 10"),
+    ):
         with pytest.raises(SystemExit):
             interactive.main(arguments)
         assert why in capsys.readouterr().err
+
+
+def test_shading_is_measured_through_all_its_sizes() -> None:
+    work, drag = interactive.shading(96)
+    demo = interactive.DEMOS["shading"]
+    seen: list[int] = []
+
+    class Watched:
+        """The same work, whose levels are noted."""
+
+        def change(self, inputs: Mapping[Hashable, Any]) -> None:
+            work.change(inputs)
+
+        def step(self) -> Step:
+            step = work.step()
+            seen.append(work.level)  # type: ignore[attr-defined]
+            return step
+
+        def recover(self) -> None:
+            work.recover()
+
+    for row in interactive.session("shading", Demo(lambda: (Watched(), drag), 1.0, steps=demo.steps), 12):
+        assert row.value >= 0
+    assert seen[:6] == [0, 1, 1, 0, 1, 1]
+
+
+def test_the_scan_is_of_the_size_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interactive, "data_file", lambda _: None)
+    scan = interactive.large_scan()
+    assert scan.data["D"].shape == scan.data["across"].shape == (480, 640)
+    assert scan.data["centre_y"] == 240
