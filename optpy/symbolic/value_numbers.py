@@ -132,7 +132,7 @@ class ValueNumbers:
         return value if whole == exponent else value * self._number_of("root", base, exponent - whole) % _PRIME
 
     def read_by(self, nodes: Sequence[Expr]) -> frozenset[Hashable]:
-        """The leaves, functions, reciprocals, roots and selections that expressions are made of; all but leaves by value."""
+        """The leaves, functions, reciprocals, roots and selections in expressions; all but leaves by value."""
         found: set[Hashable] = set()
         for node in nodes:
             if isinstance(node, Product):

@@ -22,7 +22,7 @@ def lines(listing: ProgramListing, group: Group = Group.PRODUCT) -> int:
 
 
 def steep() -> op.Energy:
-    """Something to do for every step: products, a square in two forms, quotients by one number, a param, functions, a Func."""
+    """Something to do for every step: products, a square in two forms, quotients by one number, a param, a Func."""
     H, W = op.dims("H W")
     i, j = op.indices(H, W)
     X, A, w = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.params("w")
