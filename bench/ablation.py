@@ -87,6 +87,11 @@ def _unfactored(stack: ExitStack) -> None:
             stack.enter_context(patch.object(module, "factor", as_it_is))
 
 
+def _in_any_form(stack: ExitStack) -> None:
+    """Equal expressions stay in the forms in which they were derived."""
+    stack.enter_context(patch.object(pipeline, "in_one_form", dict))
+
+
 def _checked(stack: ExitStack) -> None:
     """Every point checks every bound, as those at the border do."""
 
@@ -109,6 +114,7 @@ def _unshared(stack: ExitStack) -> None:
 STEPS: Final = (
     Step("nothing"),
     Step("polynomials factored", _unfactored),
+    Step("equal expressions in one form", _in_any_form),
     Step("bounds checked at the border only", _checked),
     Step("reciprocals shared, params hoisted", _unshared),
     Step("dear values and conditions stored", None, ("values",)),

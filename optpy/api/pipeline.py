@@ -20,6 +20,7 @@ from optpy.ir import Coupling, Problem, Schedule, StoredValue, Target, Uncoupled
 from optpy.kernels.codegen.cuda.program import CudaProgram, cuda_program
 from optpy.kernels.codegen.layout import CUDA, CUDALayout, cuda_layout
 from optpy.kernels.codegen.numbering import Numbered, numbered_kernels
+from optpy.kernels.codegen.one_form import in_one_form
 from optpy.kernels.codegen.program import ProgramListing, c_program
 from optpy.kernels.codegen.scheduled import apply_schedule
 from optpy.kernels.runtime.cpu import CpuLibrary
@@ -106,6 +107,7 @@ def _scheduled(problem: Problem, target: Target, given: Schedule) -> _Scheduled:
         linear = linearised_problem(problem, schedule.funcs)
         schedule = schedule_linearised(linear, schedule, target, given)
         routines = problem_routines(problem, linear, schedule)
+        routines = replace(routines, groups=in_one_form(routines.groups))
         schedule, stored = schedule_routines(routines, schedule, target, given)
         scheduled = apply_schedule(routines.groups, schedule, stored)
         kernels = numbered_kernels(scheduled, schedule.interleaved, schedule.padded)

@@ -22,14 +22,16 @@ def lines(listing: ProgramListing, group: Group = Group.PRODUCT) -> int:
 
 
 def steep() -> op.Energy:
-    """Something to do for every step: a sum of products, quotients by one number, a param, functions, a Func."""
+    """Something to do for every step: products, a square in two forms, quotients by one number, a param, a Func."""
     H, W = op.dims("H W")
     i, j = op.indices(H, W)
     X, A, w = op.Unknown("X", (H, W)), op.Array("A", (H, W)), op.params("w")
     Steep = op.Func("Steep", (H, W))
     Steep[i, j] = op.exp(op.sin(X[i, j]) * X[i, j + 1] + A[i, j] * X[i, j]) / op.sqrt(1 + X[i, j] ** 2)
+    x, a = X[i, j], A[i, j]
     return op.Energy(
-        fit=op.sin(w) * op.exp(X[i, j]) / (1 + A[i, j] ** 2), across=Steep[i, j] - Steep[i, j + 1],
+        fit=op.sin(w) * op.exp(X[i, j]) / (1 + A[i, j] ** 2), square=op.sin((x + a) ** 2),
+        written_out=a * op.sin(x * x + 2 * x * a + a * a), across=Steep[i, j] - Steep[i, j + 1],
         down=Steep[i, j] - Steep[i + 1, j],
     )  # fmt: skip
 
@@ -43,10 +45,10 @@ def test_each_step_changes_the_program_and_the_last_is_the_whole_compiler() -> N
             made.append(derive(problem, "float32", schedule).listing)
     again = derive(problem, "float32").listing  # nothing is left off
     assert [made[-1].source == whole.source, again.source == whole.source] == [True, True]
-    assert len({listing.source for listing in made[:6]}) == 6
-    assert lines(made[0]) > lines(made[5])
-    assert [Group.PRECOMPUTE in listing.groups for listing in made] == [False] * 4 + [True] * 5
-    assert [Group.JACOBIAN in listing.groups for listing in made] == [False] * 5 + [True] * 4
+    assert len({listing.source for listing in made[:7]}) == 7
+    assert lines(made[0]) > lines(made[6])
+    assert [Group.PRECOMPUTE in listing.groups for listing in made] == [False] * 5 + [True] * 5
+    assert [Group.JACOBIAN in listing.groups for listing in made] == [False] * 6 + [True] * 4
 
 
 @pytest.mark.native
