@@ -168,7 +168,9 @@ class MeshWork:
         self._model = MODELS[s.model](self.mesh)
         self._solver = op.compile(self._model.energy, device=self.device, dtype=np.float32)
         data = self._model.data | self._pulled() | self._model.standing(self.vertices)
-        self._session = self._solver.start(data, method=s.method, linear_iterations=s.linear, eta=0.0)
+        # A frame has few linear iterations: setting up multigrid for them would take longer than they do.
+        options: dict[str, Any] = dict(method=s.method, linear_iterations=s.linear, eta=0.0)
+        self._session = self._solver.start(data, preconditioner="block_jacobi", **options)
 
     @property
     def device_text(self) -> str:
