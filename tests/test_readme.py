@@ -30,7 +30,11 @@ INSTALLING = "python -m pip install "
 """Left to .ci/run, which does it in fresh virtual environments."""
 
 
-FEWER = {"python -m problems.image_warping": "--iterations 1"}
+FEWER = {
+    "python -m problems.image_warping": "--iterations 1",
+    "python -m problems.image_warping --size 128 --output warped.png": "--iterations 1",
+    "python -m problems.sparse_warping --size 96": "--iterations 1",
+}
 """What is added to a command that would take long. .ci/run runs it in a fresh environment."""
 
 
