@@ -132,7 +132,7 @@ def test_an_equal_energy_compiles_nothing_and_another_its_own_kernels_only(root:
     data = dict(X=np.zeros((3, 2)), A=np.ones((3, 2)), edges=[[0, 1], [1, 2]])
     for stiffness in (1.5, 2.5):
         op.compile(springs(stiffness), "cpu", "float64").start(data)
-    assert entries(root) == {"energy": 3, "pcg": 1, "late": 2, "solvers": 1}
+    assert entries(root) == {"energy": 3, "pcg": 1, "solvers": 1}
 
 
 def test_multigrid_is_compiled_by_the_first_solve_that_uses_it(root: Path) -> None:
