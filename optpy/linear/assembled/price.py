@@ -35,7 +35,8 @@ def assembling(system: System) -> float:
     for term in normal.terms:
         points = math.prod(system.sizes[i.dim] for i in term.domain)
         assembly += points * blocks_of_a_point(term)
-        product += points * 2 * term.entries * (IN_TURN if term.domain[-1].dim in edges else 1.0)
+        in_turn = not term.domain or term.domain[-1].dim in edges  # without a domain there is one point
+        product += points * 2 * term.entries * (IN_TURN if in_turn else 1.0)
     return assembly / product if product else 0.0
 
 

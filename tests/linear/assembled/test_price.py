@@ -29,6 +29,9 @@ springs = op.Energy(hold=0.1 * X[v], spring=X[a] - X[b] - 1)
 measured = op.Energy(hold=0.1 * X[v], row=op.dot(Slope[e, t][:3], X[a]) + op.dot(Slope[e, t][3:], X[b]) - Level[e, t])
 """Each edge has a row of measurements, so that J has far more rows than columns."""
 
+held = op.Energy(begin=X[0], spring=X[a] - X[b] - 1)
+"""The first vertex is held by a residual of its own, which has no domain."""
+
 
 def chain(vertices: int, length: int = 0) -> dict[str, Any]:
     """Successive vertices, with rows of measurements where they have a length."""
@@ -52,7 +55,7 @@ def fusion() -> dict[str, Any]:
     return CASE.data(12)
 
 
-@pytest.mark.parametrize(("energy", "data"), [(springs, chain(6)), (measured, chain(6, 4))])
+@pytest.mark.parametrize(("energy", "data"), [(springs, chain(6)), (measured, chain(6, 4)), (held, chain(6))])
 def test_what_is_counted_is_what_the_jacobian_has(energy: op.Energy, data: dict[str, Any]) -> None:
     J = energy.jacobian(data)
     found = system(energy, data)
@@ -92,5 +95,6 @@ def test_auto_does_not_assemble_where_that_takes_longer_than_the_solves() -> Non
     assert result.facts["Preconditioners used"] == "block_jacobi"
 
 
-def test_auto_assembles_where_solves_take_longer_than_that() -> None:
-    assert op.solve(springs, chain(300)).facts["Preconditioners used"] == "jacobi, then cholesky"
+@pytest.mark.parametrize("energy", [springs, held])
+def test_auto_assembles_where_solves_take_longer_than_that(energy: op.Energy) -> None:
+    assert op.solve(energy, chain(300)).facts["Preconditioners used"] == "jacobi, then cholesky"
