@@ -111,7 +111,7 @@ def image(size: int = 256) -> tuple[Work, Callable[[int], Inputs]]:
     rows, columns = np.nonzero(work.mask == 0)
     order = np.argsort(rows, kind="stable")
     upper, middle, lower = (GripAt(int(rows[k]), int(columns[k])) for k in order[[0, len(order) // 2, -1]])
-    held = {at: Grip(at.column, at.row) for at in (upper, lower)}
+    held: dict[Hashable, Any] = {at: Grip(at.column, at.row) for at in (upper, lower)}
     away = 0.1 * size
 
     def drag(n: int) -> Inputs:

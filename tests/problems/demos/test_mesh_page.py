@@ -260,8 +260,8 @@ def test_several_tabs_see_one_scene_and_all_of_them_drive_it(server: Any) -> Non
         one.drag((450, 240), (380, 190))
         one.page.keyboard.up("Control")
         other.wait_until(lambda: float(np.abs(in_page(other) - VERTICES).max()) > 0.05)
-        for tab in (one, other):
-            tab.wait_until(lambda tab=tab: bool(np.allclose(in_page(tab), demo.work.vertices, atol=1e-5)))
+        one.wait_until(lambda: bool(np.allclose(in_page(one), demo.work.vertices, atol=1e-5)))
+        other.wait_until(lambda: bool(np.allclose(in_page(other), demo.work.vertices, atol=1e-5)))
         one.set_slider("rigidity", 3)
         other.wait_until(lambda: float(other.control("rigidity").input_value()) == 3)
         other.page.get_by_role("button", name="Reset").click()

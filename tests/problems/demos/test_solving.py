@@ -115,6 +115,23 @@ def test_rates_are_those_of_the_steps() -> None:
     assert last.linear_iterations_per_second == pytest.approx(10 / seconds)
 
 
+def test_drawing_is_part_of_the_numbers() -> None:
+    work, shown, drawn = Held(), Shown(), threading.Event()
+    work.go.release(10)
+
+    def draw() -> None:
+        assert not shown.frames
+        drawn.wait(0.05)  # nobody sets it
+
+    with SolvingThread(work, shown, draw) as thread:
+        thread.put({"handle": 1})
+        frame = shown.wait()
+    assert frame.seconds >= 0.05
+    assert frame.latency is not None
+    assert frame.latency >= 0.05
+    assert frame.frames_per_second <= 20
+
+
 def test_the_end_waits_for_the_step_that_runs() -> None:
     work, shown = Held(steps=100), Shown()
     thread = SolvingThread(work, shown)
