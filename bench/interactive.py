@@ -1,8 +1,9 @@
 """The demos without their pages: solves a second, how soon an input is answered, and whether memory grows.
 
-`python -m bench.interactive [DEMO ...] [--parts rate latency session] [--seconds S] [--steps N]` works with the same
-classes as the pages in the browser, prints a table beside what is asked for, and leaves JSON. Latency is that of the
-server: from an input until its answer is handed to the page. Ways into the browser and back are measured by the tests.
+`python -m bench.interactive [DEMO ...] [--parts rate latency browser session] [--seconds S] [--steps N]` works with the
+same classes as the pages in the browser, prints a table beside what is asked for, and leaves JSON. "latency" is that of
+the server: from an input until its answer is handed to the page. "browser" drags the mesh in a real one
+(`bench/page_latency.py`): from the event of the pointer until the new vertices are in the page.
 """
 
 from __future__ import annotations
@@ -24,15 +25,20 @@ import numpy as np
 from rich.table import Table
 
 from bench import machine, report
+from bench.page_latency import missing, page_latencies
 from problems import meshes, shape_from_shading
+from problems.demos.flow_work import FlowWork
 from problems.demos.handles import handle
+from problems.demos.image_work import Grip, GripAt, ImageWork, WarpSettings
 from problems.demos.mesh_work import HandleAt, MeshWork
 from problems.demos.shading_work import ShadingWork
 from problems.demos.solving import Frame, SolvingThread, Work
+from problems.image_warping import default_warp
+from problems.optical_flow import film
 from problems.pictures import data_file
 from problems.shape_from_shading import Scan
 
-PARTS: Final = ("rate", "latency", "session")
+PARTS: Final = ("rate", "latency", "browser", "session")
 EVENTS: Final = 20.0
 """Inputs a second while something is dragged: as many as the pages send."""
 
@@ -40,7 +46,7 @@ MEDIAN, PERCENTILE_99, GROWN = 0.060, 0.150, 0.02
 """Seconds of latency, and growth of memory, that are allowed."""
 
 _WARM: Final = 20
-"""Solves before anything is measured."""
+"""Steps before anything is measured, at least."""
 
 _LIBRARY: Final = re.compile(r"\S+-[0-9a-f]{64}/\S+")
 """Of the compiled kernels among the files that a process has mapped."""
@@ -55,13 +61,15 @@ class Demo:
 
     Attributes:
         start: makes the work, and a function that gives its inputs at each moment of a drag that goes on for ever.
-        wanted: solves a second.
-        steps: of a solve; the first of them is what latency waits for.
+        wanted: solves a second; None: nothing is asked for.
+        steps: of a solve at most, which may end sooner; the first of them is what latency waits for.
+        browser: makes the work that a browser drags; None: it drags none.
     """
 
     start: Callable[[], tuple[Work, Callable[[int], Inputs]]]
-    wanted: float
+    wanted: float | None
     steps: int = 1
+    browser: Callable[[], MeshWork] | None = None
 
 
 @final
@@ -96,6 +104,29 @@ def mesh(subdivisions: int = 5) -> tuple[Work, Callable[[int], Inputs]]:
     return work, lambda n: {HandleAt(1): top.moved(top.position + 0.2 * around[n % 63])}
 
 
+def image(size: int = 256) -> tuple[Work, Callable[[int], Inputs]]:
+    """A photograph held at two pixels, of which a third is drawn around in a circle."""
+    warp = default_warp(size)
+    work = ImageWork(warp.picture, warp.data["Mask"], settings=WarpSettings(radius=round(0.02 * size, 1)))
+    rows, columns = np.nonzero(work.mask == 0)
+    order = np.argsort(rows, kind="stable")
+    upper, middle, lower = (GripAt(int(rows[k]), int(columns[k])) for k in order[[0, len(order) // 2, -1]])
+    held: dict[Hashable, Any] = {at: Grip(at.column, at.row) for at in (upper, lower)}
+    away = 0.1 * size
+
+    def drag(n: int) -> Inputs:
+        angle = 2 * math.pi * n / 63
+        place = Grip(middle.column + away * math.sin(angle), middle.row + away * (1 - math.cos(angle)))
+        return {**held, middle: place}
+
+    return work, drag
+
+
+def flow(size: int = 320) -> tuple[Work, Callable[[int], Inputs]]:
+    """Two frames, whose motion is looked for again and again with another weight."""
+    return FlowWork(film("auto", size)), lambda n: {"w_smooth": 10.0 + n % 7}
+
+
 def shading(size: int = 0) -> tuple[Work, Callable[[int], Inputs]]:
     """A scan of 640 x 480 whose light goes around: that of the data folder, or a made relief.
 
@@ -115,34 +146,49 @@ def large_scan() -> Scan:
     return Scan(planes | {"centre_y": made.data["centre_y"] - 80})
 
 
-DEMOS: Final[dict[str, Demo]] = {"mesh": Demo(mesh, 30.0), "shading": Demo(shading, 5.0, steps=3)}
+DEMOS: Final[dict[str, Demo]] = {
+    "mesh": Demo(mesh, 30.0, browser=lambda: MeshWork(meshes.pebble(5))),
+    "image": Demo(image, 30.0),
+    "shading": Demo(shading, 5.0, steps=3),
+    "flow": Demo(flow, None, steps=1000),
+}
 
 
 def rate(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     """Solves a second, each after a new input, and what each takes of the processor."""
-    work, drag = demo.start()
-    for n in range(_WARM):
-        _solve(work, drag(n), demo.steps)
+    work, drag, warm = _warmed(demo)
     n, began, processor = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
-        _solve(work, drag(_WARM + n), demo.steps)
+        _solve(work, drag(warm + n), demo.steps)
         n += 1
     took, worked = time.perf_counter() - began, time.process_time() - processor
-    yield Measured(name, "solves a second", n / took, "1/s", demo.wanted, n / took >= demo.wanted)
+    met = None if demo.wanted is None else n / took >= demo.wanted
+    yield Measured(name, "solves a second", n / took, "1/s", demo.wanted, met)
     yield Measured(name, "processor for each solve", 1e3 * worked / n, "ms")
 
 
-def _solve(work: Work, inputs: Inputs, steps: int) -> None:
+def _warmed(demo: Demo) -> tuple[Work, Callable[[int], Inputs], int]:
+    """A demo that has worked for a while, and the number of its next input."""
+    work, drag = demo.start()
+    done = n = 0
+    while done < _WARM:
+        done += _solve(work, drag(n), demo.steps)
+        n += 1
+    return work, drag, n
+
+
+def _solve(work: Work, inputs: Inputs, steps: int) -> int:
+    """The number of steps that it has taken."""
     work.change(inputs)
-    for _ in range(steps):
-        work.step()
+    for n in range(steps):
+        if work.step().finished:
+            return n + 1
+    return steps
 
 
 def latency(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     """From inputs that come as those of a drag do, until the answer is shown: median and 99th percentile."""
-    work, drag = demo.start()
-    for n in range(_WARM):
-        _solve(work, drag(n), demo.steps)
+    work, drag, warm = _warmed(demo)
     found: list[float] = []
     failed: list[str] = []
 
@@ -157,14 +203,32 @@ def latency(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
     pause, answered = threading.Event(), threading.Event()
     with SolvingThread(work, show) as thread:
         for n in range(max(int(seconds * EVENTS), 1)):
-            thread.put(drag(_WARM + n))
+            thread.put(drag(warm + n))
             pause.wait(1 / EVENTS)
         answered.wait(60)
     if failed:
         raise RuntimeError(f"{name}: a solve has failed while it was measured: {failed[0]}")
+    yield from _quantiles(name, "latency", found)
+
+
+def in_browser(name: str, demo: Demo, seconds: float) -> Iterator[Measured]:
+    """From the pointer's events in a browser until the new vertices are there: median and 99th percentile.
+
+    Where there is no browser, or nothing to drive it with, that is said, and nothing is measured.
+    """
+    if demo.browser is None:
+        return
+    if missing():
+        print(f"{name}: the way through a browser is not measured: there is no {missing()} here", file=sys.stderr)
+        return
+    found = page_latencies(demo.browser(), max(int(seconds * EVENTS), 1))
+    yield from _quantiles(name, "in the browser", found)
+
+
+def _quantiles(name: str, what: str, found: list[float]) -> Iterator[Measured]:
     median, last = np.quantile(found, [0.5, 0.99]).tolist()
-    yield Measured(name, "latency, median", 1e3 * median, "ms", 1e3 * MEDIAN, median <= MEDIAN)
-    yield Measured(name, "latency, 99 %", 1e3 * last, "ms", 1e3 * PERCENTILE_99, last <= PERCENTILE_99)
+    yield Measured(name, f"{what}, median", 1e3 * median, "ms", 1e3 * MEDIAN, median <= MEDIAN)
+    yield Measured(name, f"{what}, 99 %", 1e3 * last, "ms", 1e3 * PERCENTILE_99, last <= PERCENTILE_99)
 
 
 def session(name: str, demo: Demo, steps: int) -> Iterator[Measured]:
@@ -173,12 +237,15 @@ def session(name: str, demo: Demo, steps: int) -> Iterator[Measured]:
     The memory at the start is that after a tenth of the steps.
     """
     work, drag = demo.start()
-    _solve(work, drag(0), demo.steps)
+    work.change(drag(0))
+    work.step()
     first, loaded, sizes = _libraries(), _libraries(), []
-    every = max(steps // 100, 1)
-    for n in range(1, steps):
-        _solve(work, drag(n), demo.steps)
-        if n % every == 0:
+    every, done, n = max(steps // 100, 1), 1, 0
+    while done < steps:
+        n += 1
+        before = done
+        done += _solve(work, drag(n), min(demo.steps, steps - done))
+        if done // every > before // every:
             sizes.append(_resident())
             loaded |= _libraries()
     settled = sizes[len(sizes) // 10 :]
@@ -205,13 +272,15 @@ def measure(name: str, settings: argparse.Namespace) -> Iterator[Measured]:
         yield from rate(name, demo, settings.seconds)
     if "latency" in settings.parts:
         yield from latency(name, demo, settings.seconds)
+    if "browser" in settings.parts:
+        yield from in_browser(name, demo, settings.seconds)
     if "session" in settings.parts:
         yield from session(name, demo, settings.steps)
 
 
 def table(rows: list[Measured]) -> Table:
     """A line for each number."""
-    made = Table(title="demos, without their pages")
+    made = Table(title="demos")
     for column in ("demo", "", "measured", "asked for", ""):
         made.add_column(column, justify="right" if column in ("measured", "asked for") else "left")
     for r in rows:

@@ -24,7 +24,7 @@ from .flow_work import Device, Flow, FlowChoices, FlowWork
 from .page import LOCAL, Panel, served, until_interrupted
 from .photographs import png, read_photograph
 from .plane import PicturePlane, look_from_front
-from .solving import Frame, SolvingThread
+from .solving import SolvingThread
 
 _GAP: Final = 0.06
 """Between the pictures, by the longer side of one."""
@@ -171,11 +171,7 @@ def serve(work: FlowWork, host: str, port: int) -> None:
     with served("optpy: the motion between two frames", host, port) as server:
         panel = Panel(server, work.device_text)
 
-        def show(frame: Frame) -> None:
-            scene.draw(work)
-            panel.show(frame)
-
-        solving = SolvingThread(work, show)
+        solving = SolvingThread(work, panel.show, lambda: scene.draw(work))
         scene = FlowScene(server, work, solving.put)
         with solving:
             until_interrupted()

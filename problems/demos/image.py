@@ -25,7 +25,7 @@ from .image_work import Device, Grip, GripAt, ImageWork, WarpSettings
 from .page import LOCAL, Panel, served, until_interrupted
 from .photographs import png, read_mask, read_photograph
 from .plane import PicturePlane, Vector3, look_from_front, on_plane
-from .solving import Frame, SolvingThread
+from .solving import SolvingThread
 
 _HANDLE: Final = (230, 140, 60)
 _HELD: Final = (90, 125, 190)
@@ -315,11 +315,7 @@ def serve(work: ImageWork, host: str, port: int) -> None:
     with served("optpy: a photograph, as rigid as possible", host, port) as server:
         panel = Panel(server, work.device_text)
 
-        def show(frame: Frame) -> None:
-            scene.draw(work)
-            panel.show(frame)
-
-        solving = SolvingThread(work, show)
+        solving = SolvingThread(work, panel.show, lambda: scene.draw(work))
         scene = ImageScene(server, work, solving.put)
         with solving:
             until_interrupted()

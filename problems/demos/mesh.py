@@ -31,12 +31,14 @@ def serve(mesh: Trimesh, device: Device, host: str, port: int) -> None:
         panel = Panel(server, work.device_text)
 
         def show(frame: Frame) -> None:
-            scene.draw(work.vertices, work.handles, work.version)
             if frame.failed:
                 scene.show_settings(work.settings)
             panel.show(frame)
 
-        solving = SolvingThread(work, show)
+        def draw() -> None:
+            scene.draw(work.vertices, work.handles, work.version)
+
+        solving = SolvingThread(work, show, draw)
         scene = MeshScene(server, mesh, solving.put)
         with solving:
             until_interrupted()

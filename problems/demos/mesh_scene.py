@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -12,10 +12,9 @@ import viser
 from numpy.typing import NDArray
 from trimesh import Trimesh
 
+from .controls import Controls, Put, slider_ends
 from .handles import Handle, Vector3, around, handle, in_rectangle
 from .mesh_work import ALLOWED, HandleAt, Settings
-
-Put = Callable[[Mapping[Hashable, Any]], None]
 
 _MOVED: Final = (230, 140, 60)
 _HELD: Final = (90, 125, 190)
@@ -66,7 +65,7 @@ class MeshScene:
         self._changed: dict[int, int] = {}  # the version in which a handle was changed here, by number
         self._lock = threading.RLock()  # the page's events and the solver come in threads of their own
         self._drag: _Drag | None = None
-        self._sliders: dict[str, Any] = {}
+        self._settings = Controls(server, self._put)
         self._mesh = server.scene.add_mesh_simple(
             "/mesh", self._vertices.astype(np.float32), np.asarray(mesh.faces), color=(205, 200, 190), side="double"
         )
@@ -108,42 +107,22 @@ class MeshScene:
             self.add_rectangle(event.client.camera, event.screen_min, event.screen_max, held=True)
 
     def _controls(self) -> None:
-        gui, first = self._server.gui, Settings()
+        gui, controls, first = self._server.gui, self._settings, Settings()
         gui.add_markdown(_HELP)
         self._radius: Any = gui.add_slider("radius, %", 0.0, 50.0, 1.0, 0.0)
         with gui.add_folder("Energy"):
-            self._choice("model", "model", first)
-            self._slider("handles", "w_fit", 0.1, first)
-            self._slider("rigidity", "w_reg", 0.1, first)
-            self._slider("rotations (embedded)", "w_rot", 0.1, first)
+            controls.choice("model", "model", ALLOWED["model"], first.model)
+            controls.slider("handles", "w_fit", *slider_ends(ALLOWED["w_fit"]), 0.1, first.w_fit)
+            controls.slider("rigidity", "w_reg", *slider_ends(ALLOWED["w_reg"]), 0.1, first.w_reg)
+            controls.slider("rotations (embedded)", "w_rot", *slider_ends(ALLOWED["w_rot"]), 0.1, first.w_rot)
         with gui.add_folder("Each frame"):
-            self._choice("method", "method", first)
-            self._slider("steps", "nonlinear", 1, first)
-            self._slider("linear iterations", "linear", 1, first)
-        self._button("Undo", {"undo": True})
-        self._button("Reset", {"reset": True})
+            controls.choice("method", "method", ALLOWED["method"], first.method)
+            controls.slider("steps", "nonlinear", *slider_ends(ALLOWED["nonlinear"]), 1, first.nonlinear)
+            controls.slider("linear iterations", "linear", *slider_ends(ALLOWED["linear"]), 1, first.linear)
+        controls.button("Undo", lambda: {"undo": True})
+        controls.button("Reset", lambda: {"reset": True})
         for ending in ("PLY", "OBJ"):
             self._save(ending.lower(), gui.add_button(f"Save {ending}"))
-
-    def _slider(self, label: str, name: str, step: float, first: Settings) -> None:
-        low, high = ALLOWED[name]
-        self._tells(name, self._server.gui.add_slider(label, low, high, step, getattr(first, name)))
-
-    def _choice(self, label: str, name: str, first: Settings) -> None:
-        chosen = getattr(first, name)
-        self._tells(name, self._server.gui.add_dropdown(label, ALLOWED[name], initial_value=chosen))
-
-    def _tells(self, name: str, control: Any) -> None:
-        self._sliders[name] = control
-
-        @control.on_update  # type: ignore[untyped-decorator]
-        async def _(_: Any) -> None:
-            self._put({name: control.value})
-
-    def _button(self, label: str, inputs: Mapping[Hashable, Any]) -> None:
-        @self._server.gui.add_button(label).on_click
-        async def _(_: Any) -> None:
-            self._put(inputs)
 
     def _save(self, ending: str, button: Any) -> None:
         @button.on_click  # type: ignore[untyped-decorator]
@@ -305,6 +284,4 @@ class MeshScene:
 
     def show_settings(self, settings: Settings) -> None:
         """Put the controls where a recovered solve has them."""
-        for name, control in self._sliders.items():
-            if control.value != getattr(settings, name):
-                control.value = getattr(settings, name)
+        self._settings.show(asdict(settings))

@@ -25,12 +25,14 @@ def serve(scan: Scan, device: Device, host: str, port: int) -> None:
         panel = Panel(server, work.device_text)
 
         def show(frame: Frame) -> None:
-            scene.draw(work.depth, work.level)
             if frame.failed:
                 scene.show_settings(work.settings)
             panel.show(frame)
 
-        solving = SolvingThread(work, show)
+        def draw() -> None:
+            scene.draw(work.depth, work.level)
+
+        solving = SolvingThread(work, show, draw)
         scene = ShadingScene(server, work, solving.put)
         with solving:
             until_interrupted()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, final
 
 import numpy as np
@@ -11,10 +11,9 @@ import viser
 from numpy.typing import NDArray
 from trimesh import Trimesh
 
+from .controls import POWERS_OF_TEN, THOUSANDTHS, Controls, Put, slider_ends
 from .depth_mesh import DepthMesh
 from .shading_work import ALLOWED, LIGHT, ShadingWork
-
-Put = Callable[[Mapping[Hashable, Any]], None]
 
 _WEIGHTS: Final = {"scan": "w_fit", "smoothness": "w_smooth", "shading": "w_shade"}
 _MEANT: Final = ("everywhere", "y", "z", "x", "xy", "yz", "2z²-x²-y²", "zx", "x²-y²")
@@ -47,26 +46,25 @@ class ShadingScene:
         server.initial_camera.look_at = np.array([aside, 0.0, 0.0])
         server.initial_camera.position = np.array([aside, 0.0, size])
         server.initial_camera.near = 0.01 * size
-        self._controls_by_name: dict[str, Any] = {}
+        self._settings = Controls(server, put)
         self._controls(work.first_settings)
 
     def _controls(self, first: Mapping[str, Any]) -> None:
         gui: Any = self._server.gui
+        controls = self._settings
         self._shown = gui.add_dropdown("shown", ("after", "before"))
         self._size = gui.add_text("size", "", disabled=True)
         with gui.add_folder("Weights, powers of ten"):
             for label, name in _WEIGHTS.items():
-                low, high = (float(np.log10(float(v))) for v in ALLOWED[name])
-                exponent = round(float(np.log10(first[name])), 2)
-                self._tells(name, gui.add_slider(label, low, high, 0.01, exponent), lambda v: float(10.0**v))
+                low, high = np.log10(slider_ends(ALLOWED[name])).tolist()
+                controls.slider(label, name, low, high, 0.01, first[name], POWERS_OF_TEN)
         with gui.add_folder("Light"):
             for meant, name in zip(_MEANT, LIGHT, strict=True):
-                value = round(first[name], 3)
-                self._tells(name, gui.add_slider(meant, *ALLOWED[name], 0.001, value), float)
+                controls.slider(meant, name, *slider_ends(ALLOWED[name]), 0.001, first[name], THOUSANDTHS)
         with gui.add_folder("Each frame"):
-            self._tells("method", gui.add_dropdown("method", ALLOWED["method"], initial_value=first["method"]), str)
+            controls.choice("method", "method", ALLOWED["method"], first["method"])
             for label, name in (("steps", "nonlinear"), ("linear iterations", "linear")):
-                self._tells(name, gui.add_slider(label, *ALLOWED[name], 1, first[name]), int)
+                controls.slider(label, name, *slider_ends(ALLOWED[name]), 1, first[name])
         reset, save = gui.add_button("Reset"), gui.add_button("Save PLY")
 
         # Coroutines without `await`: those run in the order of the events, functions in a pool of threads do not.
@@ -83,14 +81,6 @@ class ShadingScene:
         self._shown.on_update(toggled)
         reset.on_click(begin_again)
         save.on_click(saved)
-
-    def _tells(self, name: str, control: Any, read: Callable[[Any], Any]) -> None:
-        self._controls_by_name[name] = control
-
-        async def changed(_: Any) -> None:
-            self._put({name: read(control.value)})
-
-        control.on_update(changed)
 
     def exported(self) -> bytes:
         """The refined surface as a PLY file."""
@@ -111,11 +101,4 @@ class ShadingScene:
 
     def show_settings(self, settings: Mapping[str, Any]) -> None:
         """Put the controls where the settings are."""
-        for name, control in self._controls_by_name.items():
-            value = settings[name]
-            if name in _WEIGHTS.values():
-                value = round(float(np.log10(value)), 2)
-            elif name in LIGHT:
-                value = round(float(value), 3)
-            if control.value != value:
-                control.value = value
+        self._settings.show(settings)

@@ -59,10 +59,11 @@ class Frame:
     """The numbers that a panel shows.
 
     Attributes:
-        seconds: of the step with what shows it.
+        seconds: of the step, with taking its inputs and drawing what it has become.
         frames_per_second: of the last frames, while there was work.
         linear_iterations_per_second: likewise.
-        latency: seconds from the oldest input that the step was the first to see; None: there was none.
+        latency: seconds from the oldest input that the step was the first to see, until it was drawn; None: there was
+            none.
         cost: after the step; NaN where it has failed.
         message: how the solve stands, in a sentence.
         failed: the step has raised an exception.
@@ -83,12 +84,14 @@ class SolvingThread:
 
     Args:
         work: whose steps; nobody else may touch it meanwhile.
-        show: is called in the thread after each step, with its numbers: draws what the work has become.
+        show: is called in the thread after each step, with its numbers.
+        draw: is called in the thread before that: draws what the work has become; its time is part of the numbers.
     """
 
-    def __init__(self, work: Work, show: Callable[[Frame], None]) -> None:
+    def __init__(self, work: Work, show: Callable[[Frame], None], draw: Callable[[], None] | None = None) -> None:
         self._work = work
         self._show = show
+        self._draw = draw
         self._changed = threading.Condition()
         self._inputs: dict[Hashable, Any] = {}
         self._first_put: float | None = None
@@ -137,6 +140,8 @@ class SolvingThread:
             error = raised
             self._work.recover()
         self._finished = step.finished
+        if self._draw is not None:
+            self._draw()
         seconds = time.perf_counter() - started
         self._past.append((seconds, step.linear_iterations))
         worked = sum(s for s, _ in self._past)

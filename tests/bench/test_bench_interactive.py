@@ -47,6 +47,34 @@ def test_the_program_leaves_json_and_a_table(
     assert "asked for" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "demo",
+    [Demo(lambda: interactive.image(48), 1e-3), Demo(lambda: interactive.flow(48), None, steps=1000)],
+    ids=["image", "flow"],
+)
+def test_pictures_are_measured(demo: Demo) -> None:
+    solves, processor = interactive.rate("picture", demo, 0.1)
+    assert solves.met is (None if demo.wanted is None else True)
+    assert processor.value > 0
+    assert all(row.value > 0 for row in interactive.latency("picture", demo, 0.2))
+
+
+def test_a_solve_that_ends_sooner_is_one() -> None:
+    work = Greedy()
+    _, memory, compiled = interactive.session("greedy", Demo(lambda: (work, lambda n: {"n": n}), None, steps=7), 20)
+    assert len(work.kept) == 20
+    assert memory.value > 0
+    assert compiled.met
+
+
+def test_the_way_through_a_browser_is_left_out_visibly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(interactive, "missing", lambda: "chromium")
+    assert not [*interactive.in_browser("mesh", interactive.DEMOS["mesh"], 1.0)]
+    assert "mesh: the way through a browser is not measured: there is no chromium here" in capsys.readouterr().err
+
+
 def test_memory_that_grows_is_found() -> None:
     grown, *_ = interactive.session("greedy", Demo(lambda: (Greedy(), lambda n: {"n": n}), 1.0), 100)
     assert grown.value > 2
@@ -61,7 +89,7 @@ def test_a_solve_that_fails_is_no_latency() -> None:
 
 def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, why in (
-        (["house"], "no demo 'house'; there are: mesh, shading"),
+        (["house"], "no demo 'house'; there are: mesh, image, shading, flow"),
         (["--steps", "3"], "--steps must be 10"),
     ):
         with pytest.raises(SystemExit):
@@ -90,7 +118,7 @@ def test_shading_is_measured_through_all_its_sizes() -> None:
 
     for row in interactive.session("shading", Demo(lambda: (Watched(), drag), 1.0, steps=demo.steps), 12):
         assert row.value >= 0
-    assert seen[:6] == [0, 1, 1, 0, 1, 1]
+    assert seen == [0, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1]
 
 
 def test_the_scan_is_of_the_size_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,12 +31,14 @@ class DemoPage:
 
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
+        self._url = url
         self.complaints: list[str] = []
+        page.set_default_timeout(120_000)  # others may keep the machine busy
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._asked(request.url, url))
         page.goto(url)
-        page.wait_for_selector("canvas", timeout=60_000)
+        page.wait_for_selector("canvas")
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and not any(part in message.text for part in _HARMLESS):
@@ -45,6 +47,10 @@ class DemoPage:
     def _asked(self, asked: str, url: str) -> None:
         if not asked.startswith((url, "data:", "blob:")):
             self.complaints.append(f"a request to {asked}")
+
+    def another(self) -> DemoPage:
+        """A second tab on the same address, as another visitor has it."""
+        return DemoPage(self.page.context.browser.new_page(viewport=self.page.viewport_size), self._url)
 
     def screenshot(self) -> NDArray[np.int16]:
         """(H, W, 3): what is seen, 0 to 255."""

@@ -216,9 +216,7 @@ def in_page(tab: DemoPage) -> Any:
 
 def ready(stack: ExitStack, demo: Demo) -> DemoPage:
     """A tab in which the mesh is drawn."""
-    tab = stack.enter_context(demo_page(demo.url))
-    tab.page.set_default_timeout(120_000)  # others may keep the machine busy
-    return drawn(tab)
+    return drawn(stack.enter_context(demo_page(demo.url)))
 
 
 def drawn(tab: DemoPage) -> DemoPage:
@@ -248,6 +246,28 @@ def test_dragging_in_a_browser_moves_the_mesh_in_the_page(server: Any) -> None:
         tab.page.get_by_role("button", name="Reset").click()
         tab.wait_until(lambda: demo.moved == 0)
         assert tab.complaints == []
+
+
+@needs_browser
+def test_several_tabs_see_one_scene_and_all_of_them_drive_it(server: Any) -> None:
+    demo = Demo(server)
+    with ExitStack() as stack:
+        one = ready(stack, demo)
+        other = drawn(one.another())
+        stack.enter_context(demo.solving)
+        np.testing.assert_allclose(in_page(other), VERTICES, atol=1e-6)
+        one.page.keyboard.down("Control")
+        one.drag((450, 240), (380, 190))
+        one.page.keyboard.up("Control")
+        other.wait_until(lambda: float(np.abs(in_page(other) - VERTICES).max()) > 0.05)
+        one.wait_until(lambda: bool(np.allclose(in_page(one), demo.work.vertices, atol=1e-5)))
+        other.wait_until(lambda: bool(np.allclose(in_page(other), demo.work.vertices, atol=1e-5)))
+        one.set_slider("rigidity", 3)
+        other.wait_until(lambda: float(other.control("rigidity").input_value()) == 3)
+        other.page.get_by_role("button", name="Reset").click()
+        one.wait_until(lambda: bool(np.allclose(in_page(one), VERTICES, atol=1e-5)))
+        assert demo.work.handles == {}
+        assert one.complaints == other.complaints == []
 
 
 @needs_browser

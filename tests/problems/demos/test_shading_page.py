@@ -92,7 +92,6 @@ def test_the_surface_is_saved_as_it_is_refined(server: Any) -> None:
 def test_sliders_and_before_and_after_in_a_browser(server: Any) -> None:
     demo = Demo(server)
     with demo_page(demo.url) as tab, demo.solving:
-        tab.page.set_default_timeout(120_000)  # others may keep the machine busy
         tab.wait_until(lambda: demo.work.level == 1, SOON)  # the whole scan
         refined = demo.work.depth
         after = tab.until(lambda seen: np.ptp(seen[100:500, 50:500]) > 60, SOON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -113,6 +114,25 @@ def test_rates_are_those_of_the_steps() -> None:
     seconds = sum(f.seconds for f in shown.frames)
     assert last.frames_per_second == pytest.approx(2 / seconds)
     assert last.linear_iterations_per_second == pytest.approx(10 / seconds)
+
+
+def test_drawing_is_part_of_the_numbers() -> None:
+    work, shown, drawn = Held(), Shown(), list[float]()
+    work.go.release(10)
+
+    def draw() -> None:
+        assert not shown.frames  # it is drawn before its numbers are shown
+        began = time.perf_counter()
+        threading.Event().wait(0.05)
+        drawn.append(time.perf_counter() - began)
+
+    thread = SolvingThread(work, shown, draw)
+    thread.put({"handle": 1})
+    with thread:
+        frame = shown.wait()
+    assert frame.latency is not None
+    assert frame.latency >= frame.seconds >= drawn[0]
+    assert frame.frames_per_second == pytest.approx(1 / frame.seconds)
 
 
 def test_the_end_waits_for_the_step_that_runs() -> None:
