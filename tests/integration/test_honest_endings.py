@@ -349,7 +349,9 @@ def test_a_stiff_spline_finds_its_line(size: int, weight: float, preconditioner:
     result = op.solve(SMOOTHER, data, method=method, preconditioner=preconditioner)
     left = a - np.polynomial.Polynomial.fit(t, a, 1)(t)
     # The processor's rounding decides whether the stiffest one, there, still finds a step that tells it so.
-    assert result.success or ((size, weight, method) == (160, 1e7, "lm") and result.status is Status.FAILURE)
+    assert result.success or (
+        (size, weight, method) == (160, 1e7, "lm") and result.status in (Status.FAILURE, Status.ROUNDING)
+    )
     assert above(result, (left**2).sum() / 2) < 1e-3
 
 
