@@ -205,7 +205,7 @@ def found_film(first: Path | None, second: Path | None, size: int) -> Film:
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--host", default=LOCAL, show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 def main(first: Path | None, second: Path | None, size: int, device: Device, host: str, port: int) -> None:
     """Watch the motion between two frames as it is found, from coarse to fine."""
     try:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import optpy as op
 
 from ..image_warping import default_warp
+from ..pictures import Picture
 from .controls import Controls, Put
 from .image_work import Device, Grip, GripAt, ImageWork, WarpSettings
 from .page import LOCAL, Panel, served, until_interrupted
@@ -328,18 +329,22 @@ def found_work(image: Path | None, mask: Path | None, size: int, device: Device)
         OSError: a file is not there.
         ValueError: it cannot be used, or there is a mask without a photograph.
     """
-    settings = WarpSettings(radius=round(0.02 * size, 1))
     if image is None:
         if mask is not None:
             raise ValueError("--mask belongs to a photograph: give that by --image")
         warp = default_warp(size)
-        return ImageWork(warp.picture, warp.data["Mask"], device, settings)
+        return ImageWork(warp.picture, warp.data["Mask"], device, first_settings(warp.picture))
     photograph = read_photograph(image, size)
     if photograph.scaled:
         click.echo(photograph.scaled)
     everywhere = np.zeros(photograph.picture.shape[:2], np.uint8)
     taken = everywhere if mask is None else read_mask(mask, photograph)
-    return ImageWork(photograph.picture, taken, device, settings)
+    return ImageWork(photograph.picture, taken, device, first_settings(photograph.picture))
+
+
+def first_settings(picture: Picture) -> WarpSettings:
+    """What a page begins with: handles of a fiftieth of the photograph's longer side, (H, W, 3)."""
+    return WarpSettings(radius=round(0.02 * max(picture.shape[:2]), 1))
 
 
 @click.command()
@@ -352,7 +357,7 @@ def found_work(image: Path | None, mask: Path | None, size: int, device: Device)
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--host", default=LOCAL, show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 def main(image: Path | None, mask: Path | None, size: int, device: Device, host: str, port: int) -> None:
     """Drag a photograph in the browser: it follows as rigidly as possible."""
     try:

@@ -38,14 +38,15 @@ def served(title: str, host: str, port: int) -> Iterator[viser.ViserServer]:
         click.ClickException: this machine does not have the address.
     """
     _check_host(host)
+    named = f"[{host}]" if ":" in host else host  # of IPv6, as addresses of pages have it
     server = viser.ViserServer(host=host, port=port, label=title, verbose=False)
     try:
         found = server.get_port()
         if found != port:
             click.echo(f"port {port} is taken: {found} is used")
-        click.echo(f"{title}: http://{'localhost' if host == LOCAL else host}:{found} (Ctrl-C ends it)")
+        click.echo(f"{title}: http://{'localhost' if host == LOCAL else named}:{found} (Ctrl-C ends it)")
         if host != LOCAL:
-            click.echo(f"anyone who reaches {host}:{found} can see this page and drive it")
+            click.echo(f"anyone who reaches {named}:{found} can see this page and drive it")
         server.scene.configure_default_lights(cast_shadow=False)
         yield server
     finally:
@@ -54,6 +55,8 @@ def served(title: str, host: str, port: int) -> Iterator[viser.ViserServer]:
 
 def _check_host(host: str) -> None:
     """The server itself would wait for ever."""
+    if not host:
+        raise click.ClickException(f"--host is empty: give an address of this machine, or leave it out for {LOCAL}")
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
             tried.bind((host, 0))

@@ -43,6 +43,8 @@ Allowed = tuple[str, ...] | tuple[int, int] | tuple[float, float]
 
 MOST_FRAMES: Final = 2000
 _FASTEST: Final = 50.0
+_LONGEST: Final = 80
+"""Characters of a value in a message."""
 _NEEDED: Final = object()
 
 
@@ -135,12 +137,38 @@ def read_script(path: Path, settings: Mapping[str, Allowed]) -> Script:
         DataError: it is no script; the message has the entry, and what to write there.
     """
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         raise op.DataError(f"{path}:{error.lineno}:{error.colno}: this is no JSON: {error.msg}") from error
     except UnicodeDecodeError as error:
         raise op.DataError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from error
+    except RecursionError as error:
+        raise op.DataError(f"{path}: brackets stand in one another too deeply for a script") from error
+    except ValueError as error:  # of the two functions below
+        raise op.DataError(f"{path}: {error}") from error
     return _Reader(path, settings).script(read)
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _LONGEST:  # Python itself refuses thousands of them
+        raise ValueError(f"{digits[:20]}... is a number of {len(digits)} digits; no entry of a script is as large")
+    return int(digits)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table, of whose entries none would be lost."""
+    table: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table:
+            raise ValueError(f"{name!r} stands twice in one table; keep one of them")
+        table[name] = value
+    return table
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON has it, for a message."""
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @final
@@ -157,7 +185,7 @@ class _Reader:
     def _table(self, entry: str, value: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A table's entries, with defaults for those that are missing."""
         if not isinstance(value, dict):
-            raise self._wrong(entry, f"a table in braces is needed here, not {json.dumps(value)}")
+            raise self._wrong(entry, f"a table in braces is needed here, not {_shown(value)}")
         if names is None:
             return value
         for name in value.keys() - names.keys():
@@ -173,17 +201,19 @@ class _Reader:
         fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
         if not fits or not low <= value <= high:
             kind = "a whole number" if whole else "a number"
-            raise self._wrong(entry, f"{kind} from {low:g} to {high:g} is needed here, not {json.dumps(value)}")
+            raise self._wrong(entry, f"{kind} from {low:g} to {high:g} is needed here, not {_shown(value)}")
         return value
 
     def _numbers(self, entry: str, value: Any, example: str) -> NDArray[np.float64]:
         if not isinstance(value, list) or len(value) != 3 or not all(self._finite(v) for v in value):
-            raise self._wrong(entry, f"three numbers are needed here, such as {example}, not {json.dumps(value)}")
+            raise self._wrong(entry, f"three numbers are needed here, such as {example}, not {_shown(value)}")
         return np.array(value, np.float64)
 
     @staticmethod
     def _finite(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return math.isfinite(value)
 
     def script(self, read: Any) -> Script:
         """The whole."""
@@ -202,7 +232,7 @@ class _Reader:
         if (given["vertex"] is None) == (given["point"] is None):
             raise self._wrong(entry, 'it needs either "vertex", a number, or "point", such as [0.5, 1, 0.5]')
         if not isinstance(given["held"], bool):
-            raise self._wrong(f"{entry}.held", f"true or false is needed here, not {json.dumps(given['held'])}")
+            raise self._wrong(f"{entry}.held", f"true or false is needed here, not {_shown(given['held'])}")
         radius = self._number(f"{entry}.radius", given["radius"], 0, 1)
         if given["vertex"] is not None:
             return Taken(
@@ -227,8 +257,9 @@ class _Reader:
                 raise self._wrong(f"{entry}.time", f"the first moment is at 0, not at {time}")
             if found and time <= found[-1].time:
                 raise self._wrong(f"{entry}.time", f"{time} is not later than the moment before, {found[-1].time}")
-            moves = self._table(f"{entry}.move", given["move"], dict.fromkeys(moved, None))
-            said = {k: self._moved(f"{entry}.move.{k}", v) for k, v in moves.items() if v is not None}
+            moves = self._table(f"{entry}.move", given["move"])
+            self._table(f"{entry}.move", moves, dict.fromkeys(moved))
+            said = {k: self._moved(f"{entry}.move.{k}", v) for k, v in moves.items()}
             moved = moved | said
             begins = self._settings(f"{entry}.settings", given["settings"])
             found.append(Moment(time, moved, begins if found else {**settings, **begins}))
@@ -248,7 +279,7 @@ class _Reader:
         if isinstance(allowed[0], str):
             if value not in allowed:
                 words = ", ".join(map(str, allowed))
-                raise self._wrong(entry, f"one of {words} is needed here, not {json.dumps(value)}")
+                raise self._wrong(entry, f"one of {words} is needed here, not {_shown(value)}")
             return value
         low, high = allowed
         return self._number(entry, value, float(low), float(high), whole=isinstance(low, int) and isinstance(high, int))

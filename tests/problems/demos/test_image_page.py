@@ -16,7 +16,7 @@ from tests.support.demo_pages import demo_page, needs_browser
 
 viser = pytest.importorskip("viser")
 
-from problems.demos.image import ImageScene, grid_segments  # noqa: E402 - it needs viser
+from problems.demos.image import ImageScene, first_settings, grid_segments  # noqa: E402 - it needs viser
 from problems.demos.page import LOCAL, Panel, served  # noqa: E402
 
 pytestmark = [pytest.mark.demo, pytest.mark.filterwarnings("ignore")]  # those of the server's libraries
@@ -144,6 +144,14 @@ def test_inputs_that_the_solver_has_not_seen_keep_their_handles(page: Page) -> N
     page.scene.hold(page.at(10, 10))
     page.scene.draw(page.work)  # a frame that began before
     assert [*page.scene.handles] == [GripAt(10, 10)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (50, 50), (3, 256)])
+def test_handles_of_a_small_photograph_begin_within_their_range(server: Any, shape: tuple[int, int]) -> None:
+    picture = np.zeros((*shape, 3))
+    work = ImageWork(picture, np.zeros(shape, np.uint8), "cpu", first_settings(picture))
+    assert work.settings.radius <= 0.1 * max(shape)
+    ImageScene(server, work, lambda _: None)  # its sliders refuse a value beside their range
 
 
 def test_lines_of_the_grid_cross_nothing_that_takes_no_part() -> None:

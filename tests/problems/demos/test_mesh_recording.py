@@ -177,3 +177,22 @@ def test_a_frame_that_cannot_be_solved_is_named(tmp_path: Path) -> None:
     file = written(tmp_path, changed(moments=far))
     with pytest.raises(op.DataError, match=r"drag\.json: frame 1, at 0.25 seconds, cannot be solved: .*overflow"):
         mesh_recording.record(MeshWork(MESH), file, tmp_path / "film.gif", 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 100_000, "too deeply"),
+        ('{"handles": {}, "handles": {}, "moments": [{"time": 0}]}', "'handles' stands twice"),
+        ('{"handles": {}, "moments": [{"time": 1' + "0" * 5000 + "}]}", "a number of 5001 digits"),
+        (
+            '{"handles": {"a": {"vertex": 1}}, "moments": [{"time": 0, "move": {"a": null}}]}',
+            r"moments\[0\]\.move\.a: a table",
+        ),
+    ],
+)
+def test_files_that_json_takes_and_a_script_does_not(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(text)
+    with pytest.raises(op.DataError, match=why):
+        read_script(path, ALLOWED)
