@@ -14,7 +14,7 @@ from typing import Final, final
 
 from optpy.energy.derive.linearised import LinearisedResidual
 from optpy.energy.derive.materialised import store_jacobian, store_product
-from optpy.energy.derive.normal_edges import together
+from optpy.energy.derive.normal_edges import read_together, together
 from optpy.energy.derive.scatter import product_of_an_edge
 from optpy.energy.derive.views import MultiIndex
 from optpy.ir import (
@@ -244,14 +244,14 @@ def linearising_cost(sources: Sequence[LinearisedResidual], jacobian: bool, norm
         gpu: whether they run on one.
     """
     domain, each = sources[0].residual.domain, prices(sources[0].residual, gpu=gpu)
-    read = [store_jacobian(s)[0] for s in sources] if jacobian else sources
-    kept = together(read)
-    stores = [[x.value for x in store_jacobian(s)[1]] for s in sources] if jacobian else []
-    stores += [[x.value for x in kept.stores]] if normal else []
+    stored = [store_jacobian(s) for s in sources] if jacobian else []
+    read = [s for s, _ in stored] or sources
+    kept = together(read) if normal else None
+    stores = [[x.value for x in own] for _, own in stored] + ([[x.value for x in kept.stores]] if kept else [])
     total = sum(visit(es, None, domain, each) + storing(len(es)) for es in stores)
-    for at in _views(kept.source):
+    for at in _views(read_together(read)):
         gradient = [e for s in read for e in _column(replace(s, jvps=s.values), at)]
-        blocks = [e for (a, _), e in kept.beside.items() if normal and a.index == at]
+        blocks = [e for (a, _), e in kept.beside.items() if a.index == at] if kept else []
         total += visit([*gradient, *blocks], at, domain, each)
     return total
 

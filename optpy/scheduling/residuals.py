@@ -55,21 +55,25 @@ def costs(
 
 def cheapest(source: LinearisedResidual, ways: Iterable[ResidualSchedule], *, gpu: bool = False) -> ResidualSchedule:
     """The way whose product with J^T J costs least; of two that cost the same the earlier one."""
-    found = costs(source, ways, gpu=gpu)
-    best = min(found, key=found.__getitem__)
-    return replace(best, reason=_reason(best, found))
+    return _cheapest(costs(source, ways, gpu=gpu))
+
+
+def _cheapest(costs: Mapping[ResidualSchedule, int]) -> ResidualSchedule:
+    best = min(costs, key=costs.__getitem__)
+    return replace(best, reason=_reason(best, costs))
 
 
 def with_kept(
-    sources: Sequence[LinearisedResidual], found: Mapping[str, ResidualSchedule], *, gpu: bool = False
+    sources: Sequence[LinearisedResidual], counted: Mapping[str, Mapping[ResidualSchedule, int]], *, gpu: bool = False
 ) -> dict[str, ResidualSchedule]:
-    """The schedules of residuals over edges, with J^T J kept wherever that is clearly cheaper.
+    """The cheapest schedules of residuals over edges, with J^T J kept wherever that is clearly cheaper.
 
     Args:
-        sources: the residuals of which it may be kept.
-        found: by label, their cheapest ways without it.
+        sources: the residuals.
+        counted: by label, the ``costs`` of their ways without it.
         gpu: whether they run on one.
     """
+    found = {label: _cheapest(costs) for label, costs in counted.items()}
     by_domain: dict[Domain, list[LinearisedResidual]] = {}
     for s in sources:
         if edges_obstacle(s) is None:
@@ -77,21 +81,17 @@ def with_kept(
     decided: dict[str, ResidualSchedule] = {}
     for group in by_domain.values():
         own = [found[s.residual.label] for s in group]
-        apart = sum(_in_a_solve(s, way, gpu) for s, way in zip(group, own, strict=True))
+        linearising = [linearising_cost([s], way.jacobian, False, gpu=gpu) for s, way in zip(group, own, strict=True)]
+        apart = sum(min(counted[way.label].values()) for way in own) + sum(linearising) / PRODUCTS
         product = kept_cost(group, gpu=gpu)
         kept = {j: product + linearising_cost(group, j, True, gpu=gpu) / PRODUCTS for j in (False, True)}
         jacobian = kept[True] < kept[False]
-        counted = f"with its part of a linearisation {apart:.0f}, and {kept[jacobian]:.0f} with J^T J kept"
-        reasons = {way.label: f"{way.reason}; {counted}" for way in own}
+        both = f"with its part of a linearisation {apart:.0f}, and {kept[jacobian]:.0f} with J^T J kept"
+        reasons = {way.label: f"{way.reason}; {both}" for way in own}
         if kept[jacobian] <= CLEARLY * apart:
             own = [ResidualSchedule(way.label, jacobian, normal=True) for way in own]
         decided |= {way.label: replace(way, reason=reasons[way.label]) for way in own}
-    return {**found, **decided}
-
-
-def _in_a_solve(source: LinearisedResidual, way: ResidualSchedule, gpu: bool) -> float:
-    """The cost of a product with J^T J in one way, with its part of a linearisation."""
-    return costs(source, [way], gpu=gpu)[way] + linearising_cost([source], way.jacobian, False, gpu=gpu) / PRODUCTS
+    return found | decided
 
 
 def _reason(best: ResidualSchedule, costs: Mapping[ResidualSchedule, int]) -> str:

@@ -33,7 +33,7 @@ from optpy.scheduling.conditions import schedule_conditions
 from optpy.scheduling.given import Given, as_schedule, completed, decided_by
 from optpy.scheduling.layouts import channel_orders, layouts
 from optpy.scheduling.normal import schedule_normal
-from optpy.scheduling.residuals import cheapest, gathers, scatters, with_kept
+from optpy.scheduling.residuals import costs, gathers, scatters, with_kept
 from optpy.scheduling.stencils import is_stencil, stencil_schedules
 from optpy.scheduling.values import storage_candidates, stored_values
 
@@ -67,8 +67,8 @@ def schedule_residuals(
     found = stencil_schedules([s for s in sources if s.residual.label not in edges], gpu=target.gpu)
     by_hand = {label: decided_by(given.residuals, ResidualSchedule(label)) for label in edges}
     free = [s for label, s in edges.items() if by_hand[label] is None]
-    ways = {s.residual.label: cheapest(s, _ways(s, target), gpu=target.gpu) for s in free}
-    found |= with_kept(free, ways, gpu=target.gpu) | {x: way for x, way in by_hand.items() if way is not None}
+    counted = {s.residual.label: costs(s, _ways(s, target), gpu=target.gpu) for s in free}
+    found |= with_kept(free, counted, gpu=target.gpu) | {x: way for x, way in by_hand.items() if way is not None}
     summed = [label for label, s in by_label.items() if label not in found and stencil_obstacle(s) is None]
     found |= {label: ResidualSchedule(label, reason=_ONLY_SUMMED) for label in summed}
 

@@ -113,13 +113,18 @@ def together(sources: Sequence[LinearisedResidual]) -> NormalEdges:
     apart = {pair: e for pair, e in whole.items() if not at_constant_distance(*pair)}
     name = f"JTJ.edges.{'.'.join(str(i.dim) for i in domain)}"
     read, stores = in_memory(name, domain, (e for e in apart.values() if not _is_there(e)))
-    accesses = dict.fromkeys(a for s in sources for a in s.accesses)
-    source = replace(sources[0], partials=(dict.fromkeys(accesses, ZERO),), values=(), jvps=())
-    implied = _implied(whole, list(accesses))
-    place = {a: n for n, a in enumerate(accesses)}
+    source = read_together(sources)
+    implied = _implied(whole, source.accesses)
+    place = {a: n for n, a in enumerate(source.accesses)}
     left = [(a, b) for a, b in whole if (a, b) not in apart and (a, b) not in implied]
     beside = {(a, b): whole[a, b] for a, b in left if place[a] <= place[b]}
     return NormalEdges(source, {pair: read(e) for pair, e in apart.items()}, implied, beside, stores)
+
+
+def read_together(sources: Sequence[LinearisedResidual]) -> LinearisedResidual:
+    """A residual without values that reads what all residuals over one domain read."""
+    accesses = dict.fromkeys(a for s in sources for a in s.accesses)
+    return replace(sources[0], partials=(dict.fromkeys(accesses, ZERO),), values=(), jvps=())
 
 
 def _is_there(e: Expr) -> bool:
