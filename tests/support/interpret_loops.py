@@ -294,7 +294,7 @@ class LoopInterpreter(Interpreter):
                 dims = list(self._program.symbols.lists)[s.number].dims
                 only = list(self._program.symbols.lists)[s.number].solved_only
                 for row, begin, end in [*self._segments(dims, only)][names["first"] : names["last"]]:
-                    self._step(dict(row=row, begin=begin, end=end), s.body)
+                    self._step(dict(row=row, begin=begin, end=end, later=row), s.body)
             case loops.Tiles() | loops.ThreadGroups() | loops.GridStride():
                 domain = (
                     s.domain if not isinstance(s, loops.GridStride) else (s.index,) if s.index.name != "only" else ()

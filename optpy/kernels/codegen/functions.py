@@ -37,7 +37,9 @@ def cpu_functions(
     function = guard_reads(build_loops(kernel))
     if conventions.symbols.tables:
         function = follow_edges(look_up(function, conventions.symbols))
-    functions = tuple(fetch_ahead(f, conventions) for f in over_segments(function, segments, reduction))
+    functions = over_segments(function, segments, reduction)
+    if len(functions) > 1:
+        functions = tuple(fetch_ahead(f, conventions) for f in functions)
     if has_parts(kernel.border):
         functions = tuple(branch_in_strips(f, conventions.dialect) for f in functions)
     if kernel.border.locals:

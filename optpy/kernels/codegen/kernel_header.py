@@ -11,6 +11,7 @@ SEGMENT = Structure(
     "Segment",
     """
     int64_t row, begin, end, before, work;
+    int64_t later; /* the row of one of the next segments, which is fetched from memory meanwhile */
 """,
 )
 CONTEXT = Structure(

@@ -28,8 +28,9 @@ class CPrinter(StatementPrinter):
                     f"const Segment *segments = c->segments[{s.number}];",
                     "for (int64_t at = first; at < last; ++at) {",
                     "    const int64_t row = segments[at].row, begin = segments[at].begin, end = segments[at].end;",
+                    "    const int64_t later = segments[at].later;",
                     *self.block(s.body, 1),
-                    *indent(uses("row")),
+                    *indent(uses("row", "later")),
                     "}",
                 ]
             case loops.Partial():

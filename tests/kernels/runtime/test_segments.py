@@ -100,6 +100,8 @@ def test_slabs_visit_the_same_points_through_all_planes(
     np.testing.assert_array_equal(segments["before"], np.cumsum(segments["work"]) - segments["work"])
     keys = [(s["row"] % rows // 8, s["row"], s["begin"]) for s in segments]
     assert keys == sorted(keys)
+    np.testing.assert_array_equal(segments["later"][:-3], segments["row"][3:])
+    assert (segments["later"][-3:] == segments["row"][-1:]).all()
 
 
 def test_few_points_that_are_much_work_are_several_segments() -> None:

@@ -1,7 +1,8 @@
-"""Short rows of many arrays are fetched into the cache before they are read.
+"""Rows of volumes are fetched into the cache while earlier ones are computed.
 
 A processor foresees by itself what is read in long runs. A stencil on a volume reads a hundred short rows at a time,
-and waits for memory in most of them.
+and waits for memory in most of them; a point takes so many operations that the processor begins none of the next
+vector's before it is done. So each vector of points fetches one for later: memory and arithmetic work side by side.
 """
 
 from __future__ import annotations
@@ -13,40 +14,43 @@ from optpy.ir import Access, Domain, Field, LoopVariable, loops
 from optpy.kernels.codegen.conventions import Conventions
 from optpy.symbolic.affine import Affine
 
-ROWS = 2
-"""So far ahead. 2, 8 and 12 rows take the same time: a product of volumetric_deformation, 64 x 64 x 64 points on one
-thread of a busy machine, 9.4, 9.7 and 9.0 ns a point, and 18.4 with nothing fetched."""
-POINTS = 256
-"""Of a row at most: from there on the processor foresees the others."""
-
 _AHEAD, _END = loops.Variable("ahead"), loops.Variable("ahead_end")
+_ROW, _LATER = loops.Variable("row"), loops.Variable("later")
 
 
 def fetch_ahead(function: loops.Function, conventions: Conventions) -> loops.Function:
-    """Let the function that visits borders, the first to come to a row, fetch what a later row reads and stores.
+    """Let each vector of points fetch what those at the same place of a later segment's row read and store.
 
     Of each array that is the row that stands farthest on: those before it have been read already. Images, whose rows
-    are long, are left alone: image_warping is no faster by it.
+    are long, are left alone: image_warping is no faster by it. So are points that have loops of their own.
+
+    Args:
+        function: that visits the border or the interior of a grid.
+        conventions: those of where it runs.
     """
 
     def rule(s: loops.Statement) -> loops.Block:
         match s:
             case loops.Segments(body=(loops.Unravel() as row, *rest)) if len(row.domain) > 1:
-                ends = [x.variable for x in loops.walk(s.body) if isinstance(x, loops.Loop) and x.kind == "narrow"]
-                if ends and isinstance(ends[0], LoopVariable):
-                    fetches = _fetches(s.body, (*row.domain, ends[0]), conventions)
-                    return (replace(s, body=(row, *_along_row(fetches, conventions), *rest)),)
+                domain = row.domain
+                found = loops.rewrite(tuple(rest), lambda x: _in_vectors(x, domain, conventions))
+                return (replace(s, body=(row, *found)),)
         return (s,)
 
     return replace(function, body=loops.rewrite(function.body, rule))
 
 
-def _along_row(fetches: loops.Block, conventions: Conventions) -> loops.Block:
-    """The loop that fetches a row; every array has the cache lines that one of the solver's numbers has."""
-    begin = Affine.of(loops.Variable("begin"))
-    stop = loops.MinMax("min", begin + POINTS, Affine.of(loops.Variable("end")))
-    loop = loops.Loop(_AHEAD, begin, Affine.of(_END), fetches, step=conventions.dialect.lanes)
-    return (loops.Let(str(_END), stop), loop) if fetches else ()
+def _in_vectors(s: loops.Statement, rows: Domain, conventions: Conventions) -> loops.Block:
+    """A loop over points as one over vectors, each of which fetches first; every other statement as it is."""
+    if not (isinstance(s, loops.Loop) and s.kind in ("independent", "narrow") and isinstance(s.variable, LoopVariable)):
+        return (s,)
+    fetches = _fetches(s.body, (*rows, s.variable), conventions)
+    if not fetches or any(map(loops.blocks_of, s.body)):
+        return (s,)
+    lanes, begin = conventions.dialect.lanes, Affine.of(_AHEAD)
+    stop = loops.Let(str(_END), loops.MinMax("min", begin + lanes, s.high))
+    points = replace(s, low=begin, high=Affine.of(_END))
+    return (loops.Loop(_AHEAD, s.low, s.high, (*fetches, stop, points), step=lanes),)
 
 
 def _fetches(body: loops.Block, domain: Domain, conventions: Conventions) -> loops.Block:
@@ -70,9 +74,9 @@ def _distance(access: Access, domain: Domain) -> list[int] | None:
 
 
 def _later(access: Access) -> Access:
-    """The element of a later row that is fetched."""
+    """The element that is fetched: as far from the later row as the access is from this one."""
     *outer, row, _ = access.index
-    return replace(access, index=(*outer, row + ROWS, Affine.of(_AHEAD)))
+    return replace(access, index=(*outer, row + Affine.of(_LATER) - Affine.of(_ROW), Affine.of(_AHEAD)))
 
 
 def _accesses(body: loops.Block) -> Iterator[tuple[Access, bool]]:

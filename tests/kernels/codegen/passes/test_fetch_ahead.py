@@ -26,14 +26,27 @@ def test_the_farthest_row_of_each_array_is_fetched_once() -> None:
     functions = _functions(
         op.Energy(a=A[k, i, j] * B[j] * (X[k, i, j] - X[k - 1, i, j]), b=X[k, i, j] - X[k, i + 1, j])
     )
-    fetches = statements(functions["applyJTJ_0_border"].body, loops.Fetch)
-    found = {(str(f.operand.access), f.stored) for f in fetches}
-    assert len(fetches) == len(found)
-    assert found == {
-        ("A[i0 + 1, i1 + 2, ahead]", False),
-        ("p.X[i0 + 1, i1 + 2, ahead]", False),
-        ("Ap.X[i0, i1 + 2, ahead]", True),
-    }
+    for name in ("applyJTJ_0_border", "applyJTJ_0_interior"):
+        fetches = statements(functions[name].body, loops.Fetch)
+        found = {(str(f.operand.access), f.stored) for f in fetches}
+        assert len(fetches) == len(found)
+        assert found == {
+            ("A[i0 + 1, i1 + later - row, ahead]", False),
+            ("p.X[i0 + 1, i1 + later - row, ahead]", False),
+            ("Ap.X[i0, i1 + later - row, ahead]", True),
+        }
+
+
+def test_each_vector_of_points_fetches_before_it_is_computed() -> None:
+    functions = _functions(op.Energy(a=X[k, i, j] - X[k - 1, i, j], b=A[k, i, j] * (X[k, i, j] - X[k, i + 1, j])))
+    for name, kind, high in (("applyJTJ_0_border", "narrow", "stop"), ("applyJTJ_0_interior", "independent", "high")):
+        (vectors,) = (s for s in statements(functions[name].body, loops.Loop) if str(s.variable) == "ahead")
+        (points,) = statements(vectors.body, loops.Loop)
+        (stop,) = statements(vectors.body, loops.Let)
+        assert (str(vectors.high), vectors.step, points.kind) == (high, 16, kind)
+        assert (str(points.low), str(points.high)) == ("ahead", stop.name)
+        assert str(stop.value) == f"min(ahead + 16, {high})"
+        assert not statements(points.body, loops.Fetch)
 
 
 def test_where_there_are_no_rows_or_no_neighbours_nothing_is_fetched() -> None:
