@@ -239,7 +239,7 @@ def session(name: str, demo: Demo, steps: int) -> Iterator[Measured]:
     work, drag = demo.start()
     work.change(drag(0))
     work.step()
-    first, loaded, sizes = _libraries(), _libraries(), []
+    first, sizes = _libraries(), []
     every, done, n = max(steps // 100, 1), 1, 0
     while done < steps:
         n += 1
@@ -247,9 +247,8 @@ def session(name: str, demo: Demo, steps: int) -> Iterator[Measured]:
         done += _solve(work, drag(n), min(demo.steps, steps - done))
         if done // every > before // every:
             sizes.append(_resident())
-            loaded |= _libraries()
     settled = sizes[len(sizes) // 10 :]
-    grown, new = max(settled) / settled[0] - 1, len(loaded - first)
+    grown, new = max(settled) / settled[0] - 1, len(_libraries() - first)
     yield Measured(name, f"memory grown over {steps} steps", 100 * grown, "%", 100 * GROWN, grown <= GROWN)
     yield Measured(name, "memory", settled[0] / 2**20, "MiB")
     yield Measured(name, "libraries compiled after the first step", new, "", 0, new == 0)

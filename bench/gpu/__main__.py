@@ -17,7 +17,7 @@ from bench import machine
 from bench.__main__ import CAN_PLOT, CASES, load_case
 from bench.case import Case
 from bench.gpu.cases import PARTS, Found, Run, Screen
-from bench.gpu.copies import MEMORY_BYTES, GpuCopyMeter
+from bench.gpu.copies import GpuCopyMeter
 from bench.gpu.data import MAKERS
 from bench.gpu.everything import run_everything
 from bench.gpu.kernels import Budget
@@ -72,7 +72,7 @@ def sizes_of(case: Case, asked: list[int] | None) -> list[int]:
 
 def new_run(settings: argparse.Namespace, device: Device, screen: Screen) -> Run:
     """The settings, and the copies to compare with."""
-    meter = GpuCopyMeter(device, 2**22 if settings.quick else MEMORY_BYTES)
+    meter = GpuCopyMeter(device, 2**22, 1e-3) if settings.quick else GpuCopyMeter(device)
     budget = QUICK if settings.quick else Budget()
     deadline = time.perf_counter() + settings.seconds
     return Run(device, meter, screen, settings.dtype, settings.threads, budget, deadline)

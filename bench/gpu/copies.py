@@ -15,7 +15,8 @@ from optpy.kernels.runtime.cuda.device import Device
 MEMORY_BYTES = 4 * 2**30
 """Moved by one copy: far more than any cache of a GPU holds."""
 
-_SECONDS = 0.02  # of copying in one measurement
+SECONDS = 0.02
+"""Of copying in one measurement."""
 _RUNS = 3
 _THREADS = 256
 _BLOCKS = 32  # for each multiprocessor, at most: more than are resident
@@ -41,10 +42,12 @@ class GpuCopyMeter:
 
     Args:
         memory_bytes: that the copy which no cache holds moves; less where not so much is free.
+        seconds: of copying in one measurement.
     """
 
-    def __init__(self, device: Device, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, device: Device, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS) -> None:
         self._device = device
+        self._seconds = seconds
         self.memory_bytes = min(memory_bytes, device.free_memory() // 4) // 32 * 32
         xp = device.xp
         self.source = xp.ones(self.memory_bytes // 8, np.float32)
@@ -81,7 +84,7 @@ class GpuCopyMeter:
             return (time.perf_counter() - begin) / repeat
 
         run(1)
-        repeat = max(1, min(2000, round(_SECONDS / run(3))))
+        repeat = max(1, min(2000, round(self._seconds / run(3))))
         return Copy(8 * floats, min(run(repeat) for _ in range(_RUNS)), way)
 
     # What is launched is made ready beforehand: small copies take no longer than launches.

@@ -34,11 +34,12 @@ def topological(roots: Iterable[_N], leaves: Set[_N] = frozenset()) -> list[_N]:
         node = stack.pop()
         if node in closed:
             continue
-        if node in opened or not node.children or node in leaves:
+        children = node.children
+        if not children or node in opened or node in leaves:
             closed.add(node)
             order.append(node)
         else:
             opened.add(node)
             stack.append(node)
-            stack.extend(node.children[::-1])
+            stack.extend([child for child in reversed(children) if child not in closed])
     return order

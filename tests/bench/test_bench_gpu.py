@@ -71,7 +71,7 @@ def test_what_is_asked_of_a_device_is_counted(device: EmulatedDevice) -> None:
 
 
 def test_a_copy_copies_what_it_says(device: EmulatedDevice) -> None:
-    meter = GpuCopyMeter(device, 2**16)
+    meter = GpuCopyMeter(device, 2**16, 1e-3)
     meter.source[...] = 7.0
     assert meter.memory().bytes_moved == 2**16
     meter.target[...] = 0.0
@@ -113,7 +113,7 @@ def test_bytes_are_those_of_arrays_that_a_routine_needs(device: EmulatedDevice) 
 
 def test_an_iteration_of_small_problems_launches_nothing(device: EmulatedDevice) -> None:
     bench = bench_of("laplacian", device)
-    rows = list(kernels.measure(bench, SIZE, GpuCopyMeter(device, 2**16), TINY))
+    rows = list(kernels.measure(bench, SIZE, GpuCopyMeter(device, 2**16, 1e-3), TINY))
     assert [(row.routine, row.launches, row.host_reads) for row in rows] == [
         ("applyJTJ", 1, 0),
         ("evalJTF", 1, 0),
@@ -128,7 +128,7 @@ def test_an_iteration_of_small_problems_launches_nothing(device: EmulatedDevice)
 def test_the_work_of_an_iteration_is_done_as_often_as_asked(device: EmulatedDevice) -> None:
     # A loop of n products with one and the same p leaves what one leaves.
     bench = bench_of("laplacian", device)
-    row = list(kernels.measure(bench, SIZE, GpuCopyMeter(device, 2**16), TINY))[-1]
+    row = list(kernels.measure(bench, SIZE, GpuCopyMeter(device, 2**16, 1e-3), TINY))[-1]
     p = bench.random_vector()
     expected = bench.apply_jtj(p)["X"]
     launched: list[tuple[str, int]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, Literal, final
 
 from optpy.ir.loops.integers import Condition, Holds, Integer, Variable, all_of
@@ -302,9 +303,11 @@ def map_values(function: Function, rule: Callable[[Expr, tuple[Expr, ...]], Expr
     def replaced(s: Statement) -> Block:
         match s:
             case Evaluate():
-                return (replace(s, values=tuple(map(new, s.values))),)
+                values = tuple(map(new, s.values))
+                return (s if all(map(is_, values, s.values)) else replace(s, values=values),)
             case Store() | Total() | Accumulate() | LetNumber():
-                return (replace(s, value=new(s.value)),)
+                value = new(s.value)
+                return (s if value is s.value else replace(s, value=value),)
             case If():
                 held = (replace(c, value=new(c.value)) if isinstance(c, Holds) else c for c in s.conditions)
                 return (replace(s, conditions=tuple(held)),)
@@ -324,8 +327,11 @@ def with_own_leaves(s: Statement) -> Block:
 
 
 def with_blocks(statement: Any, blocks: dict[str, Block]) -> Any:
-    """The statement with other blocks inside."""
-    return replace(statement, **blocks) if blocks else statement
+    """The statement with other blocks inside; itself where they are its own, statement by statement."""
+    own = blocks_of(statement)
+    if all(len(b) == len(own[name]) and all(map(is_, b, own[name])) for name, b in blocks.items()):
+        return statement
+    return replace(statement, **blocks)
 
 
 def text(block: Block, depth: int = 0) -> list[str]:

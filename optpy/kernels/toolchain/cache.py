@@ -213,10 +213,12 @@ class Cache:
     def _used(self, is_meant: Callable[[Path], bool]) -> list[tuple[float, Path]]:
         """The time when each was used last, and its path."""
         found: list[tuple[float, Path]] = []
-        with suppress(OSError):  # a folder that cannot be listed; a build will say what is wrong with it
-            for item in filter(is_meant, self.root.iterdir()):
+        with suppress(OSError), os.scandir(self.root) as items:  # a build will say what is wrong with the folder
+            for item in items:
+                path = Path(item.path)
                 with suppress(OSError):  # just removed by another process
-                    found.append((item.stat().st_mtime, item))
+                    if is_meant(path):
+                        found.append((item.stat().st_mtime, path))
         return found
 
     def retire(self, folder: Path) -> None:
@@ -316,7 +318,11 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _size(folder: Path) -> int:
-    with suppress(OSError):
-        return sum(file.lstat().st_size for file in folder.rglob("*"))
+def _size(folder: str | Path) -> int:
+    """Bytes of the files in a folder, and in those within; every build asks this of every entry."""
+    with suppress(OSError), os.scandir(folder) as files:
+        return sum(
+            _size(file.path) if file.is_dir(follow_symlinks=False) else file.stat(follow_symlinks=False).st_size
+            for file in files
+        )
     return 0
